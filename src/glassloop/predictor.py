@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from threading import RLock
+from threading import RLock, local
 from typing import overload
 
 import numpy as np
@@ -19,7 +19,7 @@ from glassloop.base.files import user_path
 from glassloop.base.stages import EVALUATING, PREDICTING, stage
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
-from glassloop.data.encoding import NONE_TYPED, NOTHING_CUT, EncodedText, EncodedTexts, LengthLimit, encode_texts, encoded_ahead
+from glassloop.data.encoding import EncodedText, EncodedTexts, LengthLimit, TypedTokens, encode_texts, encoded_ahead
 from glassloop.data.interfaces import Row, Rows, Texts
 from glassloop.data.labels import LabelSet
 from glassloop.data.readers import BadRows
@@ -34,7 +34,19 @@ from glassloop.training.evaluate import Evaluation, named_metrics, run_over
 from glassloop.training.interfaces import Backend, LossSum
 from glassloop.training.losses import make_loss
 
+NOTHING_COUNTED = Counts()
+
+
 STREAMED_ROWS = 512  # rows of a generator that are predicted together
+
+
+class LastCall(local):
+    """What the latest call of each thread counted in its texts: threads share a predictor, but not what is said to them."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.pairs = False
+        self.skipped = BadRows()
 
 
 class Predictor:
@@ -63,8 +75,6 @@ class Predictor:
         answering: How logits become labels and probabilities.
         calibration: What `glassloop calibrate` stored, if it is used.
         limit: The length that texts are cut to, and on which side.
-        typed: The special tokens in the texts of the last prediction.
-        skipped: The rows of the last file that could not be read.
         agreement: How predictions in int8 agree with the stored ones; None in fp32.
 
     Raises:
@@ -94,7 +104,7 @@ class Predictor:
         self.answering, self.calibration = answering_of(self.model_dir, self.run, self.task, self.names, *given)
         self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
         self._savings, self._opened = ExitStack(), NO_STATE
-        self._num_texts, self._cut, self.typed, self.skipped = 0, NOTHING_CUT, NONE_TYPED, BadRows()
+        self._last = LastCall()
         self.agreement = quantize(self, user_path(folder)) if is_int8(precision) else None
 
     @property
@@ -108,8 +118,20 @@ class Predictor:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know about the texts of the last prediction."""
-        return [note for note in (self.limit.note(self._cut, self._num_texts), self.typed.note) if note]
+        """What a person should know about the texts of this thread's last prediction."""
+        counts = self._last.counts
+        limit = replace(self.limit, pairs=self._last.pairs)
+        return [note for note in (limit.note(counts.cut, counts.rows), counts.typed.note) if note]
+
+    @property
+    def typed(self) -> TypedTokens:
+        """The special tokens in the texts of this thread's last prediction."""
+        return self._last.counts.typed
+
+    @property
+    def skipped(self) -> BadRows:
+        """The rows of this thread's last file that could not be read."""
+        return self._last.skipped
 
     @overload
     def predict(self, texts: Iterator[Given], pairs: None = None) -> Iterator[Prediction]: ...
@@ -138,23 +160,23 @@ class Predictor:
         if isinstance(texts, Iterator):
             return self._streamed(texts)
         items = paired([texts] if isinstance(texts, str | Mapping) else [*texts], pairs)
-        with self._lock:
-            self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
-            return self._answers(items) if items else []
+        self._last.counts = Counts()
+        return self._answers(items) if items else []
 
     def _streamed(self, given: Iterator[Given]) -> Iterator[Prediction]:
         """Yield the predictions for an endless number of texts or pairs, some rows at a time."""
-        number, self._num_texts, self._cut, self.typed = 0, 0, NOTHING_CUT, NONE_TYPED
+        before = Counts()
         while items := [*islice(given, STREAMED_ROWS)]:
-            with self._lock:
-                found = self._answers(items, number)
-            yield from found
-            number += len(items)
+            answers = self._answers(items, before)
+            before = self._last.counts
+            yield from answers
 
-    def _answers(self, items: Sequence[Given], first: int = 0) -> list[Prediction]:
-        """Return the predictions for texts, pairs or dicts; `first` were predicted before."""
-        columns = columns_of(items, self.run.data.columns if self.run else None, first)
-        return self.answering.describe(self.logits(*columns))
+    def _answers(self, items: Sequence[Given], before: Counts = NOTHING_COUNTED) -> list[Prediction]:
+        """Return the predictions for texts, pairs or dicts, and note their counts with those `before` them."""
+        columns = columns_of(items, self.run.data.columns if self.run else None, before.rows)
+        logits, counts = self._counted_logits(columns)
+        self._last.counts = before + counts
+        return self.answering.describe(logits)
 
     def logits(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
         """Return the model's logits, one row per text.
@@ -171,13 +193,18 @@ class Predictor:
             ModelError: If a logit is not finite.
         """
         columns = columns_of(texts if pairs is None else [*zip(texts, pairs, strict=True)], None)
-        with self._lock:
-            self._num_texts, self.limit = self._num_texts + len(columns[0]), replace(self.limit, pairs=len(columns) > 1)
-            found: list[np.ndarray] = []
-            for encoded in encoded_ahead(self.encoded, columns):
-                self._cut, self.typed = self._cut + encoded.cut, self.typed + encoded.typed
-                found.append(self._forward([row.inputs for row in encoded.rows]).logits)
-            return finite(np.concatenate(found))
+        logits, self._last.counts = self._counted_logits(columns)
+        return logits
+
+    def _counted_logits(self, columns: Texts) -> tuple[np.ndarray, Counts]:
+        """Return the logits of texts, or of pairs in two columns, and what was counted in them."""
+        self._last.pairs = len(columns) > 1
+        counts = Counts(len(columns[0]))
+        found: list[np.ndarray] = []
+        for encoded in encoded_ahead(self.encoded, columns):
+            counts += Counts(0, encoded.cut, encoded.typed)
+            found.append(self._forward([row.inputs for row in encoded.rows]).logits)
+        return finite(np.concatenate(found)), counts
 
     def encoded(self, columns: Texts) -> EncodedTexts:
         """Return texts, or pairs in two columns, as token ids, each with what truncation has cut.
@@ -281,10 +308,9 @@ class Predictor:
         texts = tuple(name for name in (text, pair) if name) if text else ()
         key = model_key(self.model_dirs, self.backend.device.type, self.answering, int8=self.agreement is not None)
         job = FileJob(source, target, texts, data_settings(reading), self.task, tuple(self.names), key, overwrite)
-        found = predict_rows(job, self._added_cells)
-        self._num_texts, self._cut, self.typed = found.counts.rows, found.counts.cut, found.counts.typed
-        self.skipped = found.skipped
-        return found.counts.rows
+        self._last.pairs = len(texts) > 1
+        self._last.counts, self._last.skipped = predict_rows(job, self._added_cells)
+        return self._last.counts.rows
 
     @property
     def model_dirs(self) -> list[Path]:
@@ -293,8 +319,5 @@ class Predictor:
 
     def _added_cells(self, texts: Texts) -> tuple[list[FileRow], Counts]:
         """Return the columns of the predictions for some rows of a file, and what was counted in their texts."""
-        with self._lock:
-            self._num_texts, self._cut, self.typed = 0, NOTHING_CUT, NONE_TYPED
-            answers = self.answering.describe(self.logits(*texts))
-            counts = Counts(len(answers), self._cut, self.typed)
-        return [answer.cells for answer in answers], counts
+        logits, counts = self._counted_logits(texts)
+        return [answer.cells for answer in self.answering.describe(logits)], counts

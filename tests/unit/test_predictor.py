@@ -211,6 +211,26 @@ def test_threads_share_a_predictor(text_run: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
+def test_each_thread_reads_the_notes_of_its_own_texts(text_run: Path) -> None:
+    """A request must not be told that the texts of another one were cut."""
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Barrier
+
+    predictor, together = Predictor(text_run, device="cpu"), Barrier(2)
+
+    def notes(text: str) -> list[str]:
+        together.wait()
+        predictor.predict(text)
+        together.wait()  # both have predicted before one reads
+        return predictor.notes
+
+    with ThreadPoolExecutor(2) as pool:
+        cut, whole = pool.map(notes, ["good film " * 2_000, "good film"])
+    assert len(cut) == 1
+    assert whole == []
+    assert predictor.notes == [], "this thread has predicted nothing"
+
+
 def test_the_model_stays_ready_until_somebody_changes_it(text_run: Path) -> None:
     predictor = Predictor(text_run, device="cpu")
     first, savings = predictor.logits(TEXTS), predictor.backend.savings

@@ -196,17 +196,10 @@ class FileJob:
         return checked_rows(self.source, self.settings, self.texts, self.added, skipped)
 
 
-@dataclass(frozen=True)
-class FileOutcome:
-    """What became of a file: the number of its rows, what was counted in them, and the rows that cannot be read."""
-
-    counts: Counts
-    skipped: BadRows
-
-
-def predict_rows(job: FileJob, predict: PredictTexts) -> FileOutcome:
+def predict_rows(job: FileJob, predict: PredictTexts) -> tuple[Counts, BadRows]:
     """Predict all rows of a file and write them in their order. A process of several predicts its share and joins nothing.
 
+    Return what was counted in the rows, and the rows that cannot be read.
     The whole file is checked before the first row is predicted. Parts that an earlier command finished are used again.
     """
     # A part is written completely or not at all, so a kill loses at most one part. The folder is named by a checksum of
@@ -240,7 +233,7 @@ def predict_rows(job: FileJob, predict: PredictTexts) -> FileOutcome:
         for part in range(number):
             found += parts.counts(part)
         parts.join(number, layout)
-    return FileOutcome(found, skipped)
+    return found, skipped
 
 
 def new_list(job: FileJob) -> BadRows:

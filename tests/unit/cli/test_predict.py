@@ -268,7 +268,7 @@ def test_an_interrupted_file_says_that_it_continues(
 ) -> None:
     source, out = write_rows(tmp_path / "in.csv", OTHERS), tmp_path / "out.csv"
     with monkeypatch.context() as patch:
-        patch.setattr(Predictor, "logits", interrupted)
+        patch.setattr(Predictor, "_forward", interrupted)
         with pytest.raises(KeyboardInterrupt):
             predict(str(text_run), file=str(source), out=str(out), device="cpu")
     assert "stopped; the same command continues" in capsys.readouterr().err
