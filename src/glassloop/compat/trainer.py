@@ -20,7 +20,8 @@ from glassloop.compat.trials import BestRun, Objective, Space, Trial, Trials
 from glassloop.data.collator import stacked
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.data.order import random_states_kept
-from glassloop.report.card import Card, DataName, Score, markdown_table, scores_table, write_card
+from glassloop.markup.templates import markdown_table
+from glassloop.report.card import Card, DataName, Score, scores_table, write_card
 from glassloop.runs.history import Entry
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.training import TrainingArguments as Settings

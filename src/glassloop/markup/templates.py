@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -52,7 +53,14 @@ def markdown(value: object) -> Markup:
     return Markup(text)
 
 
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Markup:
+    """Return a table in Markdown; all cells are escaped. Empty without rows."""
+    lines = [head, ["---"] * len(head), *([markdown(cell) for cell in row] for row in rows)]
+    return Markup("\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else "")
+
+
 MARKDOWN = ENVIRONMENT.overlay(finalize=markdown)
+MARKDOWN.globals = {**ENVIRONMENT.globals, "table": markdown_table}
 
 
 def template_of(name: str) -> Template:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from glassloop.base.errors import GlassloopError, counted, printable, say
+from glassloop.base.errors import GlassloopError, printable, say
 from glassloop.base.files import write_text
 from glassloop.base.hub import is_hub_name
+from glassloop.markup.templates import markdown_table, piece, rendered
 from glassloop.report.results import results_of
 from glassloop.report.source import RunSource, read_source
 from glassloop.runs.calibration import Calibration, Gain, read_calibration
@@ -23,15 +25,12 @@ from glassloop.runs.layout import CARD_NAME, MODEL_NAME, is_seeds_folder, remove
 from glassloop.runs.record import RunRecord
 from glassloop.runs.study import read_seeds
 from glassloop.scores.calibration import Fitted
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
-
-MARKUP = re.compile(r"([\\`*_{}\[\]|~$#!])")
-
-
-ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
-
+from glassloop.settings.fields import CLASSES
 
 SEAL = re.compile(r"<!-- written by Glassloop, sha256 ([0-9a-f]{64}): a card that was edited is not overwritten -->\n\Z")
+
+
+TEMPLATE = "report/run_card.md.j2"
 
 
 TASK = "text-classification"
@@ -97,22 +96,6 @@ class Card:
     sections: Sequence[tuple[str, str]] = ()
 
 
-def plain(value: object) -> str:
-    """Return a value as text of a Markdown paragraph or table cell: on one line, without markup, links and mentions."""
-    text = MARKUP.sub(r"\\\1", printable(str(value)))
-    for sign, entity in ENTITIES.items():
-        text = text.replace(sign, entity)
-    return text
-
-
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table; all cells are escaped. Empty without rows."""
-    if not rows:
-        return ""
-    lines = [head, ["---"] * len(head), *([plain(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def scores_table(scores: Sequence[Score]) -> str:
     """Return the scores as a table."""
     rows = [
@@ -130,8 +113,7 @@ def scores_table(scores: Sequence[Score]) -> str:
 
 def card_text(card: Card) -> str:
     """Return the whole card: front matter, title, sections, and a line by which an edited card is recognized."""
-    body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in card.sections if text)
-    text = f"---\n{front_matter(card)}\n---\n\n# {plain(card.title)}\n\n{body}\n\n"
+    text = rendered("report/card.md.j2", card=card, front_matter=Markup(front_matter(card)))
     return f"{text}{seal(text)}"
 
 
@@ -169,56 +151,6 @@ def is_untouched(text: str) -> bool:
     """Return whether a card is as Glassloop wrote it."""
     found = SEAL.search(text)
     return found is not None and seal(text[: found.start()]) == found[0]
-
-
-FOLDER = 'folder = "."  # this folder; from the hub: huggingface_hub.snapshot_download("owner/name")'
-
-
-def usage(record: RunRecord, calibration: Calibration | None) -> str:
-    """Return Markdown with two blocks of Python. They contain no text of the user, so nothing can end them early."""
-    pair = record.data.columns.text_pair is not None
-    asked = '[("A first text.", "A second text.")]' if pair else '["A text."]'
-    own = ["from glassloop import Predictor", "", FOLDER, f"print(Predictor(folder).predict({asked}))"]
-    texts = '"A first text.", "A second text."' if pair else '"A text."'
-    plain = [
-        "import torch",
-        "from transformers import AutoModelForSequenceClassification, AutoTokenizer",
-        "",
-        FOLDER,
-        "tokenizer = AutoTokenizer.from_pretrained(folder)",
-        "model = AutoModelForSequenceClassification.from_pretrained(folder).eval()",
-        f'inputs = tokenizer({texts}, truncation=True, max_length={record.max_length}, return_tensors="pt")',
-        "with torch.inference_mode():",
-        "    logits = model(**inputs).logits[0]",
-        *answer_lines(record, calibration),
-    ]
-    blocks = [("With Glassloop:", own), ("With transformers:", plain)]
-    return "\n\n".join(f"{title}\n\n```python\n{chr(10).join(lines)}\n```" for title, lines in blocks)
-
-
-def answer_lines(record: RunRecord, calibration: Calibration | None) -> list[str]:
-    """Return the lines that turn logits into an answer, as the predictor does."""
-    if record.data.task == SCORE:
-        return ["print(float(logits[0]))"]
-    labels = record.data.labels or ()
-    given = calibration.thresholds if calibration else {}
-    scaled = "logits.double()"
-    if calibration and calibration.temperature != 1.0:
-        scaled += f" / {calibration.temperature!r}"
-    if record.data.task == CLASSES:
-        lines = [f"probabilities = torch.softmax({scaled}, dim=-1)"]
-        limited = next((place for place, name in enumerate(labels) if name in given), None)
-        if limited is None or len(labels) != 2:
-            return [*lines, "print(model.config.id2label[int(probabilities.argmax())], probabilities.tolist())"]
-        lines.append(f"answer = {limited} if probabilities[{limited}] >= {given[labels[limited]]!r} else {1 - limited}")
-        return [*lines, "print(model.config.id2label[answer], probabilities.tolist())"]
-    limits = {place: given[name] for place, name in enumerate(labels) if name in given}
-    return [
-        f"probabilities = torch.sigmoid({scaled}).tolist()",
-        f"thresholds = {limits!r}  # by the number of the label; 0.5 for the others",
-        "chosen = [place for place, value in enumerate(probabilities) if value >= thresholds.get(place, 0.5)]",
-        "print([model.config.id2label[place] for place in chosen], probabilities)",
-    ]
 
 
 TITLES = {"f1": "F1", "cost": "cost per row"}
@@ -262,9 +194,6 @@ SETTINGS = (
 )
 
 
-TASK_WORDS = {CLASSES: "one class per row", SEVERAL: "several labels per row", SCORE: "a score per row"}
-
-
 def run_card(folder: Path) -> Card:
     """Return the card of a finished run. Raises `ModelError` if the folder is not a run, or is damaged."""
     source = read_source(folder)
@@ -287,7 +216,7 @@ def run_card(folder: Path) -> Card:
         ("Calibration", calibration_part(calibration)),
         ("Data", data_part(record)),
         ("Training", training_part(record)),
-        ("Limits", "\n".join(f"- {line}" for line in limits(record))),
+        ("Limits", limits(record)),
     ]
     return Card(folder.resolve().name, data_name(record), scores, head, sections)
 
@@ -314,71 +243,58 @@ def data_name(record: RunRecord) -> DataName:
 def introduction(record: RunRecord) -> str:
     """Return what was trained from what, in a sentence or two."""
     base = base_model(record.model.name) or Path(record.model.name).name
-    inputs = "pairs of texts" if record.data.columns.text_pair else "texts"
-    labels = record.data.labels or ()
-    words = f"A {plain(record.model.type)} model with {record.model.parameters / 1e6:.1f} million parameters for {inputs}"
-    words += f": {TASK_WORDS[record.data.task]}. It was fine-tuned from {plain(base)} on {plain(data_name(record).name)}"
-    shown = ", ".join(plain(name) for name in labels[:MOST_LABELS])
-    more = f" and {len(labels) - MOST_LABELS:,} more" if len(labels) > MOST_LABELS else ""
-    return f"{words} with Glassloop." + (f"\n\nLabels: {shown}{more}." if labels else "")
+    return piece(TEMPLATE, "introduction", record, base, data_name(record), MOST_LABELS)
 
 
 def results_part(source: RunSource, scores: Sequence[Score]) -> str:
     """Return the scores with their intervals, and those of all seeds if the run is one of several."""
-    record = source.record
-    if record is None or not scores:
-        return "The run has no evaluation."
-    words = "Intervals cover 95 % and describe the rows that were evaluated. The baseline always gives the same answer."
-    verdict = [f"{plain(record.verdict)}."] if record.verdict else []
-    parts = [scores_table(scores), *verdict, words + f" The random seed was {record.settings.seed}."]
-    return "\n\n".join([*parts, *seeds_part(source.folder.resolve().parent)])
+    return piece(TEMPLATE, "results", scores_table(scores), source.record, *seeds_of(source.folder.resolve().parent))
 
 
-def seeds_part(parent: Path) -> Iterator[str]:
-    """Yield the mean and the standard deviation over the seeds of a folder, if it has several finished ones."""
+def seeds_of(parent: Path) -> tuple[int, list[list[str]]]:
+    """Return how many seeds of a folder are finished, and a row for each metric if there are several."""
     try:
         record = read_seeds(parent) if is_seeds_folder(parent) else None
     except GlassloopError:
         record = None
     deviation = record.standard_deviation if record else None
     if record is None or deviation is None:
-        return
+        return 0, []
     rows = [
         [name, f"{mean:.4f}", f"{deviation[name]:.4f}", f"{min(values):.4f}", f"{max(values):.4f}"]
         for (name, values), mean in zip(record.values().items(), record.mean.values(), strict=True)
     ]
-    yield f"The same training with {counted(len(record.finished), 'random seed', 'random seeds')}:"
-    yield markdown_table(["metric", "mean", "standard deviation", "lowest", "highest"], rows)
+    return len(record.finished), rows
+
+
+def usage(record: RunRecord, calibration: Calibration | None) -> str:
+    """Return how to use the model with Glassloop and with transformers: two blocks of Python."""
+    labels = record.data.labels or ()
+    thresholds = calibration.thresholds if calibration else {}
+    limits = {place: thresholds[name] for place, name in enumerate(labels) if name in thresholds}
+    if record.data.task == CLASSES:  # one of two classes has a threshold, or none has
+        limits = dict([*limits.items()][:1]) if len(labels) == 2 else {}
+    pair = record.data.columns.text_pair is not None
+    temperature = calibration.temperature if calibration else 1.0
+    return piece(TEMPLATE, "usage", record.data.task, pair, record.max_length, temperature, limits)
 
 
 def calibration_part(found: Calibration | None) -> str:
     """Return the temperature and the thresholds of a model, and what they gain; empty without a calibration."""
     if found is None:
         return ""
-    words = f"Logits are divided by the temperature {found.temperature:.4g}."
-    if found.thresholds and found.target:
-        shown = ", ".join(f"{plain(name)} {value:.4f}" for name, value in [*found.thresholds.items()][:MOST_LABELS])
-        words += f" Thresholds for the {found.target}: {shown}."
-    words += (
-        f" Fitted on {found.num_rows:,} rows of {plain(found.split)}. The table shows rows that were not used for fitting"
-        f" ({found.folds} folds). The results above are those of the model without calibration."
-    )
     rows = [[gain_title(gain, found.positive_label), *gain_cells(gain)] for gain in found.gains]
-    return f"{words}\n\n{markdown_table(['score', 'before', 'after', 'change', '95 % interval'], rows)}"
+    return piece(TEMPLATE, "calibration", found, rows, MOST_LABELS)
 
 
 def data_part(record: RunRecord) -> str:
     """Return the splits with their fingerprints, and the class balance of the training rows."""
     splits = [[name, f"{facts.num_rows:,}", facts.fingerprint[:16] or "–"] for name, facts in record.data.splits.items()]
-    found = markdown_table(["split", "rows", "fingerprint"], splits)
     counts = record.data.splits["train"].label_counts if "train" in record.data.splits else {}
     total = sum(counts.values()) if record.data.task == CLASSES else record.data.splits["train"].num_rows if counts else 0
-    if not counts or not total:
-        return found
-    largest = sorted(counts.items(), key=lambda entry: -entry[1])[:MOST_LABELS]
+    largest = sorted(counts.items(), key=lambda entry: -entry[1])[:MOST_LABELS] if total else []
     rows = [[name, f"{number:,}", f"{number / total:.1%}"] for name, number in largest]
-    more = f"\n\nand {len(counts) - MOST_LABELS:,} more labels" if len(counts) > MOST_LABELS else ""
-    return f"{found}\n\n{markdown_table(['label', 'training rows', 'share'], rows)}{more}"
+    return piece(TEMPLATE, "data", splits, rows, len(counts) - MOST_LABELS)
 
 
 def training_part(record: RunRecord) -> str:
@@ -391,28 +307,15 @@ def training_part(record: RunRecord) -> str:
     return markdown_table(["setting", "value"], rows)
 
 
-def limits(record: RunRecord) -> Iterator[str]:
-    """Yield what the model was not tested for, and what a user should know about the data."""
-    names = [name for name in record.data.splits if name.startswith("validation")]
-    where = ", ".join(plain(name) for name in names) or "no split"
-    yield (
-        f"It was evaluated on {where} of {plain(data_name(record).name)} only. It was not tested on other domains, languages, "
-        "groups of people, or texts that are meant to deceive it."
-    )
+def limits(record: RunRecord) -> str:
+    """Return what the model was not tested for, and what a user should know about the data."""
+    splits = [name for name in record.data.splits if name.startswith("validation")]
     cut = record.lengths.get("train")
-    lost = f" {cut.num_truncated:,} training rows lost text." if cut and cut.num_truncated else ""
-    yield f"Texts are truncated to {record.max_length:,} tokens.{lost}"
     counts = record.data.splits["train"].label_counts if "train" in record.data.splits else {}
-    if len(counts) > 1:
-        rare = min(counts, key=lambda name: counts[name])
-        often = max(counts, key=lambda name: counts[name])
-        yield (
-            f"Labels are not equally frequent: {plain(often)} has {counts[often]:,} training rows, "
-            f"{plain(rare)} has {counts[rare]:,}."
-        )
-    if record.settings.load_best_model_at_end:
-        yield "The checkpoint was chosen on the validation rows, so their scores are slightly too high."
-    yield "No license is stated: add `license` to the front matter before you publish it."
+    rare = min(counts, key=lambda name: counts[name], default="")
+    often = max(counts, key=lambda name: counts[name], default="")
+    lost = cut.num_truncated if cut else 0
+    return piece(TEMPLATE, "limits", record, data_name(record), splits, lost, rare, often, counts)
 
 
 def write_card(folder: Path, card: Card) -> bool:

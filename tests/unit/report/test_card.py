@@ -14,11 +14,11 @@ from huggingface_hub import ModelCard
 from rich.console import Console
 from run_folders import HOSTILE, RECORD, drawn_rows, write_fake_run
 
+from glassloop.markup.templates import markdown, markdown_table
 from glassloop.report.card import (
     Card,
     DataName,
     Score,
-    answer_lines,
     base_model,
     card_text,
     data_name,
@@ -26,8 +26,6 @@ from glassloop.report.card import (
     gain_title,
     is_untouched,
     limits,
-    markdown_table,
-    plain,
     run_card,
     show_fitted,
     update_card,
@@ -83,7 +81,7 @@ def test_hostile_names_stay_text() -> None:
     ("given", "wanted"), [("a|b", r"a\|b"), ("a\nb", r"a\\nb"), ("<b>&", "&lt;b&gt;&amp;"), ("not_it", r"not\_it"), (3, "3")]
 )
 def test_text_without_markup(given: object, wanted: str) -> None:
-    assert plain(given) == wanted
+    assert markdown(given) == wanted
 
 
 def test_an_edited_card_is_recognised() -> None:
@@ -177,12 +175,12 @@ def test_names_of_the_hub() -> None:
 
 
 def test_limits_name_truncation_balance_and_the_missing_license() -> None:
-    lines = [*limits(RECORD)]
+    lines = [line.removeprefix("- ") for line in limits(RECORD).splitlines()]
     assert lines[1] == "Texts are truncated to 64 tokens."
     assert lines[2] == "Labels are not equally frequent: a has 20 training rows, b has 7."
     assert lines[-1].startswith("No license is stated")
     chosen = replace(RECORD, settings=replace(RECORD.settings, load_best_model_at_end=True, eval_strategy="epoch"))
-    assert any("chosen on the validation rows" in line for line in limits(chosen))
+    assert "chosen on the validation rows" in limits(chosen)
     assert "pairs of texts" not in lines[0]
 
 
@@ -233,6 +231,11 @@ def test_labels_without_a_threshold_use_a_half() -> None:
     lines = answer_lines(record_of(SEVERAL), FOUND)
     assert printed(lines, [-0.1, -2.0]).startswith("['b, c']")  # 0.4875 and 0.2689
     assert printed(lines, [0.1, -2.5]).startswith("['a']")  # 0.5125 and 0.2227
+
+
+def answer_lines(record: RunRecord, calibration: Calibration) -> list[str]:
+    """Return the lines that turn logits into an answer."""
+    return usage(record, calibration).partition("logits[0]\n")[2].removesuffix("\n```").splitlines()
 
 
 def printed(lines: list[str], logits: list[float]) -> str:
