@@ -92,6 +92,13 @@ def test_every_relative_link_leads_to_a_file() -> None:
     assert not lost, "these links lead nowhere"
 
 
+def test_the_guides_for_contributors_are_short_and_the_log_is_not_searched() -> None:
+    words = {name: len((ROOT / name).read_text(encoding="utf-8").split()) for name in ("CONTRIBUTING.md", "docs/decisions.md")}
+    assert words["CONTRIBUTING.md"] <= 1500
+    assert words["docs/decisions.md"] <= 3000
+    assert (ROOT / "docs" / "log.md").read_text(encoding="utf-8").startswith("---\nnosearch: true\n---\n"), "Sphinx reads this"
+
+
 # --- commands ----------------------------------------------------------------------------------------------------
 
 
