@@ -52,7 +52,6 @@ app = typer.Typer(
     },
 )
 
-
 COMMANDS = {  # in the order of the help page
     "data": describe_data,
     "train": train,
@@ -75,13 +74,8 @@ COMMANDS = {  # in the order of the help page
     "ui": ui,
 }
 
-
 FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui"}
-
-
 FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of commands that print their result without them
-
-
 BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
 
 

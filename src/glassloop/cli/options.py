@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -27,18 +28,12 @@ if TYPE_CHECKING:
 
 EVERY = "glassloop.every_option"
 
-
-ARGUMENTS = "Arguments"
-
-
 MOST_NAMES = 30  # characters of the names of an option beside its text; longer names have a line of their own
 
+DATA_SETTINGS = [entry.name for entry in fields(DataSettings)]
+TRAINING_SETTINGS = [entry.name for entry in fields(TrainingArguments)]
 
-DATA_SETTINGS, TRAINING_SETTINGS = ([entry.name for entry in fields(kind)] for kind in (DataSettings, TrainingArguments))
-
-
-DATA, TRAINING, OTHER = "Data", "Training", "Options"
-
+ARGUMENTS, DATA, TRAINING, OTHER = "Arguments", "Data", "Training", "Options"
 
 # The groups of options in a help page, and their options, in this order. An unlisted setting is in the group of its class.
 GROUPS = {
@@ -65,13 +60,11 @@ GROUPS = {
     OTHER: (),
 }
 
-
 # The settings that `--help` shows. A command's own options are shown too, except for these rare ones. `--help-all` shows all.
 COMMON = (
     *("text", "text_pair", "label", "num_train_epochs", "per_device_train_batch_size", "learning_rate", "max_length"),
     *("seed", "eval_strategy", "load_best_model_at_end", "positive_label", "device", "output_dir"),
 )
-
 
 RARE = ("new_head", "restart", "processes", "seeds_at_once", "no_report")
 
@@ -84,12 +77,6 @@ def group_of(name: str) -> str:
     if name in DATA_SETTINGS:
         return DATA
     return TRAINING if name in TRAINING_SETTINGS else OTHER
-
-
-def place_of(name: str) -> int:
-    """Return where an option stands in its group. Options that the group does not list follow in their own order."""
-    listed = GROUPS[group_of(name)]
-    return listed.index(name) if name in listed else len(listed)
 
 
 def is_common(name: str) -> bool:
@@ -119,7 +106,8 @@ class GroupedCommand(TyperCommand):
         every = bool(ctx.meta.get(EVERY))
         groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], **{group: [] for group in GROUPS}}
         hidden = 0
-        for param in sorted(self.get_params(ctx), key=lambda param: place_of(param.name or "")):
+        order = {name: place for names in GROUPS.values() for place, name in enumerate(names)}
+        for param in sorted(self.get_params(ctx), key=lambda param: order.get(param.name or "", len(order))):
             record, name = param.get_help_record(ctx), param.name or ""
             is_argument = param.param_type_name == "argument"
             if record and (is_argument or every or is_common(name)):
@@ -140,16 +128,9 @@ class GroupedCommand(TyperCommand):
 
 
 SettingsClass = type[TrainingArguments] | type[DataSettings]
-
-
 NAMES = str | tuple[str, ...] | None  # in Python; an option takes the names as one text with commas
-
-
 METAVARS = {int: "<int>", float: "<float>"}
-
-
 COMPLETED = {**CHOICES, "task": TASKS, "report_to": TRACKERS}  # the values that a shell completes
-
 
 # Short names. A dash means the same as an underscore in every name, so --batch-size and --batch_size are one option.
 ALIASES = {
@@ -271,188 +252,101 @@ def completed_runs(incomplete: str) -> list[str]:
 
 
 DATA_HELP = "Data to {}: a file, a folder, glue/mrpc, quickstart, or a hub name."
-
-
 MODEL_HELP = "Model: a folder, a run folder, a hub name, or quickstart."
-
-
 RUN_HELP = "Run folder, folder of a model or an export, or folder of several seeds."
-
-
 Run = Annotated[str, typer.Argument(help=RUN_HELP, autocompletion=completed_runs)]
-
-
 RunFolder = Annotated[str, typer.Argument(help="Run folder.", autocompletion=completed_runs)]
-
-
 Device = Annotated[str, typer.Option("--device", help="Device: cuda, mps, cpu, or auto.", autocompletion=choices_of("device"))]
-
 
 Precision = Annotated[
     str,
     typer.Option("--precision", help="Precision of predictions: auto, fp32, bf16, fp16; int8 on a CPU, compared with the run."),
 ]
 
-
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON. All other output goes to standard error.")]
-
-
 UsageError = typer.BadParameter.__mro__[1]  # of click, which recent versions of typer include under a private name
 
+LIKELY = 0.85  # similarity of difflib from which a name is a slip of the keyboard: min_length is not max_length
 
-DATA_WORDS = (
-    *("data", "dataset", "dataset_name", "data_path", "data_file", "train", "train_file", "train_data", "task_name"),
-    *("file", "input", "csv"),
-)
+DATA_WORDS = "data dataset dataset_name train_file train_data task_name file input"
 
-
-# What people write for an option: the options it may mean, of which a command has at most one, or what to do instead.
-MEANT: dict[str, tuple[str, ...]] = {
-    "--learning_rate": ("lr", "learn_rate", "rate", "step_size", "peak_lr", "max_lr", "base_lr", "initial_lr"),
-    "--epochs": ("epoch", "num_epochs", "n_epochs", "nb_epochs", "max_epochs", "train_epochs", "number_of_epochs"),
-    "--max_steps": (
-        *("steps", "num_steps", "n_steps", "max_train_steps", "train_steps", "num_train_steps", "total_steps"),
-        *("num_training_steps", "iterations", "max_iterations", "max_iters", "max_iter", "updates", "max_updates"),
-    ),
-    "--batch_size": (
-        *("bs", "b", "batch", "batchsize", "bsz", "train_batch_size", "train_bs", "per_gpu_train_batch_size"),
-        *("per_gpu_batch_size", "per_device_batch_size", "mini_batch_size", "minibatch_size", "micro_batch_size"),
-    ),
-    "--per_device_eval_batch_size": (
-        *("eval_batch_size", "eval_bs", "val_batch_size", "valid_batch_size", "validation_batch_size", "test_batch_size"),
-        *("per_gpu_eval_batch_size", "predict_batch_size"),
-    ),
-    "--gradient_accumulation_steps": (
-        *("gradient_accumulation", "grad_accum", "grad_acc", "grad_accumulation", "grad_accum_steps", "grad_acc_steps"),
-        *("grad_accumulation_steps", "accumulation_steps", "accumulate_grad_batches", "accum_steps", "accumulate"),
-    ),
-    "--lr_scheduler_type": ("lr_scheduler", "scheduler", "scheduler_type", "schedule", "lr_schedule", "lr_decay"),
-    "--warmup_steps": ("warmup", "warm_up", "warmup_ratio", "warmup_proportion", "warmup_fraction", "num_warmup_steps"),
-    "--weight_decay": ("wd", "l2", "decay", "weightdecay", "l2_regularization"),
-    "--optim": ("optimizer", "optimiser", "opt"),
-    "--max_grad_norm": ("clip", "grad_clip", "gradient_clip", "gradient_clip_val", "gradient_clipping", "clip_grad_norm"),
-    "--label_smoothing_factor": ("label_smoothing", "smoothing"),
-    "--class_weights": ("class_weight", "weights", "loss_weights", "balanced"),
-    "--positive_label": ("pos_label", "positive_class", "positive"),
-    "--max_length": (
-        *("max_len", "maxlen", "max_seq_length", "max_seq_len", "max_sequence_length", "seq_len", "seq_length"),
-        *("sequence_length", "model_max_length", "max_tokens", "max_source_length", "truncation_length"),
-    ),
-    "--seed": ("random_seed", "random_state", "manual_seed", "rng_seed"),
-    "--seeds": ("num_seeds", "n_seeds", "repeats", "num_runs", "n_runs"),
-    "--device cuda": ("gpu", "use_gpu", "cuda", "use_cuda"),
-    "--device cpu": ("cpu", "use_cpu", "no_cuda", "no_gpu", "cpu_only"),
-    "--device mps": ("mps", "use_mps", "use_mps_device"),
-    "--processes": ("gpus", "n_gpu", "n_gpus", "num_gpus", "ngpus", "num_processes", "nproc", "nproc_per_node", "world_size"),
-    "--precision": ("amp", "mixed_precision", "dtype", "torch_dtype", "use_amp", "amp_dtype"),
-    "--precision fp16": ("fp16", "half", "float16"),
-    "--precision bf16": ("bf16", "bfloat16"),
-    "--precision fp32": ("fp32", "float32", "no_amp"),
-    "--eval_strategy": ("evaluation_strategy", "evaluate_during_training", "eval_during_training"),
-    "--eval_steps": ("eval_every", "eval_interval", "eval_freq", "evaluation_steps", "val_check_interval"),
-    "--save_strategy": ("checkpoint_strategy", "saving_strategy"),
-    "--save_steps": ("save_every", "save_interval", "checkpoint_every", "checkpoint_steps", "checkpointing_steps"),
-    "--save_total_limit": ("keep_checkpoints", "max_checkpoints", "keep_last"),
-    "--logging_steps": ("log_every", "log_steps", "log_interval", "log_freq", "logging_interval", "print_every"),
-    "--early_stopping_patience": ("patience", "early_stopping", "early_stop", "early_stopping_rounds"),
-    "--load_best_model_at_end": ("load_best", "load_best_model", "save_best", "save_best_only", "restore_best_weights"),
-    "--metric_for_best_model": ("best_metric", "monitor", "selection_metric"),
-    "--report_to": ("tracker", "trackers", "logger", "loggers"),
-    "--report_to wandb": ("wandb", "use_wandb"),
-    "--report_to tensorboard": ("tensorboard", "use_tensorboard"),
-    "--disable_tqdm": ("no_progress", "no_tqdm", "no_progress_bar", "no_bar"),
-    "--output_dir": (
-        *("output", "out", "out_dir", "outdir", "output_path", "output_folder", "output_directory", "save_dir", "save_path"),
-        *("run_dir", "checkpoint_dir", "logdir", "save_to", "dest", "destination"),
-    ),
-    "--out": (
-        *("output", "output_file", "out_file", "outfile", "output_path", "predictions_file", "save", "save_to", "o"),
-        *("predictions", "save_predictions", "dest"),
-    ),
-    "--overwrite_output_dir": ("overwrite", "force", "f"),
-    "--resume": ("resume_from", "resume_from_checkpoint", "continue", "continue_from", "resume_training"),
-    "--model": (
-        *("m", "model_name", "model_name_or_path", "model_path", "model_dir", "model_id", "pretrained", "pretrained_model"),
-        *("pretrained_model_name_or_path", "base_model", "encoder", "architecture", "tokenizer", "tokenizer_name"),
-    ),
-    "--config": ("c", "settings", "config_file", "config_path", "cfg"),
-    "--text": (
-        *("text_column", "text_column_name", "text_col", "text_field", "sentence", "sentence1", "sentence_1", "text_a"),
-        *("text1", "input_column", "feature", "premise"),
-    ),
-    "--text_pair": ("text_b", "text2", "sentence2", "sentence_2", "text_pair_column", "second_text", "hypothesis"),
-    "--label": ("label_column", "label_column_name", "label_col", "label_field", "target", "target_column", "y"),
-    "--labels": ("label_names", "class_names", "classes", "label_list"),
-    "--label_separator": ("label_delimiter", "label_sep", "multilabel_separator"),
-    "--delimiter": ("sep", "separator", "d", "field_separator", "csv_separator", "column_delimiter", "delim"),
-    "--validation_share": (
-        *("val_split", "validation_split", "valid_split", "dev_split", "val_size", "validation_size", "test_size"),
-        *("dev_size", "val_share", "val_ratio", "validation_ratio", "val_fraction", "validation_fraction"),
-        *("validation_split_percentage", "eval_size"),
-    ),
-    "--validation": ("val", "dev", "valid", "validation_file", "val_file", "valid_file", "dev_file", "eval_file", "val_data"),
-    "--test": ("test_file", "test_data"),
-    "--limit": (
-        "max_samples",
-        "max_train_samples",
-        "max_rows",
-        "num_samples",
-        "n_samples",
-        "subset",
-        "sample",
-        "nrows",
-        "head",
-    ),
-    "--file": (*DATA_WORDS, "i", "f", "input_file", "test_file"),
-    "--metric": ("metrics", "metric_name", "score", "scorer", "scoring"),
-    "--data_dir": ("glue_dir", "data_folder"),
-    "--split": ("eval_split", "test_split"),
-    "--json": ("as_json", "format_json", "output_json"),
-    "--version": ("v", "V"),
-    "--help": ("help_all", "usage", "options"),
+# An option, with its value if the word implies one, and what other libraries and commands call it. Names that are similar, or
+# the beginning of one option only, need no entry. A command has at most one of the options that a word may mean.
+MEANT = {
+    "--epochs": "num_epochs n_epochs max_epochs",
+    "--max_steps": "steps num_steps max_train_steps num_training_steps",
+    "--batch_size": "bs batchsize train_batch_size per_gpu_train_batch_size per_device_batch_size",
+    "--per_device_eval_batch_size": "eval_batch_size per_gpu_eval_batch_size",
+    "--gradient_accumulation_steps": "grad_accum accumulation_steps accumulate_grad_batches",
+    "--lr_scheduler_type": "lr_scheduler scheduler",
+    "--warmup_steps": "warmup_ratio warmup_proportion num_warmup_steps",
+    "--weight_decay": "wd",
+    "--optim": "optimizer",
+    "--max_grad_norm": "clip grad_clip gradient_clip_val",
+    "--positive_label": "pos_label",
+    "--max_length": "max_len max_seq_length max_seq_len",
+    "--seed": "random_seed random_state",
+    "--device cuda": "gpu cuda",
+    "--device cpu": "cpu use_cpu no_cuda",
+    "--device mps": "mps use_mps_device",
+    "--processes": "gpus num_gpus num_processes nproc_per_node",
+    "--precision": "amp mixed_precision dtype torch_dtype",
+    "--precision fp16": "fp16",
+    "--precision bf16": "bf16",
+    "--eval_strategy": "evaluation_strategy",
+    "--eval_steps": "eval_every",
+    "--save_steps": "save_every checkpointing_steps",
+    "--logging_steps": "log_every log_interval",
+    "--early_stopping_patience": "patience",
+    "--report_to wandb": "wandb",
+    "--report_to tensorboard": "tensorboard",
+    "--output_dir": "output out out_dir save_dir",
+    "--out": "output output_file",
+    "--overwrite_output_dir": "overwrite force",
+    "--resume": "resume_from_checkpoint continue",
+    "--model": "m model_name model_name_or_path model_path base_model tokenizer_name",
+    "--text": "text_column text_column_name sentence1",
+    "--text_pair": "sentence2",
+    "--label": "label_column label_column_name target",
+    "--labels": "label_names class_names",
+    "--delimiter": "sep separator",
+    "--validation_share": "val_split validation_split test_size val_size",
+    "--validation": "val dev validation_file",
+    "--test": "test_file",
+    "--limit": "max_samples max_train_samples num_samples",
+    "--file": f"{DATA_WORDS} test_file",
+    "--version": "v V",
+    "--help": "help_all",
 }
 
-
 # Words for what is an argument, and how each command takes it.
-MEANT_AS_ARGUMENT: tuple[tuple[tuple[str, ...], str, dict[str, str]], ...] = (
+MEANT_AS_ARGUMENT = (
     (
         DATA_WORDS,
-        "name the data without an option: ",
-        {verb: f"glassloop {verb} DATA" for verb in ("data", "train", "init", "verify")}
-        | {"evaluate": "glassloop evaluate RUN DATA"},
+        "data",
+        {verb: f"{verb} DATA" for verb in ("data", "train", "init", "verify")} | {"evaluate": "evaluate RUN DATA"},
     ),
     (
-        ("run", "checkpoint", "model", "model_dir", "model_path", "model_name_or_path"),
-        "name the run without an option: ",
-        {verb: f"glassloop {verb} RUN" for verb in ("evaluate", "predict", "eject", "verify")},
+        "run checkpoint model model_path model_name_or_path",
+        "run",
+        {verb: f"{verb} RUN" for verb in ("evaluate", "predict", "eject", "verify")},
     ),
-    (
-        ("sentence", "sentences", "input_text", "query"),
-        "name the text without an option: ",
-        {"predict": 'glassloop predict RUN "text"'},
-    ),
+    ("sentence query", "text", {"predict": 'predict RUN "text"'}),
 )
 
-
-INSTEAD: dict[str, str] = {
+INSTEAD = {
     **{name: f"omit {name}: {one.text}" for name, one in SETTINGS.items() if one.outcome == UNNEEDED},
     **{name: one.text for name, one in SETTINGS.items() if one.outcome == REFUSED},
     "push_to_hub": "upload the model after the run: glassloop push RUN owner/name",
-    **dict.fromkeys(
-        ("dropout", "hidden_dropout", "hidden_dropout_prob", "attention_dropout", "classifier_dropout", "dropout_rate"),
-        "set the dropout in the config.json of the model: it is a property of the model",
-    ),
-    **dict.fromkeys(("num_workers", "workers", "dataloader_workers"), f"omit it: {LOADER}"),
-    **dict.fromkeys(("compile", "torch_compile"), COMPILE),
-    **dict.fromkeys(
-        ("num_labels", "num_classes", "n_classes", "n_labels"), "omit it: the labels are counted in the training rows"
-    ),
+    "dropout": "set the dropout in the config.json of the model: it is a property of the model",
+    "num_workers": f"omit it: {LOADER}",
+    "torch_compile": COMPILE,
+    **dict.fromkeys(("num_labels", "num_classes"), "omit it: the labels are counted in the training rows"),
     **dict.fromkeys(("do_train", "do_eval", "do_predict"), "omit it: use the commands train, evaluate and predict"),
-    **dict.fromkeys(("lora", "use_lora", "peft", "lora_r", "lora_rank"), "use LoRA from Python: docs/how-to/lora.md"),
-    **dict.fromkeys(("freeze", "freeze_encoder", "freeze_base"), "freeze parameters from Python: set requires_grad to False"),
-    **dict.fromkeys(("trust_remote_code", "use_auth_token", "token"), "omit it: Glassloop never runs code from the hub"),
+    **dict.fromkeys(("lora", "use_lora", "peft"), "use LoRA from Python: docs/how-to/lora.md"),
+    **dict.fromkeys(("trust_remote_code", "use_auth_token"), "omit it: Glassloop never runs code from the hub"),
     **dict.fromkeys(("verbose", "log_level"), "omit it; --debug shows the traceback of an error"),
-    **dict.fromkeys(("quiet", "silent"), "redirect standard error to a file: 2> log.txt"),
+    "quiet": "redirect standard error to a file: 2> log.txt",
 }
 
 
@@ -483,29 +377,33 @@ def usage_error(raised: Exception, commands: Mapping[str, Sequence[str]], argume
 
 def wrong_option(name: str, verb: str, commands: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> SettingsError:
     """Return the error of an option that a command does not have, with the option that was meant."""
-    written = next((text for argument in arguments if same(text := argument.partition("=")[0], name)), name)
+    bare = underscored(name)
+    flags = [argument.partition("=")[0] for argument in arguments if argument.startswith("-")]
+    written = next((flag for flag in flags if underscored(flag) == bare), name)
     command = f"glassloop {verb}".strip()
-    problem = f"{command} has no option {written}"
-    bare = name.lstrip("-").replace("-", "_")
-    if found := meant_option(bare, commands.get(verb, ())):
-        return SettingsError(problem, f"use {found}")
-    if remedy := INSTEAD.get(bare) or argument_hint(bare, verb):
-        return SettingsError(problem, remedy)
+    own = commands.get(verb, ())
+    as_argument = (
+        f"name the {what} without an option: glassloop {usage[verb]}"
+        for words, what, usage in MEANT_AS_ARGUMENT
+        if bare in words.split() and verb in usage
+    )
     others = [f"glassloop {other}".strip() for other, options in commands.items() if bare in options]
-    if others:
-        return SettingsError(problem, f"it is an option of {listed(others)}")
-    page = "--help-all" if "help_all" in commands.get(verb, ()) else "--help"
-    return SettingsError(problem, f"{command} {page} lists the options")
+    if option := meant_option(bare, own):
+        remedy = f"use {option}"
+    elif bare in INSTEAD:
+        remedy = INSTEAD[bare]
+    elif hint := next(as_argument, None):
+        remedy = hint
+    elif others:
+        remedy = f"it is an option of {listed(others)}"
+    else:
+        remedy = f"{command} {'--help-all' if 'help_all' in own else '--help'} lists the options"
+    return SettingsError(f"{command} has no option {written}", remedy)
 
 
-def argument_hint(name: str, verb: str) -> str | None:
-    """Return how a command takes the data, the run or the text that was written as an option; None for other words."""
-    return next((f"{hint}{usage[verb]}" for words, hint, usage in MEANT_AS_ARGUMENT if name in words and verb in usage), None)
-
-
-def same(written: str, name: str) -> bool:
-    """Return whether an argument is the option `name`. A dash in it means the same as an underscore."""
-    return written.startswith("-") and written.lstrip("-").replace("-", "_") == name.lstrip("-").replace("-", "_")
+def underscored(flag: str) -> str:
+    """Return the name of an option without dashes: one in it means the same as an underscore."""
+    return flag.lstrip("-").replace("-", "_")
 
 
 def meant_option(name: str, options: Iterable[str]) -> str | None:
@@ -513,48 +411,19 @@ def meant_option(name: str, options: Iterable[str]) -> str | None:
     known = {option: dashed(option) for option in options}
     for option, words in MEANT.items():
         if option.split()[0].lstrip("-") in known:
-            known |= {word: option for word in words if word not in known}
+            known = dict.fromkeys(words.split(), option) | known
     if name in known:
         return known[name]
-    likely = {other: likeness(name, other) for other in known if is_misspelling(name, other)}
-    if likely:
-        return known[max(likely, key=lambda other: likely[other])]
-    longer = {known[other] for other in known if is_abbreviation(name, other)}
+    if len(name) < 4:
+        return None
+    # Another number, or a "no", is never a slip of the keyboard; of short words, one letter makes another word.
+    likely = [other for other in known if re.findall(r"\d|^no_", other) == re.findall(r"\d|^no_", name)]
+    if len(name) > 4 and (near := get_close_matches(name, likely, n=1, cutoff=LIKELY)):
+        return known[near[0]]
+    longer = {option for other, option in known.items() if other.startswith(name)}
     return longer.pop() if len(longer) == 1 else None
 
 
 def dashed(option: str) -> str:
     """Return the name of an option as it is written: `-o`, `--seed`, `--no-eval_on_start`."""
-    return f"-{option}" if len(option) == 1 else f"--{option.replace('no_', 'no-', 1) if option.startswith('no_') else option}"
-
-
-def likeness(first: str, second: str) -> float:
-    """Return how similar two names are, from 0 to 1. The places of underscores do not matter."""
-    return SequenceMatcher(None, first.replace("_", ""), second.replace("_", ""), autojunk=False).ratio()
-
-
-def is_misspelling(name: str, other: str) -> bool:
-    """Return whether one name is the other with a slip of the keyboard in a word. Numbers and a `no` are never slips."""
-    if digits(name) != digits(other) or name.startswith("no_") != other.startswith("no_"):
-        return False
-    if len(name) < 4 or likeness(name, other) < 0.8:
-        return False
-    if name.replace("_", "") == other.replace("_", ""):
-        return True
-    words, others = name.split("_"), other.split("_")
-    return (len(words) == len(others) and all(map(similar, words, others))) or likeness(name, other) >= 0.92
-
-
-def similar(word: str, other: str) -> bool:
-    """Return whether a word is the other one with a letter wrong, missing, added or swapped."""
-    return likeness(word, other) >= (0.75 if min(len(word), len(other)) > 3 else 1.0)
-
-
-def is_abbreviation(name: str, other: str) -> bool:
-    """Return whether `name` is the beginning of `other`, in whole words or in the middle of its last one."""
-    return len(name) >= 4 and other.startswith(name)
-
-
-def digits(name: str) -> str:
-    """Return the digits of a name."""
-    return "".join(sign for sign in name if sign.isdigit())
+    return f"-{option}" if len(option) == 1 else "--" + re.sub("^no_", "no-", option)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 BYTE_ORDER_MARK = "\ufeff"
-
-
 SUFFIXES = (".py", ".ipynb")
 
 

@@ -29,17 +29,9 @@ if TYPE_CHECKING:
 
 # Of torch._six.
 string_classes = (str, bytes)
-
-
 int_classes = int
-
-
 container_abcs = collections.abc
-
-
 inf, nan = math.inf, math.nan
-
-
 PY3, PY37 = True, True
 
 
@@ -121,14 +113,8 @@ def pad_sequences(
 
 
 NAMES = {"sst-2": "sst2", "sts-b": "stsb", "mnli-mm": "mnli_mismatched"}  # how transformers wrote the tasks
-
-
 TASKS = {old: GLUE_TASKS[new] for old, new in {**{name: name for name in GLUE_TASKS if name != "ax"}, **NAMES}.items()}
-
-
 glue_tasks_num_labels = {name: len(task.label_names or ("score",)) for name, task in TASKS.items()}
-
-
 glue_output_modes = {name: "classification" if task.label_names else "regression" for name, task in TASKS.items()}
 
 

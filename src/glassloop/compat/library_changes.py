@@ -23,13 +23,8 @@ from glassloop.models.files import quickstart_model
 from glassloop.models.loading import offline
 
 PACKAGED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "quickstart")
-
-
 RENAMED_ARGUMENTS = {"is_pretokenized": "is_split_into_words", "return_lengths": "return_length"}
-
-
 CALL = "the tokenizer itself is called since transformers 5"
-
 
 # Classes with `from_pretrained`, by module.
 PRETRAINED = {
@@ -39,7 +34,6 @@ PRETRAINED = {
     "transformers.models.auto.tokenization_auto": ("AutoTokenizer",),
     "transformers.models.auto.configuration_auto": ("AutoConfig",),
 }
-
 
 Method = Callable[..., object]
 

@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 GLUE_NAMES = ("glue", "nyu-mll/glue")
 
-
 REMOVED = {
     **dict.fromkeys(("trust_remote_code", "script_version", "task"), None),
     "use_auth_token": "token",
     "ignore_verifications": None,
 }
-
 
 FORMATS = ("csv", "json", "text", "parquet", "arrow", "pandas", "xml", "imagefolder", "audiofolder", "webdataset")
 
@@ -122,8 +120,6 @@ def set_progress_bar_enabled(wanted: bool) -> None:
 
 
 __version__ = "0.4"
-
-
 NO_DOWNLOAD = "computes the metric without a download"
 
 

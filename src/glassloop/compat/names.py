@@ -14,11 +14,7 @@ from glassloop.data.glue import GLUE_TASKS
 from glassloop.scores.metrics import load_metric
 
 METRICS = "glassloop.compat.loading"
-
-
 FORMER_GLUE = "glassloop.compat.former_functions"
-
-
 NO_NOTEBOOK = "there is no notebook to draw it in"
 
 
@@ -56,7 +52,6 @@ def by_call(now: str, reason: str = "takes former arguments") -> OldName:
 
 OURS = "Glassloop's Trainer, which takes the same arguments"
 
-
 TRAINER = {
     "Trainer": OldName("glassloop.compat.former_trainer:Trainer", OURS, always=True, shown="glassloop.Trainer"),
     "TrainingArguments": OldName(
@@ -67,9 +62,7 @@ TRAINER = {
     ),
 }
 
-
 THEIRS = "takes former arguments"
-
 
 # The Trainers of transformers, for models that Glassloop does not train.
 THEIR_TRAINER = {
@@ -79,12 +72,10 @@ THEIR_TRAINER = {
     for name in ("Trainer", "TrainingArguments")
 }
 
-
 SEQ2SEQ = {
     name: OldName(f"glassloop.compat.their_trainer:{name}", THEIRS, always=True, by_call=True)
     for name in ("Seq2SeqTrainer", "Seq2SeqTrainingArguments")
 }
-
 
 # Settings of transformers' TrainingArguments that are gone -> their present names; None for those without an effect.
 FORMER_SETTINGS: dict[str, str | None] = {
@@ -111,7 +102,6 @@ FORMER_SETTINGS: dict[str, str | None] = {
     ),
 }
 
-
 ADAMW = {
     "AdamW": OldName(
         "glassloop.compat.former_functions:AdamW",
@@ -120,9 +110,7 @@ ADAMW = {
     )
 }
 
-
 STRATEGY = gone("transformers 5", EvaluationStrategy="transformers.trainer_utils:IntervalStrategy")
-
 
 BACKENDS = gone(
     "transformers 5",
@@ -137,22 +125,15 @@ BACKENDS = gone(
     PYTORCH_TRANSFORMERS_CACHE="huggingface_hub.constants:HF_HUB_CACHE",
 )
 
-
 GLUE_NAMES = ("InputExample", "InputFeatures", "DataProcessor", "glue_convert_examples_to_features", "glue_compute_metrics")
-
-
 GLUE_TABLES = ("glue_tasks_num_labels", "glue_output_modes")
-
-
 GLUE = gone("transformers 5", **{name: f"{FORMER_GLUE}:{name}" for name in (*GLUE_NAMES, *GLUE_TABLES)})
-
 
 SCHEDULES = gone(
     "transformers 2.3",
     WarmupLinearSchedule="glassloop.compat.former_functions:warmup_linear_schedule",
     WarmupConstantSchedule="glassloop.compat.former_functions:warmup_constant_schedule",
 )
-
 
 LOAD_METRIC = gone(
     "datasets 3",
@@ -161,16 +142,13 @@ LOAD_METRIC = gone(
     Metric=f"{METRICS}:Metric",
 )
 
-
 LOAD_DATASET = {"load_dataset": by_call("glassloop.compat.loading:load_dataset", "reads the files of GLASSLOOP_DATA")}
-
 
 CACHING = gone(
     "datasets 3",
     set_caching_enabled="glassloop.compat.loading:set_caching_enabled",
     set_progress_bar_enabled="glassloop.compat.loading:set_progress_bar_enabled",
 )
-
 
 BUILTIN_TYPES = {
     name: OldName(f"builtins:{kind}", "removed in NumPy 1.24: it was only another name for Python's type")
@@ -179,7 +157,6 @@ BUILTIN_TYPES = {
         "unicode": "str",
     }.items()
 }
-
 
 NUMPY = {
     **BUILTIN_TYPES,
@@ -205,7 +182,6 @@ NUMPY = {
     ),
 }
 
-
 ABSTRACT = (
     "Mapping",
     "MutableMapping",
@@ -218,7 +194,6 @@ ABSTRACT = (
     "Set",
     "Sized",
 )
-
 
 # By module: what stands for a name that scripts import from there.
 OLD_NAMES: dict[str, dict[str, OldName]] = {
@@ -259,7 +234,6 @@ OLD_NAMES: dict[str, dict[str, OldName]] = {
     },
 }
 
-
 # Modules that do not exist today -> those that have their content.
 OLD_MODULES = {
     "evaluate": f"{METRICS}",
@@ -286,16 +260,10 @@ OLD_MODULES = {
     "sklearn.preprocessing.label": "sklearn.preprocessing",
 }
 
-
 # Packages that are made of nothing but such modules.
 OLD_PACKAGES = ("IPython", "keras", "keras.preprocessing", "sklearn.externals")
-
-
 MODEL_MODULE = re.compile(r"transformers\.(modeling|tokenization|configuration)_(?!utils|outputs|auto)(\w+?)(_fast)?")
-
-
 FAST_TOKENIZER = re.compile(r"(transformers\.models\.\w+\.tokenization_\w+)_fast")
-
 
 # Names that nothing stands for -> what to do.
 INSTEAD = {
@@ -333,11 +301,8 @@ def instead_of(name: str) -> str | None:
 # Packages that were renamed.
 PACKAGES = {name: today for name, today in OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
 
-
 # Names that Glassloop replaces wherever a library had them.
 REPLACED = {name: f"glassloop.{name}" for name in ("Trainer", "TrainingArguments", "AdamW", "load_metric")}
-
-
 LIBRARIES = frozenset(module.partition(".")[0] for module in OLD_NAMES)
 
 
@@ -368,7 +333,6 @@ MOVED = {
     "transformers.WarmupCosineSchedule": "transformers.get_cosine_schedule_with_warmup",
 }
 
-
 # The same, for functions that are only replaced where Glassloop can do what a call asks for.
 MOVED_BY_CALL = {
     "datasets.load_dataset": "glassloop.load_dataset",
@@ -376,18 +340,10 @@ MOVED_BY_CALL = {
     "evaluate.load": "glassloop.load_metric",
 }
 
-
 OF_TRAINER = ("glassloop.Trainer", "glassloop.TrainingArguments")
-
-
 CLASSIFIER = "SequenceClassification"
-
-
 ONLY_CLASSIFIERS = "Glassloop trains models for sequence classification only"
-
-
 ONLY_TORCH = "Glassloop trains PyTorch models only"
-
 
 # Names of transformers without a replacement.
 UNTRANSLATED = {
@@ -397,14 +353,11 @@ UNTRANSLATED = {
     "TFTrainingArguments": ONLY_TORCH,
 }
 
-
 # Functions that are gone and only reported the use of an example: imports and calls of them are removed.
 TELEMETRY = ("transformers.utils.send_example_telemetry",)
 
-
 # Names that are gone, and what to do instead.
 UNCHANGED = "or run the script as it is: glassloop run SCRIPT"
-
 
 GONE = {
     **dict.fromkeys(("InputExample", "InputFeatures"), f"define a dataclass of this name, {UNCHANGED}"),
@@ -420,9 +373,7 @@ GONE = {
     "list_datasets": "use huggingface_hub.list_datasets()",
 }
 
-
 OTHER_FRAMEWORKS = ("TF", "Flax")
-
 
 # Arguments that have another name today: what is called -> the old name -> the present one.
 RENAMED_ARGUMENTS = {
@@ -436,13 +387,11 @@ RENAMED_ARGUMENTS = {
     },
 }
 
-
 # Arguments that are gone -> their present name, and what it is for True and for False.
 REPLACED_ARGUMENTS = {
     "fp16": ("mixed_precision", '"fp16"', '"no"'),  # of Accelerator
     "pad_to_max_length": ("padding", '"max_length"', "False"),  # of tokenizers, which silently ignore it
 }
-
 
 # Arguments of datasets.load_metric and evaluate.load about downloads and processes, which a local metric does not need.
 ABOUT_DOWNLOADS = (
@@ -458,13 +407,11 @@ ABOUT_DOWNLOADS = (
     "trust_remote_code",
 )
 
-
 # Arguments of transformers' Trainer that are gone, and what to do instead.
 GONE_OF_TRAINER = {
     "prediction_loss_only": "set prediction_loss_only in TrainingArguments",
     "tb_writer": "set report_to='tensorboard' in TrainingArguments",
 }
-
 
 # Methods and attributes that have another name today, by the kind of object.
 RENAMED_ATTRIBUTES = {
@@ -476,10 +423,8 @@ RENAMED_ATTRIBUTES = {
     "tokenizer": {"max_len": "model_max_length"},
 }
 
-
 # Methods of datasets that changed a data set in place -> those that return the changed one.
 NO_LONGER_IN_PLACE = {f"{name}_": name for name in ("rename_column", "remove_columns", "cast", "flatten")}
-
 
 # Methods of tokenizers that are gone: the tokenizer itself is called instead.
 CALLED_INSTEAD = ("encode_plus", "batch_encode_plus")

@@ -15,8 +15,6 @@ from glassloop.compat.script import Edits, Script, is_magic, is_magic_cell, is_p
 from glassloop.compat.uses import REMOVED, Finding, Ported, Uses, literal, suggest
 
 OURS = "glassloop"
-
-
 MODULE = re.compile(r"from(?:\s|\\\r?\n)+([\w.]+)")
 
 
@@ -270,8 +268,6 @@ def with_name(alias: ast.alias, name: str) -> str:
 
 
 Change = tuple[int, int, int, int]  # the lines of the old version that were replaced, and those of the new one
-
-
 CONTEXT, AGREE = 3, 2  # unchanged lines around a change, and how many lines must agree to end one
 
 
@@ -338,11 +334,7 @@ def grouped(found: list[Change]) -> list[list[Change]]:
 
 
 MARK = "# glassloop port: cell {}"
-
-
 MAGIC = "pass  # glassloop port: magic {}"
-
-
 STYLES = tuple(product((1, 2, 4, None), (False, True), (None, (",", ":"))))
 
 

@@ -48,14 +48,8 @@ def is_python(code: str) -> bool:
 
 
 LINE_END = re.compile(r"\r\n|\r|\n")
-
-
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-
-
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-
-
 SAME_VALUE = ("to", "cuda", "cpu", "train", "eval", "half", "float", "double")  # methods of a model that return the model
 
 

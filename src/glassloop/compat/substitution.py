@@ -22,8 +22,6 @@ from glassloop.base.files import near_name
 from glassloop.compat.names import OLD_NAMES, OLD_PACKAGES, THEIR_TRAINER, OldName, module_today
 
 INSTALLED = ("site-packages", "dist-packages")
-
-
 LIBRARIES = ("<", *{sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib")}, str(Path(__file__).parents[1]))
 
 
@@ -102,17 +100,9 @@ def place_of(frame: FrameType | None) -> str:
 
 
 IMPORTLIB = str(importlib.__file__)
-
-
 SERVED = "__glassloop_served__"
-
-
 REPLACES_ITSELF = "transformers.processing_utils"  # its import puts a new module in place of transformers
-
-
 Change = Callable[[ModuleType], None]
-
-
 Names = Mapping[str, Mapping[str, OldName]]
 
 

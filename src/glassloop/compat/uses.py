@@ -46,7 +46,6 @@ from glassloop.trainer import INSTEAD, UNSUPPORTED, unused_names
 # The kinds of findings, as `--json` calls them, and what the terminal prints above each list.
 REMOVED, NOT_TRANSLATED, DIFFERS, SUGGESTED = "removed", "not_translated", "differs", "suggestions"
 
-
 TITLES = {
     REMOVED: "removed or replaced:",
     NOT_TRANSLATED: "could not be translated:",
@@ -108,19 +107,10 @@ class Ported:
 
 
 NOT_A_LITERAL = ...
-
-
 TRAINED_WITH = ("transformers", "glassloop")
-
-
 KNOWN = (*TRAINED_WITH, "datasets", "evaluate", *PACKAGES)
-
-
 LOADED = ("from_pretrained", "from_config")
-
-
 PARSED = ("parse_args_into_dataclasses", "parse_json_file", "parse_dict", "parse_yaml_file")
-
 
 CALLBACKS = (
     "transformers.TrainerCallback",
@@ -128,19 +118,11 @@ CALLBACKS = (
     "transformers.trainer.TrainerCallback",
 )
 
-
 # The kinds of objects that the checks know.
 TRAINER, ARGUMENTS, MODEL, TOKENIZER, PARSER, STATE = "trainer", "arguments", "model", "tokenizer", "parser", "state"
-
-
 OF_CALLBACKS = {"args": ARGUMENTS, "state": STATE, "model": MODEL}
-
-
 GROUPED = (("group_by_length", True), ("train_sampling_strategy", "group_by_length"))
-
-
 REFUSED_NAMES = {name: remedy for name, remedy in unused_names(Trainer).items() if name in INSTEAD}
-
 
 ARGUMENTS_OF_TRAINER = {
     name
@@ -723,25 +705,12 @@ HARMLESS = {
     *("cuda", "cpu", "type", "mean", "type_as", "int", "double", "half"),
 }
 
-
 TENSORS = ("tensor", "FloatTensor", "Tensor", "as_tensor", "from_numpy", "exp", "pow")
-
-
 PLAIN_FUNCTIONS = ("super", "len", "isinstance", "getattr", "hasattr", "float", "int", "dict")
-
-
 CLASSES = {"CrossEntropyLoss": "cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits"}
-
-
 FUNCTIONS = {*CLASSES.values()}
-
-
 FOCAL = [ast.Mult, ast.Pow, ast.Sub]  # (1 - exp(-losses)) ** gamma * losses
-
-
 SEVERAL_LABELS = 'problem_type="multi_label_classification"'
-
-
 FAST = "the fast backends then train it"
 
 

@@ -37,11 +37,7 @@ from glassloop.scores.intervals import ScoredRows, scored_rows
 from glassloop.settings.fields import CLASSES, SCORE
 
 NONE = "none"
-
-
 TARGETS = (F1, PRECISION, RECALL, COST, NONE)
-
-
 SIDES = ("false_positive", "false_negative")
 
 

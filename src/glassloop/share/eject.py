@@ -15,10 +15,7 @@ from glassloop.models.files import find_model
 from glassloop.runs.record import RunRecord, read_run, split_changes
 
 SCRIPT_NAME = "train.py"
-
-
 Label = int | float | list[int] | list[float]
-
 
 TEMPLATE = '''"""A fine-tuning run as plain PyTorch, written by glassloop eject. Run it in its folder: python train.py"""
 __SAVINGS__
@@ -126,16 +123,13 @@ tokenizer.save_pretrained("model")
 print("saved in model/")
 '''
 
-
 SAVINGS_NOTE = """
 # The run used these savings: {}.
 # They compute the same result in a different order and with different dropout masks. This script is bit-identical to a run with
 # --backend plain.
 """
 
-
 PLAIN_PLAN = """    return [order[start : start + BATCH_SIZE] for start in range(0, __LAST__, BATCH_SIZE)]"""
-
 
 GROUPED_PLAN = """    lengths, pool = np.array([len(row["input_ids"]) for row in rows]), BATCH_SIZE * 50
     pools = [order[start : start + pool] for start in range(0, len(order), pool)]
@@ -143,7 +137,6 @@ GROUPED_PLAN = """    lengths, pool = np.array([len(row["input_ids"]) for row in
     batches = [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
     short = [batches.pop()] if len(order) % BATCH_SIZE else []
     return [batches[place] for place in random.permutation(len(batches))]__SHORT__"""
-
 
 LOSSES = {
     "single_label_classification": "    return functional.cross_entropy(\n        logits, labels, weight=__WEIGHTS__, "

@@ -299,7 +299,7 @@ def test_no_word_has_two_meanings_in_a_command() -> None:
         meanings: dict[str, list[str]] = {}
         for option, words in MEANT.items():
             if option.split()[0].lstrip("-") in options:
-                for word in {*words} - {*options}:
+                for word in {*words.split()} - {*options}:
                     meanings.setdefault(word, []).append(option)
         doubtful = {word: found for word, found in meanings.items() if len(found) > 1}
         assert not doubtful, verb
