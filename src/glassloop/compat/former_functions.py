@@ -48,23 +48,11 @@ def is_offline_mode() -> bool:
 
 
 def send_example_telemetry(*arguments: object, **named: object) -> None:
-    """Do nothing. The former function sent the name of an example script to the hub.
-
-    Args:
-        *arguments: Accepted for compatibility.
-        **named: Accepted for compatibility.
-    """
+    """Do nothing. The former function sent the name of an example script to the hub."""
 
 
 def warmup_linear_schedule(optimizer: Optimizer, warmup_steps: int, t_total: int, last_epoch: int = -1) -> LambdaLR:
-    """Return a learning rate schedule that rises linearly, then falls linearly to 0.
-
-    Args:
-        optimizer: The optimizer.
-        warmup_steps: The steps in which the learning rate rises.
-        t_total: All steps.
-        last_epoch: The last step before a resume.
-    """
+    """Return a learning rate schedule that rises linearly, then falls linearly to 0."""
     from transformers import get_linear_schedule_with_warmup
 
     found: LambdaLR = get_linear_schedule_with_warmup(optimizer, warmup_steps, t_total, last_epoch)
@@ -72,13 +60,7 @@ def warmup_linear_schedule(optimizer: Optimizer, warmup_steps: int, t_total: int
 
 
 def warmup_constant_schedule(optimizer: Optimizer, warmup_steps: int, last_epoch: int = -1) -> LambdaLR:
-    """Return a learning rate schedule that rises linearly, then stays.
-
-    Args:
-        optimizer: The optimizer.
-        warmup_steps: The steps in which the learning rate rises.
-        last_epoch: The last step before a resume.
-    """
+    """Return a learning rate schedule that rises linearly, then stays."""
     from transformers import get_constant_schedule_with_warmup
 
     found: LambdaLR = get_constant_schedule_with_warmup(optimizer, warmup_steps, last_epoch)
@@ -93,16 +75,7 @@ def pad_sequences(
     truncating: str = "pre",
     value: float = 0.0,
 ) -> Array:
-    """Return rows of different lengths as one array, as keras did.
-
-    Args:
-        sequences: The rows.
-        maxlen: The length of all rows. Default: that of the longest.
-        dtype: The type of the numbers.
-        padding: Where to add values: "pre" or "post".
-        truncating: Where to cut: "pre" or "post".
-        value: What to add.
-    """
+    """Return rows of different lengths as one array, as keras did."""
     length = max(map(len, sequences), default=0) if maxlen is None else maxlen
     found = np.full((len(sequences), length), value, dtype=dtype)
     for row, numbers in zip(found, sequences, strict=True):
@@ -168,19 +141,11 @@ class DataProcessor:
     """Base class for the rows of a task; a script defines how they are read."""
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        """Return the rows to train on.
-
-        Args:
-            data_dir: The folder of the data.
-        """
+        """Return the rows to train on."""
         raise NotImplementedError
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        """Return the rows to evaluate on.
-
-        Args:
-            data_dir: The folder of the data.
-        """
+        """Return the rows to evaluate on."""
         raise NotImplementedError
 
     def get_labels(self) -> list[str]:
@@ -204,17 +169,7 @@ def glue_convert_examples_to_features(
     output_mode: str | None = None,
     **padding: object,
 ) -> list[InputFeatures]:
-    """Return encoded rows, padded to `max_length`.
-
-    Args:
-        examples: The rows.
-        tokenizer: The tokenizer.
-        max_length: The number of tokens of all rows. Default: the largest number that the model takes.
-        task: The GLUE task, from which labels and mode are known.
-        label_list: The names of the labels.
-        output_mode: "classification" or "regression".
-        **padding: Accepted for compatibility: the tokenizer knows how to pad.
-    """
+    """Return encoded rows, padded to `max_length`."""
     known = TASKS.get(task or "")
     names = [*(label_list or (known.label_names if known else None) or ())]
     mode = output_mode or glue_output_modes.get(task or "", "classification")
@@ -236,13 +191,7 @@ def glue_convert_examples_to_features(
 
 
 def glue_compute_metrics(task_name: str, preds: Numbers, labels: Numbers) -> dict[str, float]:
-    """Return the metrics of a task under the names that transformers used.
-
-    Args:
-        task_name: The GLUE task.
-        preds: The predictions.
-        labels: The true labels.
-    """
+    """Return the metrics of a task under the names that transformers used."""
     task = NAMES.get(task_name, task_name)
     found = load_metric("glue", task).compute(predictions=preds, references=labels)
     short = {"matthews_correlation": "mcc", "accuracy": "mnli/acc" if task.startswith("mnli") else "acc"}
@@ -255,23 +204,12 @@ def glue_compute_metrics(task_name: str, preds: Numbers, labels: Numbers) -> dic
 
 
 def simple_accuracy(preds: Numbers, labels: Numbers) -> float:
-    """Return the share of predictions that are right.
-
-    Args:
-        preds: The predictions.
-        labels: The true labels.
-    """
+    """Return the share of predictions that are right."""
     return load_metric("accuracy").compute(predictions=preds, references=labels)["accuracy"]
 
 
 def compute_class_weight(class_weight: object, *positional: object, **named: object) -> Array:
-    """Return the weight of each class, from arguments by place or by name.
-
-    Args:
-        class_weight: "balanced", weights by class, or None.
-        *positional: The classes and the labels, which scikit-learn only takes by name since 1.0.
-        **named: The arguments by name.
-    """
+    """Return the weight of each class, from arguments by place or by name."""
     from sklearn.utils.class_weight import compute_class_weight as today
 
     if positional:
@@ -281,14 +219,7 @@ def compute_class_weight(class_weight: object, *positional: object, **named: obj
 
 
 def mean_squared_error(true: object, predicted: object, *, squared: bool = True, **named: object) -> float | Array:
-    """Return the mean squared error, or its root.
-
-    Args:
-        true: The true values.
-        predicted: The predicted values.
-        squared: False for the root, which scikit-learn computes with root_mean_squared_error since 1.6.
-        **named: Further arguments of scikit-learn.
-    """
+    """Return the mean squared error, or its root."""
     from sklearn import metrics
 
     if not squared:
@@ -299,14 +230,7 @@ def mean_squared_error(true: object, predicted: object, *, squared: bool = True,
 
 
 def plot_confusion_matrix(estimator: object, rows: object, true: object, **named: object) -> object:
-    """Draw the confusion matrix of an estimator.
-
-    Args:
-        estimator: The estimator.
-        rows: What it predicts.
-        true: The true classes.
-        **named: Further arguments of `ConfusionMatrixDisplay`.
-    """
+    """Draw the confusion matrix of an estimator."""
     from sklearn.metrics import ConfusionMatrixDisplay
 
     return ConfusionMatrixDisplay.from_estimator(estimator, rows, true, **named)
@@ -316,22 +240,13 @@ version_info = (0, 0, 0)
 
 
 def display(*values: object, **options: object) -> None:
-    """Print values.
-
-    Args:
-        *values: The values.
-        **options: Accepted for compatibility.
-    """
+    """Print values."""
     for value in values:
         sys.stdout.write(f"{value}\n" if isinstance(value, Shown) else f"{value!r}\n")
 
 
 def clear_output(wait: bool = False) -> None:
-    """Do nothing: output that was printed stays.
-
-    Args:
-        wait: Accepted for compatibility.
-    """
+    """Do nothing: output that was printed stays."""
 
 
 def get_ipython() -> None:
@@ -391,11 +306,7 @@ class AdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update the parameters.
-
-        Args:
-            closure: Computes the loss again, and returns it.
-        """
+        """Update the parameters."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -65,11 +65,7 @@ class Formatted(Protocol):
 
 
 def changes(models: Mapping[str, str]) -> dict[str, Change]:
-    """Return what to do with each library once it is imported.
-
-    Args:
-        models: The models that stand for others, as the user asked: a name, and a folder or another name.
-    """
+    """Return what to do with each library once it is imported."""
     found: dict[str, Change] = {name: resolving(kinds, models) for name, kinds in PRETRAINED.items()}
     found["transformers.tokenization_utils_base"] = partial(change_tokenizers, models=models)
     found["transformers.utils.generic"] = change_outputs
@@ -180,13 +176,7 @@ def arguments_today(named: dict[str, object]) -> dict[str, object]:
 
 
 def encode_plus(self: FormerTokenizer, text: object, text_pair: object = None, **named: object) -> object:
-    """Return the encoding of one text or pair, as tokenizers did until transformers 4.
-
-    Args:
-        text: The text.
-        text_pair: The second text.
-        **named: Arguments of the tokenizer.
-    """
+    """Return the encoding of one text or pair, as tokenizers did until transformers 4."""
     LEDGER.note("tokenizer.encode_plus", "tokenizer(...)", CALL)
     if isinstance(text, list | tuple):  # tokens or their numbers, not a batch
         return self(as_text(self, text), as_text(self, text_pair) if isinstance(text_pair, list | tuple) else None, **named)
@@ -203,12 +193,7 @@ def as_text(tokenizer: FormerTokenizer, tokens: Sequence[str | int]) -> str:
 
 
 def batch_encode_plus(self: FormerTokenizer, batch_text_or_text_pairs: Iterable[object], **named: object) -> object:
-    """Return the encodings of several texts or pairs, as tokenizers did until transformers 4.
-
-    Args:
-        batch_text_or_text_pairs: The texts, or pairs of them.
-        **named: Arguments of the tokenizer.
-    """
+    """Return the encodings of several texts or pairs, as tokenizers did until transformers 4."""
     LEDGER.note("tokenizer.batch_encode_plus", "tokenizer(...)", CALL)
     rows = [*batch_text_or_text_pairs]
     if rows and isinstance(rows[0], list | tuple) and not named.get("is_split_into_words", named.get("is_pretokenized")):

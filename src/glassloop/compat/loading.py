@@ -35,14 +35,7 @@ FORMATS = ("csv", "json", "text", "parquet", "arrow", "pandas", "xml", "imagefol
 
 
 def load_dataset(path: str, name: str | None = None, *more: object, **named: object) -> object:
-    """Return a data set as `datasets.load_dataset` does. GLUE is read from local files if they are there.
-
-    Args:
-        path: The name of the data set, or a format.
-        name: The configuration, such as a GLUE task.
-        *more: Further arguments of `datasets.load_dataset`.
-        **named: Further arguments of `datasets.load_dataset`; those that were removed are dropped.
-    """
+    """Return a data set as `datasets.load_dataset` does. GLUE is read from local files if they are there."""
     from datasets import load
 
     for argument, today in REMOVED.items():
@@ -98,22 +91,14 @@ def chosen(splits: Mapping[str, Dataset], split: object) -> Dataset | list[Datas
 
 
 def set_caching_enabled(wanted: bool) -> None:
-    """Turn the cache of `datasets` on or off.
-
-    Args:
-        wanted: Whether to use it.
-    """
+    """Turn the cache of `datasets` on or off."""
     import datasets
 
     (datasets.enable_caching if wanted else datasets.disable_caching)()
 
 
 def set_progress_bar_enabled(wanted: bool) -> None:
-    """Turn the progress bars of `datasets` on or off.
-
-    Args:
-        wanted: Whether to show them.
-    """
+    """Turn the progress bars of `datasets` on or off."""
     import datasets
 
     (datasets.enable_progress_bars if wanted else datasets.disable_progress_bars)()
@@ -135,35 +120,18 @@ class Metric:
         self.name, self.config_name = metric.name, metric.config_name
 
     def add(self, prediction: Numbers = None, reference: Numbers = None, **named: Numbers) -> None:  # type: ignore[assignment]
-        """Add one row.
-
-        Args:
-            prediction: The prediction.
-            reference: The true value.
-            **named: Both under the names predictions and references.
-        """
+        """Add one row."""
         predicted = named.get("predictions", prediction)
         self.own.add(prediction=predicted, reference=named.get("references", reference))
 
     def add_batch(self, predictions: Numbers, references: Numbers) -> None:
-        """Add rows.
-
-        Args:
-            predictions: The predictions.
-            references: The true values.
-        """
+        """Add rows."""
         self.own.add_batch(predictions=predictions, references=references)
 
     def compute(
         self, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
     ) -> dict[str, float]:
-        """Return the values of all rows by name, then forget the rows.
-
-        Args:
-            predictions: More predictions.
-            references: As many true values.
-            **options: Options of the metric, such as `average`.
-        """
+        """Return the values of all rows by name, then forget the rows."""
         return self.own.compute(predictions=predictions, references=references, **options)
 
 
@@ -178,35 +146,19 @@ class Combined:
         self.metrics = [*metrics]
 
     def add(self, prediction: Numbers, reference: Numbers) -> None:
-        """Add one row to each metric.
-
-        Args:
-            prediction: The prediction.
-            reference: The true value.
-        """
+        """Add one row to each metric."""
         for metric in self.metrics:
             metric.add(prediction, reference)
 
     def add_batch(self, predictions: Numbers, references: Numbers) -> None:
-        """Add rows to each metric.
-
-        Args:
-            predictions: The predictions.
-            references: The true values.
-        """
+        """Add rows to each metric."""
         for metric in self.metrics:
             metric.add_batch(predictions, references)
 
     def compute(
         self, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
     ) -> dict[str, float]:
-        """Return the values of all metrics by name.
-
-        Args:
-            predictions: More predictions.
-            references: As many true values.
-            **options: Options of the metrics.
-        """
+        """Return the values of all metrics by name."""
         found: dict[str, float] = {}
         for metric in self.metrics:
             fitting = options if metric.name not in ("accuracy", "matthews_correlation") else {}
@@ -217,12 +169,6 @@ class Combined:
 def load(path: str, config_name: str | None = None, *more: object, **named: object) -> Metric:
     """Return a metric by its name.
 
-    Args:
-        path: The name, such as "accuracy", or "glue".
-        config_name: The GLUE task.
-        *more: Accepted for compatibility.
-        **named: Accepted for compatibility: they concern downloads and several processes.
-
     Raises:
         SettingsError: If Glassloop has no such metric, and the package `evaluate` is not installed.
     """
@@ -231,12 +177,6 @@ def load(path: str, config_name: str | None = None, *more: object, **named: obje
 
 def load_metric(path: str, config_name: str | None = None, *more: object, **named: object) -> Metric:
     """Return a metric by its name, as `datasets.load_metric` did.
-
-    Args:
-        path: The name, such as "accuracy", or "glue".
-        config_name: The GLUE task.
-        *more: Accepted for compatibility.
-        **named: Accepted for compatibility: they concern downloads and several processes.
 
     Raises:
         SettingsError: If Glassloop has no such metric, and the package `evaluate` is not installed.
@@ -269,30 +209,15 @@ def installed_evaluate() -> object | None:
 
 
 def combine(evaluations: Iterable[str | Metric], force_prefix: bool = False) -> Combined:
-    """Return several metrics as one.
-
-    Args:
-        evaluations: Their names, or the metrics.
-        force_prefix: Accepted for compatibility.
-    """
+    """Return several metrics as one."""
     return Combined(load(one) if isinstance(one, str) else one for one in evaluations)
 
 
 def list_evaluation_modules(*arguments: object, **named: object) -> list[str]:
-    """Return the names of the metrics.
-
-    Args:
-        *arguments: Accepted for compatibility.
-        **named: Accepted for compatibility.
-    """
+    """Return the names of the metrics."""
     return ["glue", *PLAIN]
 
 
 def list_metrics(*arguments: object, **named: object) -> list[str]:
-    """Return the names of the metrics.
-
-    Args:
-        *arguments: Accepted for compatibility.
-        **named: Accepted for compatibility.
-    """
+    """Return the names of the metrics."""
     return list_evaluation_modules()

@@ -430,10 +430,16 @@ NO_LONGER_IN_PLACE = {f"{name}_": name for name in ("rename_column", "remove_col
 CALLED_INSTEAD = ("encode_plus", "batch_encode_plus")
 
 
+def todays_package(place: str) -> str:
+    """Return a place such as nlp.load_metric with the present name of its package."""
+    package, dot, rest = place.partition(".")
+    return PACKAGES.get(package, package) + dot + rest
+
+
 def present_place(place: str) -> str:
     """Return where a name, given as package.module.name, is today; the place itself if nothing is known about it."""
-    package, dot, rest = place.partition(".")
-    place = PACKAGES.get(package, package) + dot + rest
+    package = place.partition(".")[0]
+    place = todays_package(place)
     if place in MOVED:
         return MOVED[place] if MOVED[place].startswith("glassloop.") or is_gone(place) else place
     if (whole := module_today(place)) is not None and is_gone(place) and not whole.startswith("glassloop"):

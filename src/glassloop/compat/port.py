@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import product
 
 from glassloop.base.records import Json
-from glassloop.compat.names import MOVED_BY_CALL, REPLACED_ARGUMENTS
+from glassloop.compat.names import MOVED_BY_CALL, PACKAGES, REPLACED_ARGUMENTS
 from glassloop.compat.script import Edits, Script, is_magic, is_magic_cell, is_python, read_cells
 from glassloop.compat.uses import REMOVED, Finding, Ported, Uses, literal, suggest
 
@@ -41,23 +41,26 @@ class Rewriter:
 
     def result(self) -> str:
         """Return the rewritten text."""
-        for node in self.script.of(ast.Attribute, ast.Name):
-            self.replace_name(node)
-        for node in self.script.of(ast.Call):
-            self.change_call(node)  # type: ignore[arg-type]
-        for node, name in self.uses.renamed_attributes.items():
-            end = self.script.span(node)[1]
-            self.edits.replace(end - len(node.attr), end, name)
-        for node in self.uses.in_place:
-            self.return_instead(node)
-        for node, number in self.uses.unpacked.items():
-            end = self.script.span(node)[1]
+        for expression in self.script.of(ast.Attribute, ast.Name):
+            self.replace_name(expression)
+        for call in self.script.of(ast.Call):
+            self.change_call(call)
+        for attribute, name in self.uses.renamed_attributes.items():
+            end = self.script.span(attribute)[1]
+            self.edits.replace(end - len(attribute.attr), end, name)
+        for call in self.uses.in_place:  # of a method that once changed a data set: its result is assigned
+            start = self.script.span(call)[0]
+            end = self.script.span(call.func)[1]
+            self.edits.replace(start, start, f"{self.script.code(call.func.value)} = ")  # type: ignore[attr-defined]
+            self.edits.replace(end - 1, end)
+        for outputs, number in self.uses.unpacked.items():
+            end = self.script.span(outputs)[1]
             self.edits.replace(end, end, f"[:{number}]")
-        for node in sorted(self.script.of(ast.Import, ast.ImportFrom), key=lambda one: one.lineno):  # type: ignore[attr-defined]
-            if isinstance(node, ast.Import):
-                self.change_import(node)
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                self.change_import_from(node)
+        for statement in sorted(self.script.of(ast.Import, ast.ImportFrom), key=lambda one: one.lineno):
+            if isinstance(statement, ast.Import):
+                self.change_import(statement)
+            elif isinstance(statement, ast.ImportFrom) and statement.level == 0:
+                self.change_import_from(statement)
         return self.edits.result()
 
     # --- names ---
@@ -108,11 +111,8 @@ class Rewriter:
                 gone.append(argument)
             else:
                 self.edits.replace_node(argument, new)
-        if gone:
-            self.remove_arguments(node, gone)
-
-    def remove_arguments(self, node: ast.Call, gone: list[ast.keyword]) -> None:
-        """Remove arguments of a call, with their commas."""
+        if not gone:
+            return
         items: list[ast.AST] = sorted([*node.args, *node.keywords], key=lambda one: self.script.span(one))
         end = self.script.span(node)[1] - 1
         spans = [self.script.span(one) for one in items]
@@ -129,14 +129,6 @@ class Rewriter:
             return None
         code = self.script.code(argument.value)
         return f"{name}={on}" if value is True else f"{name}={on} if {code} else {off}"
-
-    def return_instead(self, node: ast.Call) -> None:
-        """Assign the result of a method of a data set that once changed it in place."""
-        if isinstance(node.func, ast.Attribute):
-            start = self.script.span(node)[0]
-            end = self.script.span(node.func)[1]
-            self.edits.replace(start, start, f"{self.script.code(node.func.value)} = ")
-            self.edits.replace(end - 1, end)
 
     # --- imports ---
 
@@ -168,7 +160,11 @@ class Rewriter:
             self.edits.replace(*found.span(1), stays)
         added = []
         moving = [number for number in range(len(places)) if number not in groups[stays]]
-        comments = self.remove_names(node, moving)
+        comments: list[str] = []
+        if moving:
+            end = self.script.span(node)[1]
+            end -= self.script.text[end - 1] == ")"
+            comments = self.edits.remove_items([self.script.span(alias) for alias in node.names], moving, end)
         for today, numbers in groups.items():
             if today != stays:
                 names = ", ".join(with_name(node.names[number], todays[number][2]) for number in numbers)
@@ -180,18 +176,12 @@ class Rewriter:
             added += self.imported_once(node)
         self.add_lines(node, added)
 
-    def remove_names(self, node: ast.ImportFrom, numbers: list[int]) -> list[str]:
-        """Remove names from an import, and return their comments."""
-        if not numbers:
-            return []
-        end = self.script.span(node)[1]
-        end -= self.script.text[end - 1] == ")"
-        return self.edits.remove_items([self.script.span(alias) for alias in node.names], numbers, end)
-
     def change_import(self, node: ast.Import) -> None:
         """Import Glassloop in place of, or in addition to, a package whose names were replaced."""
         bases = [alias.name if alias.asname else alias.name.partition(".")[0] for alias in node.names]
-        self.rename_packages(node)
+        for alias in node.names:  # a package that was renamed keeps its name in the script
+            if (today := PACKAGES.get(alias.name, alias.name)) != alias.name:
+                self.edits.replace_node(alias, f"{today} as {alias.asname or alias.name}")
         if not any(base in self.replaced for base in bases):
             return
         gone = [
@@ -219,12 +209,6 @@ class Rewriter:
             self.edits.replace(start, end, "pass")
         else:
             self.edits.replace(self.script.line_start(start), self.script.next_line(end))
-
-    def rename_packages(self, node: ast.Import) -> None:
-        """Import packages that were renamed; the script keeps its own name for them."""
-        for alias in node.names:
-            if (today := self.uses.today_of_module(alias.name)) != alias.name and (alias.asname or "." not in alias.name):
-                self.edits.replace_node(alias, f"{today} as {alias.asname or alias.name}")
 
     def imported_once(self, node: ast.AST) -> list[str]:
         """Return `import glassloop`; nothing at the top of a script that has it already."""
@@ -272,7 +256,7 @@ CONTEXT, AGREE = 3, 2  # unchanged lines around a change, and how many lines mus
 
 
 def difference(before: str, after: str, name: str) -> str:
-    """Return the changes of the code as a unified diff."""
+    """Return the changes of the code as a unified diff. That of difflib takes seconds for a long script of similar lines."""
     old, new = before.splitlines(), after.splitlines()
     lines: list[str] = []
     for hunk in grouped(changes(old, new)):

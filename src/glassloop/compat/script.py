@@ -10,10 +10,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from glassloop.base.errors import DataError
 from glassloop.base.records import Json
 
+Node = TypeVar("Node", bound=ast.AST)
 PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
 
 
@@ -86,22 +88,17 @@ class Scope:
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     elsewhere: dict[str, Scope] = field(default_factory=dict)
 
-    @property
-    def is_class(self) -> bool:
-        """Whether functions inside cannot see the names."""
-        return isinstance(self.node, ast.ClassDef)
-
     def bind(self, name: str, binding: Binding) -> None:
         """Add what a name was given."""
-        target = self.elsewhere.get(name, self)
-        target.bindings.setdefault(name, []).append(binding)
+        self.elsewhere.get(name, self).bindings.setdefault(name, []).append(binding)
 
     def holder(self, name: str) -> Scope | None:
         """Return the scope that a name used here belongs to; None if no scope binds it."""
         scope: Scope | None = self
         while scope is not None:
             found = scope.elsewhere.get(name, scope)
-            if name in found.bindings and (scope is self or not scope.is_class):
+            is_visible = scope is self or not isinstance(scope.node, ast.ClassDef)  # whose functions cannot see its names
+            if name in found.bindings and is_visible:
                 return found
             scope = scope.parent
         return None
@@ -156,9 +153,11 @@ class Script:
                     if isinstance(target, ast.Attribute) and (owner := self.class_of_self(target.value)) is not None:
                         self.attributes.setdefault((owner, target.attr), []).append(Binding(node=node.value))
 
-    def of(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+    def of(self, *kinds: type[Node]) -> Iterator[Node]:
         """Yield the nodes of some types; those of one type in the order of the text."""
-        return (node for kind in self.by_type for node in self.by_type[kind] if issubclass(kind, kinds))
+        for kind, nodes in self.by_type.items():
+            if issubclass(kind, kinds):
+                yield from nodes  # type: ignore[misc]  # all of them are of this kind
 
     @cached_property
     def by_type(self) -> dict[type[ast.AST], list[ast.AST]]:
@@ -187,16 +186,14 @@ class Script:
         key = (scope, node.id)
         if key not in self._origins:
             self._origins[key] = ()  # a name that is assigned to itself ends here
-            found = [
-                origin for one in scope.bindings[node.id] for origin in ((one.origin,) if one.origin else self._alias_of(one))
-            ]
+            found: list[str] = []
+            for one in scope.bindings[node.id]:
+                if one.origin:
+                    found.append(one.origin)
+                elif one.place is None and not one.is_parameter:
+                    found += self.origins(one.node)  # of another name that was assigned
             self._origins[key] = tuple(dict.fromkeys(found))
         return self._origins[key]
-
-    def _alias_of(self, binding: Binding) -> tuple[str, ...]:
-        """Return the origins of another name that was assigned."""
-        named = isinstance(binding.node, ast.Name | ast.Attribute) and binding.place is None and not binding.is_parameter
-        return self.origins(binding.node) if named else ()
 
     def classes(self, node: ast.AST | None) -> list[ast.ClassDef]:
         """Return the classes of the script that an expression names."""
@@ -209,19 +206,14 @@ class Script:
 
     def bases_of(self, node: ast.ClassDef) -> frozenset[str]:
         """Return where the classes that a class is derived from, directly or not, were imported from."""
-        if node in self._bases:
-            return self._bases[node]
-        found: set[str] = set()
-        waiting, seen = [node], set()
-        while waiting:
-            kind = waiting.pop()
-            if kind in seen:
-                continue
-            seen.add(kind)
-            for base in kind.bases:
-                found |= {*self.origins(base)}
-                waiting += self.classes(base)
-        self._bases[node] = frozenset(found)
+        if node not in self._bases:
+            found: set[str] = set()
+            related = [node]
+            for kind in related:  # grows on the way
+                for base in kind.bases:
+                    found |= {*self.origins(base)}
+                    related += [one for one in self.classes(base) if one not in related]
+            self._bases[node] = frozenset(found)
         return self._bases[node]
 
     def class_of_self(self, node: ast.AST) -> ast.ClassDef | None:

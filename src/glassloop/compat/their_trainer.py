@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 
 import transformers
 
@@ -42,49 +44,18 @@ def arguments_today(named: dict[str, object]) -> dict[str, object]:
     return named
 
 
-class TrainingArguments(transformers.TrainingArguments):  # type: ignore[misc]
-    """The settings of transformers, also under former names.
+def taking_former(kind: type, translate: Callable[[dict[str, object]], dict[str, object]]) -> type:
+    """Return a class of transformers that also takes former arguments."""
 
-    Args:
-        *arguments: The settings by place.
-        **named: The settings by name.
-    """
+    def initialize(self: object, *arguments: object, **named: object) -> None:
+        kind.__init__(self, *arguments, **translate(named))  # type: ignore[misc]
 
-    def __init__(self, *arguments: object, **named: object) -> None:
-        super().__init__(*arguments, **settings_today(transformers.TrainingArguments, named))
+    return type(kind.__name__, (kind,), {"__init__": initialize, "__module__": __name__, "__doc__": kind.__doc__})
 
 
-class Seq2SeqTrainingArguments(transformers.Seq2SeqTrainingArguments):  # type: ignore[misc]
-    """The settings of transformers for sequence-to-sequence models, also under former names.
-
-    Args:
-        *arguments: The settings by place.
-        **named: The settings by name.
-    """
-
-    def __init__(self, *arguments: object, **named: object) -> None:
-        super().__init__(*arguments, **settings_today(transformers.Seq2SeqTrainingArguments, named))
-
-
-class Trainer(transformers.Trainer):  # type: ignore[misc]
-    """The Trainer of transformers, which also takes former arguments.
-
-    Args:
-        *arguments: The arguments by place.
-        **named: The arguments by name.
-    """
-
-    def __init__(self, *arguments: object, **named: object) -> None:
-        super().__init__(*arguments, **arguments_today(named))
-
-
-class Seq2SeqTrainer(transformers.Seq2SeqTrainer):  # type: ignore[misc]
-    """The Trainer of transformers for sequence-to-sequence models, which also takes former arguments.
-
-    Args:
-        *arguments: The arguments by place.
-        **named: The arguments by name.
-    """
-
-    def __init__(self, *arguments: object, **named: object) -> None:
-        super().__init__(*arguments, **arguments_today(named))
+Trainer = taking_former(transformers.Trainer, arguments_today)
+Seq2SeqTrainer = taking_former(transformers.Seq2SeqTrainer, arguments_today)
+TrainingArguments = taking_former(transformers.TrainingArguments, partial(settings_today, transformers.TrainingArguments))
+Seq2SeqTrainingArguments = taking_former(
+    transformers.Seq2SeqTrainingArguments, partial(settings_today, transformers.Seq2SeqTrainingArguments)
+)

@@ -13,6 +13,7 @@ from io import StringIO
 
 from glassloop.base.errors import SettingsError
 from glassloop.compat.arguments import OWN, TrainingArguments
+from glassloop.compat.callbacks import TrainerState
 from glassloop.compat.names import (
     ABOUT_DOWNLOADS,
     CALLED_INSTEAD,
@@ -33,6 +34,7 @@ from glassloop.compat.names import (
     is_portable,
     present_place,
     remedy_of,
+    todays_package,
     why_untranslated,
 )
 from glassloop.compat.overrides import READ_BY_SCRIPTS
@@ -101,10 +103,6 @@ class Ported:
         """Whether anything was rewritten."""
         return self.before != self.after
 
-    def of_kind(self, kind: str) -> list[Finding]:
-        """Return the findings of a kind."""
-        return [one for one in self.findings if one.kind == kind]
-
 
 NOT_A_LITERAL = ...
 TRAINED_WITH = ("transformers", "glassloop")
@@ -122,6 +120,7 @@ CALLBACKS = (
 TRAINER, ARGUMENTS, MODEL, TOKENIZER, PARSER, STATE = "trainer", "arguments", "model", "tokenizer", "parser", "state"
 OF_CALLBACKS = {"args": ARGUMENTS, "state": STATE, "model": MODEL}
 GROUPED = (("group_by_length", True), ("train_sampling_strategy", "group_by_length"))
+OBJECTS: dict[str, type] = {TRAINER: Trainer, ARGUMENTS: TrainingArguments, STATE: TrainerState}
 REFUSED_NAMES = {name: remedy for name, remedy in unused_names(Trainer).items() if name in INSTEAD}
 
 ARGUMENTS_OF_TRAINER = {
@@ -179,8 +178,12 @@ class Uses:
         models = self.check_names()
         self.is_trained_here = models != {False}
         for node in self.script.of(ast.Call):
-            self.check_call(node)  # type: ignore[arg-type]
-        self._decide()
+            self.check_call(node)
+        if not self.is_trained_here:  # no model is a classifier: the Trainer stays that of transformers
+            self.moved = {place: today for place, today in self.moved.items() if today not in OF_TRAINER}
+        for place, number in self._portable_uses.items():
+            if self.used.get(place, 0) == number:  # all calls of the function can move
+                self.moved[place] = MOVED_BY_CALL[todays_package(place)]
         if not self.imports:
             return
         self.check_old_code()
@@ -205,12 +208,7 @@ class Uses:
 
     def name_of(self, node: ast.AST | None) -> str:
         """Return the same, with the present name of a package that was renamed."""
-        package, dot, rest = self.origin(node).partition(".")
-        return PACKAGES.get(package, package) + dot + rest
-
-    def today_of_module(self, module: str) -> str:
-        """Return what a package or module is called today."""
-        return PACKAGES.get(module, module)
+        return todays_package(self.origin(node))
 
     def note(self, node: ast.AST, problem: str, remedy: str, kind: str = NOT_TRANSLATED) -> None:
         """Add a finding at the line of a node."""
@@ -227,17 +225,17 @@ class Uses:
                 self.packages.add((node.module or "").partition(".")[0])
                 for alias in node.names if node.names[0].name != "*" else []:
                     models |= self.check_name(alias, f"{node.module}.{alias.name}")
-        for node in self.script.of(ast.Name, ast.Attribute):
-            if not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
+        for name in self.script.of(ast.Name, ast.Attribute):
+            if not isinstance(name.ctx, ast.Load):  # type: ignore[attr-defined]  # both have it
                 continue
-            origin = self.origin(node)
-            if isinstance(node, ast.Name) and origin:
+            origin = self.origin(name)
+            if isinstance(name, ast.Name) and origin:
                 self.used[origin] = self.used.get(origin, 0) + 1
-            is_star = isinstance(node, ast.Name) and self.script.scopes[node].holder(node.id) is None
+            is_star = isinstance(name, ast.Name) and self.script.scopes[name].holder(name.id) is None
             if is_star and origin and (origin in MOVED or not is_gone(origin)):  # else the name is that of another module
-                models |= self.check_name(node, origin)
-            if isinstance(node, ast.Attribute) and origin and (origin.count(".") == 1 or origin in MOVED):
-                models |= self.check_name(node, origin)
+                models |= self.check_name(name, origin)
+            if isinstance(name, ast.Attribute) and origin and (origin.count(".") == 1 or origin in MOVED):
+                models |= self.check_name(name, origin)
         return models
 
     def check_name(self, node: ast.AST, place: str) -> set[bool]:
@@ -267,22 +265,9 @@ class Uses:
         is_model = ("For" in name and "Model" in name) or name.endswith("ForSequenceClassification")
         return {reason is None} if is_model else set()
 
-    def _decide(self) -> None:
-        """Keep the Trainer of transformers if no model is a classifier, and move functions if all their calls can move."""
-        if not self.is_trained_here:
-            self.moved = {place: today for place, today in self.moved.items() if today not in OF_TRAINER}
-        for place, number in self._portable_uses.items():
-            package, dot, rest = place.partition(".")
-            if self.used.get(place, 0) == number:
-                self.moved[place] = MOVED_BY_CALL[PACKAGES.get(package, package) + dot + rest]
-
     def names_of_star(self, module: str) -> list[str]:
         """Return imports of the names that are elsewhere today and that `from MODULE import *` once gave."""
-        unbound = {
-            node.id  # type: ignore[attr-defined]
-            for node in self.script.of(ast.Name)
-            if self.script.scopes[node].holder(node.id) is None  # type: ignore[attr-defined]
-        }
+        unbound = {node.id for node in self.script.of(ast.Name) if self.script.scopes[node].holder(node.id) is None}
         groups: dict[str, list[str]] = {}
         for name in sorted(unbound):
             today, _, present = self.moved.get(f"{module}.{name}", "").rpartition(".")
@@ -467,17 +452,13 @@ class Uses:
 
     def check_settings(self, node: ast.Call) -> None:
         """Check each argument of TrainingArguments as Glassloop does."""
-        if self.script.classes(node.func):
-            own = False
-        else:
-            own = True
-            if len([one for one in node.args if not isinstance(one, ast.Starred)]) > 1:
-                self.note(
-                    node, "TrainingArguments has more than one argument without a name", "name all arguments but output_dir"
-                )
+        is_derived = bool(self.script.classes(node.func))  # a class of the script may have settings of its own
+        if not is_derived and len([one for one in node.args if not isinstance(one, ast.Starred)]) > 1:
+            problem = "TrainingArguments has more than one argument without a name"
+            self.note(node, problem, "name all arguments but output_dir")
         settings = self.settings_of(node)
         for name, value, place in settings:
-            self.check_setting(name, literal(value), place, is_known=own)
+            self.check_setting(name, literal(value), place, is_known=not is_derived)
         self.check_together(node, settings)
 
     def check_setting(self, name: str, value: object, place: ast.AST, *, is_known: bool = True) -> None:
@@ -515,18 +496,16 @@ class Uses:
     def check_assigned_settings(self) -> None:
         """Check settings that are assigned to TrainingArguments later."""
         for node in self.script.of(ast.Assign):
-            for target in node.targets:  # type: ignore[attr-defined]
+            for target in node.targets:
                 if isinstance(target, ast.Attribute) and self.kind(target.value) == ARGUMENTS and target.attr in SETTINGS:
-                    self.check_setting(target.attr, literal(node.value), target)  # type: ignore[attr-defined]
+                    self.check_setting(target.attr, literal(node.value), target)
 
     # --- classes and objects ---
 
     def check_classes(self) -> None:
         """Report methods of a Trainer that Glassloop does not call."""
         for node in self.script.of(ast.ClassDef):
-            if not isinstance(node, ast.ClassDef) or not any(map(self.is_trainer, node.bases)):
-                continue
-            for part in node.body:
+            for part in node.body if any(map(self.is_trainer, node.bases)) else []:
                 if isinstance(part, ast.FunctionDef) and part.name in REFUSED_NAMES:
                     problem = f"{node.name} overrides {part.name}, which Glassloop does not call"
                     self.note(part, problem, REFUSED_NAMES[part.name])
@@ -534,16 +513,14 @@ class Uses:
     def check_attributes(self) -> None:
         """Report attributes that Glassloop's objects do not have, and rename those that have another name today."""
         for node in self.script.of(ast.Attribute):
-            if not isinstance(node, ast.Attribute):
-                continue
-            if node.attr == "generate" and self.is_model(node.value):
+            if node.attr == "generate" and (self.kind(node.value) == MODEL or "model" in last_name(node.value).lower()):
                 self.note(node, "generate", "Glassloop trains classifiers; text is generated with transformers alone")
             kind = self.kind(node.value)
             if not kind:
                 continue
             today = RENAMED_ATTRIBUTES.get(kind, {}).get(node.attr)
             is_own = self.is_of_script(node)
-            if today is not None and not is_own and not (kind == TRAINER and node.attr in names_of_ours(kind)):
+            if today is not None and not is_own and not (kind == TRAINER and node.attr in names_of(Trainer)):
                 self.renamed_attributes[node] = today
                 self.note(node, f"{node.attr} no longer exists", f"replaced by {today}", REMOVED)
             elif kind == TRAINER and not is_own and isinstance(node.ctx, ast.Load) and is_missing(kind, node.attr):
@@ -552,11 +529,6 @@ class Uses:
             elif kind in (ARGUMENTS, STATE) and isinstance(node.ctx, ast.Load) and is_missing(kind, node.attr):
                 what = "TrainingArguments" if kind == ARGUMENTS else "state"
                 self.note(node, f"Glassloop's {what} has no {node.attr}", "write the script without it")
-
-    def is_model(self, node: ast.AST) -> bool:
-        """Return whether an expression is a model, by what it is or by its name."""
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        return self.kind(node) == MODEL or "model" in name.lower()
 
     def is_of_script(self, node: ast.Attribute) -> bool:
         """Return whether a class of the script gives its objects an attribute."""
@@ -568,12 +540,10 @@ class Uses:
 
     def check_results(self) -> None:
         """Report results that a script reads and that are others with transformers."""
-        reads_loss = any(one.attr == "training_loss" for one in self.script.of(ast.Attribute)) or any(  # type: ignore[attr-defined]
-            one.value == "train_loss"  # type: ignore[attr-defined]
-            for one in self.script.of(ast.Constant)
-        )
+        reads_loss = any(one.attr == "training_loss" for one in self.script.of(ast.Attribute))
+        reads_loss = reads_loss or any(one.value == "train_loss" for one in self.script.of(ast.Constant))
         for node in self.script.of(ast.Call):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            if not isinstance(node.func, ast.Attribute):
                 continue
             name = node.func.attr
             if name not in ("predict", "train") or self.kind(node.func.value) != TRAINER:
@@ -613,7 +583,7 @@ class Uses:
     def check_old_code(self) -> None:
         """Find methods that are gone, and outputs of models that are no tuples any more."""
         for node in self.script.of(ast.Call):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            if not isinstance(node.func, ast.Attribute):
                 continue
             if node.func.attr in CALLED_INSTEAD:
                 self.called_instead.add(node)
@@ -628,9 +598,9 @@ class Uses:
                     remedy = "replaced by resume_from_checkpoint, which must be a checkpoint of Glassloop"
                     self.note(argument, "model_path no longer exists", remedy, REMOVED)
             self.check_repeated_training(node)
-        for node in self.script.of(ast.Assign):
-            value, targets = node.value, node.targets  # type: ignore[attr-defined]
-            several = [one for one in targets if isinstance(one, ast.Tuple | ast.List)]
+        for assignment in self.script.of(ast.Assign):
+            value = assignment.value
+            several = [one for one in assignment.targets if isinstance(one, ast.Tuple | ast.List)]
             if not several or not isinstance(value, ast.Call) or self.kind(value.func) != MODEL:
                 continue
             tuples = any(one.arg == "return_dict" and literal(one.value) is False for one in value.keywords)
@@ -641,8 +611,7 @@ class Uses:
 
 def present_name(place: str) -> str:
     """Return where a name is today, by the tables alone."""
-    package, dot, rest = place.partition(".")
-    place = PACKAGES.get(package, package) + dot + rest
+    place = todays_package(place)
     return MOVED.get(place, place)
 
 
@@ -657,38 +626,24 @@ def entries_of(value: ast.AST | None) -> list[tuple[str, ast.expr, ast.AST]]:
 
 
 @cache
-def names_of_ours(kind: str) -> frozenset[str]:
-    """Return the names that Glassloop's objects of a kind have, of which some are assigned when they are constructed."""
-    from glassloop.compat.callbacks import TrainerState
-
-    read = {*READ_BY_SCRIPTS} if kind == TRAINER else set()
-    return names_of({TRAINER: Trainer, ARGUMENTS: TrainingArguments, STATE: TrainerState}[kind]) | read
-
-
-@cache
-def names_of_theirs(kind: str) -> frozenset[str]:
-    """Return the same for transformers' objects."""
-    import transformers
-
-    return names_of(getattr(transformers, {TRAINER: "Trainer", ARGUMENTS: "TrainingArguments", STATE: "TrainerState"}[kind]))
-
-
 def names_of(kind: type) -> frozenset[str]:
     """Return the names of a class, and those that its methods assign to self."""
     found = {*dir(kind), *OWN, *SETTINGS} if issubclass(kind, OwnSettings) else {*dir(kind)}
+    found |= {*READ_BY_SCRIPTS} if kind is Trainer else set()
     for parent in kind.__mro__:
         found |= {*getattr(parent, "__annotations__", {})}
         if parent.__module__.partition(".")[0] in TRAINED_WITH:
-            source = inspect.getsource(parent)
-            found |= {*re.findall(r"self\.(\w+)\b", source)}
+            found |= {*re.findall(r"self\.(\w+)\b", inspect.getsource(parent))}
     return frozenset(found)
 
 
 def is_missing(kind: str, name: str) -> bool:
     """Return whether transformers' objects of a kind have a name, and Glassloop's do not."""
-    if name in names_of_ours(kind):
+    if name in names_of(OBJECTS[kind]):
         return False
-    return (kind == TRAINER and name in REFUSED_NAMES) or name in names_of_theirs(kind)
+    import transformers  # takes a second, and most scripts use no such name
+
+    return (kind == TRAINER and name in REFUSED_NAMES) or name in names_of(getattr(transformers, OBJECTS[kind].__name__))
 
 
 def literal(node: ast.AST) -> object:
@@ -732,7 +687,7 @@ class Loss:
 def suggest(uses: Uses) -> None:
     """Add a suggestion for each Trainer of the script whose own loss has a shorter form."""
     for node in uses.script.of(ast.ClassDef):
-        if isinstance(node, ast.ClassDef) and any(map(uses.is_trainer, node.bases)):
+        if any(map(uses.is_trainer, node.bases)):
             methods = {part.name: part for part in node.body if isinstance(part, ast.FunctionDef)}
             if "compute_loss" in methods and {*methods} <= {"__init__", "compute_loss"} and len(node.bases) == 1:
                 Reading(uses, node, methods["compute_loss"]).suggest()
@@ -787,7 +742,7 @@ class Reading:
 
     def is_known(self, node: ast.Call) -> bool:
         """Return whether a call belongs to a usual loss."""
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = last_name(node.func)
         if is_name(node.func, self.model) or self.loss_of(node) is not None or self.own_loss(node) is not None:
             return True
         if name in CLASSES or self.applied(node) is not None or self.class_of_own(node.func) is not None:
@@ -928,7 +883,7 @@ class Reading:
     def argument(self, name: str) -> str:
         """Return what the script passes to the class as an argument; its default, or its name, if it passes nothing."""
         for call in self.script.of(ast.Call):
-            if isinstance(call, ast.Call) and self.owner in self.script.classes(call.func):
+            if self.owner in self.script.classes(call.func):
                 for one in call.keywords:
                     if one.arg == name:
                         return self.script.code(unwrapped(one.value))
