@@ -42,7 +42,6 @@ SLICES_THAT_USE_A_SLICE = {
     ("share", "predict"),
     ("share", "serve"),
     ("study", "predict"),
-    ("web", "study"),
 }
 DOORS_THAT_USE_A_SLICE = {("predictor", "predict")}
 LONG_CHAINS_OF_CLASSES = {

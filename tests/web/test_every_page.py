@@ -14,10 +14,10 @@ from run_folders import drawn_rows, lock_as, write_drawn_seeds, write_fake_run, 
 from glassloop.report.build import report_of
 from glassloop.report.comparison import compare_runs
 from glassloop.report.comparison_page import comparison_page
+from glassloop.report.study import study_page
 from glassloop.runs.study import read_study, write_study
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 from glassloop.study.conclusions import conclude
-from glassloop.study.page import study_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -22,11 +22,10 @@ from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, TIMINGS, WA
 from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord, read_study, write_study
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.file import GivenSettings
-from glassloop.settings.study import SCRIPT, StudySettings, Value, Values
+from glassloop.settings.study import SCRIPT, StudySettings, Value, Values, setting_name
 from glassloop.settings.training import TYPES
 from glassloop.settings.transformers_names import SETTINGS
 from glassloop.study.strategies import KnownTrial, sampler_for, started_search
-from glassloop.study.tables import setting_name
 from glassloop.study.trials import failure_of
 from glassloop.trainer import DEFAULT_DIR
 from glassloop.training.callbacks import Callback
@@ -166,18 +165,10 @@ class SearchRecord:
 
 
 PRUNED = "optuna pruned the trial"
-
-
 # Settings that do not change what a search finds.
 NOT_COMPARED = ("output_dir", "overwrite_output_dir", "run_name", "logging_dir", "report_to", "disable_tqdm")
-
-
 OF_OPTIMIZE = ("timeout", "gc_after_trial", "catch", "callbacks", "show_progress_bar")
-
-
 Space = Callable[["Trial"], Mapping[str, object]]
-
-
 Objective = Callable[[dict[str, float]], float | Sequence[float]]
 
 

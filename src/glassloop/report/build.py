@@ -18,8 +18,8 @@ from glassloop.report.confidence import confidence
 from glassloop.report.errors import errors
 from glassloop.report.page import Section, page, paragraph, tag
 from glassloop.report.results import headline, results_of
-from glassloop.report.seeds import seeds_sections
 from glassloop.report.source import RunSource, read_source
+from glassloop.report.study import seeds_sections
 from glassloop.runs.layout import REPORT_NAME, is_run, is_seeds_folder
 from glassloop.runs.record import FINISHED
 from glassloop.scores.result import Score

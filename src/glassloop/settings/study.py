@@ -13,38 +13,17 @@ from glassloop.settings.fields import Problem, refuse, wrong, wrong_choice
 from glassloop.settings.training import CHOICES, TYPES, training_arguments
 
 LOG, LINEAR = "log", "linear"
-
-
 RANGE = re.compile(r"(log|linear):(.+?)\.\.(.+)")
-
-
 MODEL = "model"
-
-
 # Settings that change where and how a run is written or executed, or what it is compared with.
 NOT_VARIED = (
-    *(
-        "output_dir",
-        "overwrite_output_dir",
-        "seed",
-        "device",
-        "backend",
-        "report_to",
-        "run_name",
-        "logging_dir",
-        "disable_tqdm",
-    ),
+    *("output_dir", "overwrite_output_dir", "seed", "device", "backend", "report_to", "run_name", "logging_dir"),
+    "disable_tqdm",
     *("save_strategy", "save_steps", "save_total_limit", "logging_strategy", "logging_steps", "logging_first_step"),
     *("metric_for_best_model", "greater_is_better", "positive_label"),
 )
-
-
 VARIED = (MODEL, *(name for name in TYPES if name not in NOT_VARIED))
-
-
 Value = bool | int | float | str | None
-
-
 Values = dict[str, Value]  # the value of each varied setting
 
 
@@ -53,6 +32,10 @@ class Choices:
     """The values to try for a setting."""
 
     values: tuple[Value, ...]
+
+    def at(self, share: float) -> Value:
+        """Return the value at a share of the choices, from 0 to 1."""
+        return self.values[int(share * len(self.values))]
 
     def __str__(self) -> str:
         return ",".join(map(shown, self.values))
@@ -84,15 +67,14 @@ Space = dict[str, Choices | Range]
 
 def shown(value: Value) -> str:
     """Return a value as `--vary` takes it."""
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else "none"
-        if value is None
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def setting_name(values: Mapping[str, Value]) -> str:
+    """Return a setting in words: `learning_rate 2e-05, weight_decay 0.1`."""
+    return listed((f"{name} {shown(value)}" for name, value in values.items()), 20)
 
 
 def vary_of(texts: Sequence[str]) -> dict[str, str]:
@@ -186,27 +168,13 @@ def value_of(text: str, kinds: str) -> Value:
 
 
 GRID, RANDOM, HALVING, OPTUNA = "grid", "random", "halving", "optuna"
-
-
 STRATEGIES = ("auto", GRID, RANDOM, HALVING, OPTUNA)
-
-
 SCRIPT = "script"  # of a `Trainer.hyperparameter_search`: a function of the script suggests values, and Optuna chooses them
 SEEDS = "seeds"  # of `glassloop train --seeds`: one configuration
-
-
 HANDFUL = 6  # settings that are trained to the end; of more, halving stops the weaker ones
-
-
 DEFAULT_SAMPLES = 16
-
-
 HELD_OUT_FOLDS = 10  # without --fold, one of ten parts of the training rows is held out to choose on
-
-
 BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)|(\d+)[ _]?runs?", re.IGNORECASE)
-
-
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
@@ -249,7 +217,10 @@ class StudySettings:
     @property
     def limit(self) -> Budget:
         """The budget as a number."""
-        return parsed_budget(self.budget) if self.budget else Budget()
+        match = BUDGET.fullmatch((self.budget or "").strip())
+        if match is None:
+            return Budget()
+        return Budget(runs=int(match[3])) if match[3] else Budget(float(match[1]) * SECONDS[match[2].lower()])
 
     @property
     def folds(self) -> tuple[str, ...]:
@@ -341,11 +312,3 @@ def cost_problems(settings: StudySettings) -> list[Problem]:
         text = f"the grid needs {settings.grid_size * each:,} runs, but the budget is {settings.limit.runs:,}"
         problems.append(Problem(text, "raise the budget, or use strategy random"))
     return problems
-
-
-def parsed_budget(text: str) -> Budget:
-    """Return 2h as seconds and 200_runs as a number of runs."""
-    match = BUDGET.fullmatch(text.strip())
-    if match is None:
-        return Budget()
-    return Budget(runs=int(match[3])) if match[3] else Budget(float(match[1]) * SECONDS[match[2].lower()])

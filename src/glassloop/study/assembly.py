@@ -39,8 +39,6 @@ from glassloop.training.interfaces import Backend, Tensors
 from glassloop.training.parts import TrainingParts, identity_of
 
 Part = TypeVar("Part")
-
-
 # Settings that change neither the rows nor the gradients that a backend is compared on.
 NOT_COMPARED = (
     *("output_dir", "run_name", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),

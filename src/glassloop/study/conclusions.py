@@ -28,7 +28,7 @@ from glassloop.scores.conclusions import (
 )
 from glassloop.scores.intervals import ScoredRows, scored_split
 from glassloop.settings.fields import DataSettings
-from glassloop.study.tables import setting_name
+from glassloop.settings.study import setting_name
 from glassloop.study.trials import RUNS_NAME
 from glassloop.training.results import write_predictions
 
@@ -105,8 +105,6 @@ def soup_rows(soup: Path, record: StudyRecord, like: ScoredRows) -> ScoredRows |
 
 
 VALIDATION, TEST = "validation", "test"
-
-
 Say = Callable[[str], None]
 
 

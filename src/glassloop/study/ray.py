@@ -28,23 +28,11 @@ from glassloop.settings.file import GivenSettings
 from glassloop.study.trials import Done, Task, record_of
 
 RUNS_PER_GPU = 4  # if the user does not say how many
-
-
 RETRIES = 8  # of a task whose node died
-
-
 MOST_BYTES = 2 * 2**30  # of data and models that are sent to nodes
-
-
 WAIT_SECONDS = 0.5
-
-
 LOCAL = "ray"  # the running cluster, or this machine
-
-
 ADDRESS = re.compile(r"(?:ray://)?(\[[0-9a-fA-F:]+\]|[^\s:/]+):(\d{1,5})")
-
-
 MOST_SECONDS = 10.0
 
 
@@ -185,7 +173,8 @@ def shipment_of(record: StudyRecord) -> Shipment:
     """Return the files that nodes need: those of local data and of local models."""
     base = record.base
     models = [str(value) for values in record.study.space.values() for value in getattr(values, "values", ())]
-    names = [name for name in (base.source, base.model, *map(str, paths_in(base)), *models) if name]
+    others = [str(base.data[name]) for name in ("validation", "test") if base.data.get(name)]
+    names = [name for name in (base.source, base.model, *others, *models) if name]
     found: Files = {}
     for place in (find_path(name) for name in names):
         for path in sorted(place.rglob("*")) if place and place.is_dir() else [place] if place else []:
@@ -198,11 +187,6 @@ def shipment_of(record: StudyRecord) -> Shipment:
         problem = f"data and models of {size / 2**30:.1f} GiB are too much to send to every node"
         raise SettingsError(problem, "put them on a disk that all nodes share, under the same path")
     return Shipment(found, record.data.get("validation"), str(glue[0].parent.absolute()) if glue else None)
-
-
-def paths_in(base: GivenSettings) -> list[object]:
-    """Return the files of other splits that the data settings name."""
-    return [base.data[name] for name in ("validation", "test") if base.data.get(name)]
 
 
 def glue_files(base: GivenSettings) -> list[Path]:

@@ -16,23 +16,14 @@ from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, SELECTION, 
 from glassloop.runs.study import SeedRecord, StudyRecord, write_study
 from glassloop.scores.measures import LOSS
 from glassloop.settings.file import GivenSettings, write_settings
-from glassloop.settings.study import OPTUNA
+from glassloop.settings.study import OPTUNA, setting_name
 from glassloop.study.strategies import Played, next_optuna_round, next_round
-from glassloop.study.tables import setting_name
 from glassloop.study.trials import Done, RunSettler, Task, found_done, planned_runs, task_of
 
 MOST_REPEATS = 2  # of a run whose process was killed, as by a system without memory
-
-
 WORST_LOSS = 1e9  # of a failed run, where less is better
-
-
 KILLED = 128 + signal.SIGKILL  # the exit status of a process that the system ended, as it does if memory runs out
-
-
 KINDS = {kind.exit_code: kind for kind in (SettingsError, DataError, ModelError, DivergedError, ResourceError)}
-
-
 Runs = Mapping[str, tuple[SeedRecord, GivenSettings]]
 
 

@@ -133,7 +133,13 @@ def train_seeds(
         remedy = f"resume them: --seeds {len(entries)} --resume {chosen}; or choose another folder"
         raise SettingsError(f"output_dir {chosen} already contains seeds", remedy)
     folder = free_folder(str(chosen) if chosen else None)
-    record = SeedsRecord(absolute_settings(settings), entries, folder, versions=versions())
+    settings = replace(
+        settings,  # so that they mean the same from any working directory
+        source=settings.source and absolute_name(settings.source),
+        model=settings.model and absolute_name(settings.model),
+        data=settings.data.with_absolute_paths(),
+    )
+    record = SeedsRecord(settings, entries, folder, versions=versions())
     try:
         return run_seeds(record, at_once, is_new=True)
     except GlassloopError:
@@ -170,16 +176,6 @@ def resume_seeds(output_dir: str | Path, *, seeds: Iterable[int] = (), at_once: 
 def checked_seeds(settings: RunSettings, seeds: Iterable[int]) -> list[int]:
     """Return the seeds without repetitions. Raise `SettingsError` if one of them is not allowed."""
     return [replace(settings.training, seed=seed).seed for seed in dict.fromkeys(seeds)]
-
-
-def absolute_settings(settings: RunSettings) -> RunSettings:
-    """Return settings that mean the same from any working directory."""
-    return replace(
-        settings,
-        source=settings.source and absolute_name(settings.source),
-        model=settings.model and absolute_name(settings.model),
-        data=settings.data.with_absolute_paths(),
-    )
 
 
 def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool) -> SeedsRecord:
@@ -299,9 +295,11 @@ def train_with_seeds(
     if restart:
         problem = "--seeds and --restart cannot be combined"
         raise SettingsError(problem, "restart the run of one seed: --resume RUN/seed-1 --restart")
-    if resume is not None and given.source is not None and not any_run(folder := seeds_folder(resume, given)):
-        # as for a single run: the same command starts seeds and continues them, for example in a job that is requeued
-        given, resume = replace(given, training={**given.training, "output_dir": str(folder)}), None
+    if resume is not None and given.source is not None:
+        folder = seeds_folder(resume, given)
+        if not (is_run(folder) or is_seeds_folder(folder) or has_checkpoint(folder)):
+            # as for a single run: the same command starts seeds and continues them, for example in a job that is requeued
+            given, resume = replace(given, training={**given.training, "output_dir": str(folder)}), None
     if resume is None:
         settings = settled(given)
         first = settings.training.seed
@@ -338,11 +336,6 @@ def seeds_folder(resume: str, given: GivenSettings) -> Path:
     """Return the folder that --resume names."""
     output_dir = given.training.get("output_dir")
     return resumed_folder(resume, str(output_dir) if output_dir else None)[0]
-
-
-def any_run(folder: Path) -> bool:
-    """Return whether a folder contains a run, seeds or a checkpoint."""
-    return is_run(folder) or is_seeds_folder(folder) or has_checkpoint(folder)
 
 
 def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:

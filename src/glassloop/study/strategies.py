@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 FIRST_RUNG = 0.25  # the weaker half stops after a quarter of the training
-
-
 KEPT = 2  # one of so many settings continues
-
-
 MOST_DRAWS = 1000  # attempts to draw a setting that was not drawn before
 
 
@@ -62,13 +58,10 @@ def next_round(study: StudySettings, seed: int, tried: Sequence[Values], played:
     last = played[-1]
     if last.round.fraction >= 1:
         return None
-    kept = best_settings(last)[: math.ceil(len(last.round.settings) / KEPT)]
-    return Next(RoundRecord(tuple(sorted(kept)), min(1.0, KEPT * last.round.fraction)))
-
-
-def best_settings(played: Played) -> list[int]:
-    """Return the settings of a round, the best one first. Of equal ones, the first stays first."""
-    return sorted(played.round.settings, key=lambda number: played.scores[number], reverse=True)
+    # Of equal settings, the first stays first.
+    best_first = sorted(last.round.settings, key=lambda number: last.scores[number], reverse=True)
+    better = best_first[: math.ceil(len(last.round.settings) / KEPT)]
+    return Next(RoundRecord(tuple(sorted(better)), min(1.0, KEPT * last.round.fraction)))
 
 
 def first_settings(study: StudySettings, seed: int) -> list[Values]:
@@ -87,12 +80,7 @@ def first_settings(study: StudySettings, seed: int) -> list[Values]:
 
 def drawn(space: Space, random: Random) -> Values:
     """Return a random value of each varied setting."""
-    return {name: drawn_value(part, random.random()) for name, part in space.items()}
-
-
-def drawn_value(part: Choices | Range, share: float) -> Value:
-    """Return the value of a setting at a share from 0 to 1 of its choices or its range."""
-    return part.at(share) if isinstance(part, Range) else part.values[int(share * len(part.values))]
+    return {name: part.at(random.random()) for name, part in space.items()}
 
 
 BATCH = 4  # settings of a round; not chosen by the machine, so that a study ends the same anywhere

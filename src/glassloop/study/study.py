@@ -19,6 +19,7 @@ from glassloop.base.versions import versions
 from glassloop.data.examples import Examples
 from glassloop.models.loading import load_config
 from glassloop.report.card import update_card
+from glassloop.report.study import show_study, study_content, write_page
 from glassloop.runs.claim import free_folder, refuse_taken
 from glassloop.runs.layout import is_study
 from glassloop.runs.record import SELECTION, STOPPED
@@ -30,11 +31,9 @@ from glassloop.settings.study import MODEL, SCRIPT, SEEDS, STRATEGIES, Choices, 
 from glassloop.settings.training import TYPES
 from glassloop.study.assembly import examples_for
 from glassloop.study.conclusions import conclude
-from glassloop.study.page import write_page
 from glassloop.study.ray import RayTrials, refuse_unreachable
 from glassloop.study.running import Executor, StudyRunner
 from glassloop.study.seeds import check_run
-from glassloop.study.tables import show_study, study_content
 from glassloop.study.trials import RUNS_NAME, model_key
 from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, visible_gpus
 from glassloop.training.signals import leave, leave_on_signal, noted_signals
@@ -237,7 +236,8 @@ def search_examples(given: GivenSettings, settings: StudySettings) -> Examples:
 
 def new_record(given: GivenSettings, settings: StudySettings, examples: Examples) -> StudyRecord:
     """Return the record of a study before its first run."""
-    args = given.checked().training
+    run = given.checked()
+    args, paths = run.training, run.data.with_absolute_paths()
     names = examples.labels.names if examples.labels else ()
     measures = chosen_measures(examples.measures, examples.task, names, args.positive_label)
     refuse_unknown_metric(args.metric_for_best_model, measures)
@@ -246,7 +246,7 @@ def new_record(given: GivenSettings, settings: StudySettings, examples: Examples
     # Runs of a study are short: a killed one starts again. Progress bars of several runs would mix.
     training = {"save_strategy": "no", "save_total_limit": 1, **given.training, "disable_tqdm": True}
     training.pop("output_dir", None)
-    data = {name: list(value) if isinstance(value, tuple) else value for name, value in absolute_data(given).items()}
+    data = {name: list(value) if isinstance(value := getattr(paths, name), tuple) else value for name in given.data}
     base = GivenSettings(
         given.source and absolute_name(given.source), given.model and absolute_name(given.model), training, data, given.new_head
     )
@@ -254,12 +254,6 @@ def new_record(given: GivenSettings, settings: StudySettings, examples: Examples
     models = {name: model_key(name) for name in map(absolute_name, model_names(base.model, settings))}
     seeds = tuple(range(args.seed, args.seed + settings.seeds))
     return StudyRecord(base, settings, metric, higher, seeds, data=rows, models=models, versions=versions())
-
-
-def absolute_data(given: GivenSettings) -> dict[str, object]:
-    """Return the data settings of the user with absolute paths."""
-    checked_data = given.checked().data.with_absolute_paths()
-    return {name: getattr(checked_data, name) for name in given.data}
 
 
 def described(settings: StudySettings, examples: Examples, folder: Path) -> str:

@@ -24,11 +24,7 @@ from glassloop.study.assembly import SharedParts, chosen_settings, examples_for
 from glassloop.training.checkpoints import open_checkpoint
 
 RUNS_NAME = "runs"
-
-
 LEAST_SIGNAL = 128  # exit statuses from here on are those of processes that a signal ended
-
-
 UNHASHED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # do not change what a run computes
 
 

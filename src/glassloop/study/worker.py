@@ -31,7 +31,7 @@ from glassloop.runs.study import read_rungs
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import training_arguments
-from glassloop.study.assembly import AssembledRun, SharedParts, assemble
+from glassloop.study.assembly import SharedParts, assemble
 from glassloop.study.run import run_to_end, train_run
 from glassloop.study.trials import (
     Done,
@@ -125,7 +125,8 @@ def trained_part(task: Task, began: float, shared: SharedParts | None) -> Done:
             with unsynced() if until < steps else nullcontext():
                 run_to_end(run, True if stored else None, False, began)
         except Paused:
-            add_rung(folder, task.fraction, selection_scores(run))
+            scores = short_metrics(run.trainer.evaluation(run.encoded[SELECTION].rows).metrics)  # leaves no trace in the run
+            add_rung(folder, task.fraction, scores)
             rungs = read_rungs(folder)
             return Done(task.name, PAUSED, rungs, seconds=time.perf_counter() - began, preparing=prepared)
         drop_checkpoints(folder)
@@ -134,11 +135,6 @@ def trained_part(task: Task, began: float, shared: SharedParts | None) -> Done:
         raise RuntimeError(f"{folder}: the record of a finished run cannot be read")
     done = finished_done(task.name, record, read_rungs(folder))
     return replace(done, seconds=time.perf_counter() - began, preparing=prepared)
-
-
-def selection_scores(run: AssembledRun) -> dict[str, float]:
-    """Return the scores of a paused run on the selection split, without a trace in the run."""
-    return short_metrics(run.trainer.evaluation(run.encoded[SELECTION].rows).metrics)
 
 
 class lock_awaited:  # noqa: N801 - a context manager that reads like `locked`

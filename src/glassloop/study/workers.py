@@ -20,11 +20,7 @@ from glassloop.runs.record import FAILED, STOPPED
 from glassloop.study.trials import Done, Task
 
 COMMAND = (sys.executable, "-m", "glassloop.study.worker")
-
-
 WAIT_SECONDS = 0.5
-
-
 CORES_PER_RUN = 4  # on a CPU: a run of a small model does not use more
 
 

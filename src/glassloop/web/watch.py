@@ -17,6 +17,7 @@ from glassloop.base.lock import Holder, holder
 from glassloop.report.build import report_of
 from glassloop.report.comparison import compare_runs
 from glassloop.report.comparison_page import comparison_page
+from glassloop.report.study import study_page
 from glassloop.runs.history import Curves, HistoryTail
 from glassloop.runs.layout import HISTORY_NAME, RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINER_NAME, is_study
 from glassloop.runs.listing import Found, find_runs, listed_run, listed_seeds
@@ -24,7 +25,6 @@ from glassloop.runs.record import DAMAGED, FINISHED, KILLED, RUNNING, STOPPED
 from glassloop.runs.status import RunSummary, changed, file_states, state_of, summary_of
 from glassloop.runs.study import read_study
 from glassloop.scores.measures import Measures
-from glassloop.study.page import study_page
 
 SEEDS, STUDY = "seeds", "study"
 

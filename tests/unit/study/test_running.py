@@ -9,10 +9,10 @@ import pytest
 from fake_study import FakeExecutor, record_for, run_fake
 
 from glassloop.base.errors import DivergedError, GlassloopError, ResourceError, SettingsError
+from glassloop.report.study import rounds_in_words
 from glassloop.runs.study import SeedRecord, read_study
-from glassloop.settings.study import StudySettings
+from glassloop.settings.study import StudySettings, setting_name
 from glassloop.study.running import StudyRunner, reached, split_scores
-from glassloop.study.tables import rounds_in_words, setting_name
 from glassloop.study.trials import Done
 
 STEPS = "1,2,3,4,5,6,7,8"

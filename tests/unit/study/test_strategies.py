@@ -9,7 +9,7 @@ import pytest
 from glassloop.base.errors import SettingsError
 from glassloop.runs.study import RoundRecord
 from glassloop.settings.study import StudySettings
-from glassloop.study.strategies import Next, Played, best_settings, first_settings, next_optuna_round, next_round
+from glassloop.study.strategies import Next, Played, first_settings, next_optuna_round, next_round
 
 STUDY = StudySettings(
     {"learning_rate": "log:1e-5..1e-3", "optim": "sgd,adagrad", "max_steps": "linear:1..9"}, strategy="optuna", samples=10
@@ -74,8 +74,10 @@ def test_halving_stops_the_weaker_half_at_each_rung() -> None:
 
 
 def test_equal_scores_are_ordered_by_loss_then_by_place() -> None:
-    scores = {0: (0.5, -0.9), 1: (0.5, -0.2), 2: (0.7, -3.0), 3: (0.5, -0.9)}
-    assert best_settings(Played(RoundRecord((0, 1, 2, 3), 1.0), scores)) == [2, 1, 0, 3]
+    scores = {0: (0.5, -0.9), 1: (0.5, -0.2), 2: (0.7, -3.0), 3: (0.5, -0.9), 4: (0.5, -1.0)}
+    study = StudySettings({"max_steps": "1,2,3,4,5"}, strategy="halving")
+    found = next_round(study, 1, study.grid(), [Played(RoundRecord((0, 1, 2, 3, 4), 0.25), scores)])
+    assert found.round == RoundRecord((0, 1, 2), 0.5), "3 is as good as 0, but comes later"
 
 
 def test_drawn_settings_depend_on_the_seed_only_and_differ() -> None:
