@@ -47,7 +47,6 @@ class FSDPBackend(AccelerateBackend):
             self.plugin.cpu_offload = OffloadPolicy()  # everything is in main memory already
 
     def describe_savings(self, model: torch.nn.Module, use: TrainingUse) -> list[str]:
-        """Return a short description of what is split."""
         processes = counted(self.processes.num_processes, "process", "processes")
         return [f"weights, gradients and optimizer split over {processes} (FSDP)"]
 
@@ -83,7 +82,6 @@ class FSDPBackend(AccelerateBackend):
         return self.split, prepared, scheduler
 
     def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return the whole model behind the split one."""
         return self.whole if self.split is not None and model is self.split else model
 
     @contextmanager

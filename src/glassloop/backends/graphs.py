@@ -85,11 +85,9 @@ class GraphStep:
 
     @property
     def captured(self) -> int:
-        """Return the number of captured graphs."""
         return len(self.graphs)
 
     def __call__(self, group: list[Batch]) -> torch.Tensor:
-        """Run one step and return its figures."""
         # The first step does what a capture must not do, such as allocating, so it runs without a graph.
         self.optimizer.upload_learning_rate()
         key = tuple(shape_of(batch) for batch in group)
@@ -187,7 +185,6 @@ def on_device(value: torch.Tensor) -> torch.Tensor:
 
 
 def copy_into(static: Batch, batch: Batch) -> None:
-    """Copy a batch into the one that a graph reads."""
     for name, value in batch.inputs.items():
         if hasattr(value, "shape"):
             static.inputs[name].copy_(value, non_blocking=True)

@@ -67,13 +67,11 @@ def examine() -> list[Finding]:
 
 
 def python_found() -> Finding:
-    """Return the version of Python."""
     good = sys.version_info >= (3, 11)
     return Finding("Python", GOOD if good else BAD, platform.python_version(), "" if good else "install Python 3.11 or newer")
 
 
 def package_found(name: str) -> Finding:
-    """Return the version of an installed package."""
     try:
         return Finding(name, GOOD, version(name))
     except PackageNotFoundError:
@@ -81,7 +79,6 @@ def package_found(name: str) -> Finding:
 
 
 def device_found() -> Finding:
-    """Return the devices that torch can use."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -149,7 +146,6 @@ def bf16_found() -> Finding:
 
 
 def model_found() -> Finding:
-    """Return whether the packaged model is installed and intact."""
     try:
         return Finding("packaged model", GOOD, f"all-MiniLM-L6-v2, checksum correct ({quickstart_model().name}/)")
     except GlassloopError as error:
@@ -157,7 +153,6 @@ def model_found() -> Finding:
 
 
 def hub_found() -> Finding:
-    """Return whether the model hub can be reached."""
     reason = hub_unreachable()
     if reason is None:
         return Finding("model hub", GOOD, "reachable")
@@ -177,7 +172,6 @@ def data_found() -> Finding:
 
 
 def disk_found() -> Finding:
-    """Return the free disk space and the size of the cache."""
     try:
         folder = cache_dir()
     except GlassloopError as error:

@@ -136,7 +136,6 @@ class PackedBackend(PlainBackend):
             self.end_training()
 
     def fast_form(self, model: Model) -> ReplacedLayers | InferenceLayers | OwnLayers:
-        """Return a model made fast for forward passes."""
         return make_fast_model(model, self.compute_dtype, trains=False)
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
@@ -182,12 +181,10 @@ class PackedBackend(PlainBackend):
             self.savings.sync_to_model()
 
     def sync_from_model(self) -> None:
-        """Take over weights that were just loaded into the model."""
         if self.savings is not None:
             self.savings.sync_from_model()
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of a loss to the flat storage."""
         super().backward(loss)
         if self.savings is not None and not isinstance(self.savings, InferenceLayers):
             self.savings.after_backward()

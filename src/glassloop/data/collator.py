@@ -156,7 +156,6 @@ def is_standard(collate: object) -> bool:
 
 
 def refuse_other_columns(columns: Iterable[str]) -> None:
-    """Raise if rows have columns that a batch cannot contain."""
     known = ("input_ids", "token_type_ids", "attention_mask", *LABEL_KEYS)
     if others := [key for key in columns if key not in known]:
         raise SettingsError(

@@ -81,7 +81,6 @@ def text_name(named: str | tuple[str, ...] | None, known: Container[str]) -> str
 
 
 def find_label(head: pa.Table, source: str) -> str:
-    """Return the only column with a usual name for labels."""
     found = [name for name in head.column_names if name.lower() in LABEL_NAMES]
     if len(found) == 1:
         return str(found[0])
@@ -118,7 +117,6 @@ def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str
 
 
 def is_text(column: pa.ChunkedArray) -> bool:
-    """Return whether a column contains text rather than numbers."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return False
     cells = [cell for cell in column.slice(0, NUMBERS_SAMPLED).to_pylist() if cell is not None and cell.strip()]
@@ -131,7 +129,6 @@ def is_identifier(column: pa.ChunkedArray) -> bool:
 
 
 def is_number(cell: str) -> bool:
-    """Return whether a cell is a number."""
     try:
         float(cell)
     except ValueError:

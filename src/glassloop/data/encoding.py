@@ -57,7 +57,6 @@ NONE_TYPED = TypedTokens()
 
 
 def special_texts(tokenizer: Tokenizer) -> dict[str, int]:
-    """Return the texts of all special tokens and their ids."""
     # "[SEP]" in a text stays the token that transformers makes of it; splitting it would give other ids. But who types
     # <s> rarely means a token, so such rows are reported.
     added = {str(token): number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -259,7 +258,6 @@ class EncodedText:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens that the model reads."""
         return len(self.inputs["input_ids"])
 
 
@@ -272,7 +270,6 @@ class EncodedTexts:
 
     @property
     def cut(self) -> Truncation:
-        """What truncation has cut from all texts."""
         return sum((row.cut for row in self.rows), NOTHING_CUT)
 
 
@@ -376,7 +373,6 @@ def length_facts(lengths: np.ndarray, cut: Truncation = NOTHING_CUT) -> LengthFa
 
 
 def load_encoding(folder: Path, split: str) -> Encoding:
-    """Return an encoded split from the cache, memory-mapped."""
     from datasets import Dataset
 
     rows = Dataset.from_file(str(folder / ROWS_NAME), split=split)

@@ -171,12 +171,10 @@ class JoinedSplit:
         self.bad: BadRows | None = split.bad
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows."""
         for table in self.split.tables():
             yield with_joined(table, self.texts, self.source)
 
     def row_name(self, row: int) -> str:
-        """Return what a person calls a row."""
         return self.split.row_name(row)
 
 
@@ -199,12 +197,10 @@ class Part:
 
     @property
     def keys(self) -> np.ndarray:
-        """The hashes of the texts of these rows."""
         return np.asarray(self.survey.keys[self.rows])
 
     @property
     def num_empty(self) -> int:
-        """How many texts of these rows are empty."""
         return int(self.survey.empties[self.rows].sum())
 
     def where(self, value: str | None) -> str:

@@ -56,19 +56,16 @@ class SpooledSplit:
         self.num_rows += table.num_rows
 
     def close(self) -> None:
-        """Finish the file."""
         if self.writer is not None:
             self.writer.close()
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows, memory-mapped."""
         if self.writer is not None:
             with pa.memory_map(str(self.path)) as mapped:
                 for batch in pa.ipc.open_stream(mapped):
                     yield pa.Table.from_batches([batch])
 
     def row_name(self, row: int) -> str:
-        """Return what a person calls a row."""
         return f"{self.source}, row {row + 1:,}"
 
 
@@ -86,11 +83,9 @@ class FileSource:
     known: Known = NOTHING_KNOWN
 
     def key(self) -> list[Json]:
-        """Return the checksums of the files."""
         return ["files", [[split, [*map(data_suffix, paths)], [*checksums(paths)]] for split, paths in self.files.items()]]
 
     def splits(self, scratch: Path) -> dict[str, FileSplit]:
-        """Read all files."""
         return {split: FileSplit(paths, self.settings, scratch / split) for split, paths in self.files.items()}
 
 
@@ -109,7 +104,6 @@ class FileSplit(SpooledSplit):
         self.close()
 
     def row_name(self, row: int) -> str:
-        """Return the file of a row and its number there."""
         start, path = max((start, path) for start, path in self.starts if start <= row)
         number = row - start + first_row_number(path, self.settings)
         return f"{path.name}, row {self.bad.number_of(path, number):,}"

@@ -44,12 +44,10 @@ class GlueTask:
 
 
 def sentence_pair(folder: str, label: str, names: tuple[str, ...] | None) -> GlueTask:
-    """Return a task on pairs called sentence1 and sentence2."""
     return GlueTask(folder, {"sentence1": "sentence1", "sentence2": "sentence2"}, label, names, USUAL_FILES)
 
 
 def mnli(files: dict[str, str]) -> GlueTask:
-    """Return MNLI with these files by split."""
     return GlueTask("MNLI", {"premise": "sentence1", "hypothesis": "sentence2"}, "gold_label", INFERENCE, files)
 
 
@@ -147,7 +145,6 @@ class GlueSource:
 
     @property
     def known(self) -> Known:
-        """Return the columns, labels and metrics of the task."""
         return known_of(self.task)
 
     def key(self) -> list[Json]:
@@ -156,7 +153,6 @@ class GlueSource:
         return ["glue", self.task, [*self.files], [*checksums([*self.files.values(), *beside])]]
 
     def splits(self, scratch: Path) -> dict[str, GlueSplit]:
-        """Read all files."""
         return {split: GlueSplit(self.task, split, file, scratch / split) for split, file in self.files.items()}
 
 
@@ -175,7 +171,6 @@ class GlueSplit(SpooledSplit):
             self.notes = (f"{file.name}: skipped {rows} of the original file",)
 
     def row_name(self, row: int) -> str:
-        """Return the file of a row and its number there."""
         for table in self.tables():
             if row < table.num_rows:
                 return f"{self.source}, row {table['idx'][row].as_py() + self.header_rows + 1:,}"

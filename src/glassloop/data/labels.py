@@ -26,7 +26,6 @@ INVISIBLE = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", *map(chr, range(0
 
 
 def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the groups of two or more names that look alike."""
     # Reported, not merged: Good and good may be a typo or two classes.
     groups: dict[str, list[str]] = {}
     for name in names:
@@ -154,12 +153,10 @@ class LabelCells:
 
     @property
     def cells(self) -> list[Cell]:
-        """The different cells."""
         return list(self.codes_of)
 
     @property
     def are_lists(self) -> bool:
-        """Whether rows have several labels."""
         return any(isinstance(cell, tuple) for cell in self.codes_of)
 
     def values(self) -> list[str]:
@@ -187,7 +184,6 @@ class LabelCells:
 
 
 def parts_of(cell: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the label texts of a cell."""
     return cell if isinstance(cell, tuple) else (cell,)
 
 
@@ -216,7 +212,6 @@ def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> li
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether cells of this type are lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
@@ -469,7 +464,6 @@ def scores_of(cells: pa.Array) -> pa.Array:
 
 
 def no_labels(num_rows: int, task: str) -> pa.Array:
-    """Return the label column of rows without labels."""
     if task == SEVERAL:
         return pa.array([[]] * num_rows, pa.list_(pa.int64()))
     return pa.array([UNLABELLED] * num_rows, pa.float32() if task == SCORE else pa.int64())

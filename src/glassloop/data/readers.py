@@ -59,7 +59,6 @@ class BadRows:
 
     @property
     def num_rows(self) -> int:
-        """How many rows were skipped."""
         return sum(map(len, self.rows.values()))
 
     def number_of(self, path: Path, row: int) -> int:
@@ -218,7 +217,6 @@ def opened_text(
 
 @contextmanager
 def decoded(path: Path, encoding: str, errors: str) -> Iterator[TextIO]:
-    """Open a file as text in a given encoding."""
     with opened_bytes(path) as opened, io.TextIOWrapper(opened, encoding=encoding, errors=errors, newline="") as text:
         yield text
 

@@ -428,7 +428,6 @@ def repeats_of(rows: Rows) -> Repeats:
 
 
 def hash_of(row: Row) -> int:
-    """Return eight bytes of a row as a number."""
     return int.from_bytes(blake2b(content_of(row).encode(), digest_size=8).digest(), "little", signed=True)
 
 

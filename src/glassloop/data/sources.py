@@ -71,7 +71,6 @@ class ObjectSource:
     known: Known
 
     def key(self) -> list[Json]:
-        """Return a checksum of all rows."""
         hasher = hashlib.sha256()
         for name, split in self.objects.items():
             hasher.update(name.encode())
@@ -112,14 +111,12 @@ class ObjectSplit:
             self.known = named_label(self.table, label)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows."""
         if self.table is not None:
             return dataset_tables(self.table, self.source)
         rows = self.data if isinstance(self.data, list) else map(plain_cells, self.data)
         return tables_of(Path(self.source), enumerate(rows, 1))
 
     def row_name(self, row: int) -> str:
-        """Return what a person calls a row."""
         return f"{self.source}, row {row + 1:,}"
 
 
@@ -380,7 +377,6 @@ def glue_source(task: str | None, settings: DataSettings) -> Source:
 
 
 def saved_dataset(folder: Path) -> Dataset | DatasetDict:
-    """Return a data set that `datasets` saved in a folder."""
     for path in sorted(folder.rglob("*")):
         if path.exists():
             refuse_special(path)  # opening a pipe would wait forever
@@ -403,11 +399,9 @@ class QuickstartSource:
     known: Known = QUICKSTART_KNOWN
 
     def key(self) -> list[Json]:
-        """Return what the pairs depend on."""
         return ["quickstart", self.rows, self.seed]
 
     def splits(self, scratch: Path) -> dict[str, SpooledSplit]:
-        """Generate all pairs."""
         held_out = max(min(self.rows // 6, 5000), 2)
         pairs = quickstart.generate_pairs(self.rows + 2 * held_out, self.seed)
         found = {}

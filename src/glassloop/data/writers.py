@@ -34,7 +34,6 @@ def refuse_target(path: Path, suffixes: Sequence[str] = TARGETS) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise if a file of this name exists."""
     if path.exists():
         raise SettingsError(f"{path} exists", "choose another file with --out, or replace it with --overwrite")
 

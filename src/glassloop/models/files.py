@@ -59,12 +59,10 @@ def refuse_oversized(path: Path, settings: Mapping[str, object]) -> None:
 
 
 def is_layer_count(name: str) -> bool:
-    """Return whether an entry of a config is a number of layers."""
     return any(word in name for word in LAYER_WORDS)
 
 
 def parts_of(settings: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Yield a config and the configs in it."""
     yield settings
     for value in settings.values():
         if isinstance(value, dict) and all(isinstance(name, str) for name in value):

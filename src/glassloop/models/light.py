@@ -92,7 +92,6 @@ class LightTokenizer:
         return number
 
     def get_vocab(self) -> dict[str, int]:
-        """Return all tokens and their numbers, with added tokens."""
         vocabulary: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
         return vocabulary
 
@@ -201,7 +200,6 @@ class LightConfig:
 
     @property
     def num_labels(self) -> int:
-        """Return the number of outputs."""
         return len(self.id2label)
 
 
@@ -267,11 +265,9 @@ class LightClassifier(nn.Module):
         return self.norm(f"{layer}.{layout.feed_forward_norm}", self.linear(f"{layer}.{layout.down}", inner) + hidden)
 
     def linear(self, part: str | None, values: torch.Tensor) -> torch.Tensor:
-        """Return values after a linear layer."""
         return functional.linear(values, self.weights[f"{part}.weight"], self.weights[f"{part}.bias"])
 
     def norm(self, part: str, values: torch.Tensor) -> torch.Tensor:
-        """Return values after a layer norm."""
         weight, bias = self.weights[f"{part}.weight"], self.weights[f"{part}.bias"]
         return functional.layer_norm(values, weight.shape, weight, bias, self.config.layer_norm_eps)
 
@@ -352,7 +348,6 @@ def load_light_model(folder: Path, device: torch.device) -> LightClassifier | No
 
 
 def is_finite(weight: torch.Tensor) -> bool:
-    """Return whether a weight contains neither NaN nor infinity."""
     return bool(torch.isfinite(torch.stack(torch.aminmax(weight))).all())
 
 

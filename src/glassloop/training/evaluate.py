@@ -158,7 +158,6 @@ def first_array(found: Nested) -> np.ndarray:
 
 
 def in_memory(found: Nested) -> Nested:
-    """Return tensors as arrays."""
     return each_array(lambda value: value.cpu().numpy(), found)
 
 

@@ -55,7 +55,6 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
 
 
 def tensor_digest(value: torch.Tensor) -> str:
-    """Return shape, type and a hash of the bytes of a tensor."""
     content = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
     return f"{tuple(value.shape)} {value.dtype} {blake2b(content.data, digest_size=16).hexdigest()}"
 
@@ -72,7 +71,6 @@ def config_values(config: Config) -> Identity:
 
 
 def frozen_names(model: torch.nn.Module) -> list[str]:
-    """Return the names of all parameters that are not trained."""
     return sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
 
 

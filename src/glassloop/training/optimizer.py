@@ -256,7 +256,6 @@ def optimizer_for(args: TrainingArguments, model: torch.nn.Module, make: Optimiz
 
 
 def scheduler_for(args: TrainingArguments, optimizer: Optimizer, warmup_steps: int, max_steps: int) -> LRScheduler:
-    """Return the learning rate schedule of the settings."""
     options = json.loads(vars(args)["lr_scheduler_kwargs"] or "{}")
     return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, options)
 

@@ -43,14 +43,12 @@ class WorkerFiles:
     log: Path | None  # None for the main process, whose output goes to the terminal
 
     def read_error(self) -> WorkerError | None:
-        """Return the error of the process, or None if it left none."""
         try:
             return WorkerError(**json.loads(self.error.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
 
     def read_log(self) -> str:
-        """Return the output of the process."""
         return self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log else ""
 
 

@@ -46,7 +46,6 @@ class LayerParts:
 
     @property
     def dropout_rates(self) -> tuple[float, float, float]:
-        """Return the three dropout rates of training."""
         rates = [float(part.p) if part is not None else 0.0 for part in self.dropouts]
         return rates[0], rates[1], rates[2]
 
@@ -78,12 +77,10 @@ class EmbeddingParts:
 
     @property
     def tables(self) -> list[torch.Tensor]:
-        """Return the weights of the tables."""
         return [table.weight for table in (self.words, self.positions, self.types) if table is not None]
 
     @property
     def vectors(self) -> list[torch.Tensor]:
-        """Return the parameters of the norm."""
         return [self.norm.weight, self.norm.bias]
 
 
@@ -125,7 +122,6 @@ def layers_of(model: Model) -> list[LayerParts]:
 
 
 def layer_parts(layer: nn.Module, layout: EncoderLayout, approximate: str) -> LayerParts:
-    """Return the parts of one layer."""
     query, key, value = attrgetter(layout.query, layout.key, layout.value)(layer)
     out, out_norm = attrgetter(layout.attention_output, layout.attention_norm)(layer)
     up, down, down_norm = attrgetter(layout.up, layout.down, layout.feed_forward_norm)(layer)
@@ -201,7 +197,6 @@ MAY_CHANGE = ("training", "p", "inplace", "gradient_checkpointing")  # attribute
 
 
 def is_from_transformers(kind: type) -> bool:
-    """Return whether a class belongs to a model of transformers."""
     return kind.__module__.startswith("transformers.models.")
 
 
@@ -325,7 +320,6 @@ class Blueprint:
 
     @classmethod
     def of(cls, part: nn.Module) -> Blueprint:
-        """Return the blueprint of a module."""
         plain = (int, float, str, bool, type(None))
         attributes = {
             name: value

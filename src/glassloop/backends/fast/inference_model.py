@@ -57,7 +57,6 @@ class PreparedLinear:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weights, TYPICAL_TOKENS) if self.prepared else weights
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x @ weight^T + bias."""
         if not self.prepared:
             return functional.linear(x, self.weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")  # type: ignore[no-any-return]
@@ -152,7 +151,6 @@ class InferenceLayer:
         self.out_norm, self.down_norm = parts.out_norm, parts.down_norm
 
     def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        """Return the output of the layer for all tokens."""
         return self.feed_forward(self.attend(x, groups), x)
 
     def feed_forward(self, attended: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
@@ -162,7 +160,6 @@ class InferenceLayer:
         return found
 
     def attend(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        """Return the attention within each sequence."""
         return attended(self.queries_keys_values(x), self.heads, groups)
 
     def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
@@ -213,7 +210,6 @@ class InferenceLayers:
         model.forward = self.forward
 
     def remove(self) -> None:
-        """Restore the model."""
         vars(self.model).pop("forward", None)
 
     def sync_to_model(self) -> None:
@@ -229,7 +225,6 @@ class InferenceLayers:
         return LightOutput(self.run(Packing.from_inputs(packed, inputs)))
 
     def run(self, packing: Packing) -> torch.Tensor:
-        """Return the logits of a packed batch."""
         groups, x = groups_of(packing), filled(self.embed(packing))
         for layer in self.layers:
             x = layer(x, groups)
@@ -293,12 +288,10 @@ class Range:
 
     @property
     def low(self) -> torch.Tensor:
-        """The smallest values."""
         return self.measured[0]
 
     @property
     def high(self) -> torch.Tensor:
-        """The largest values."""
         return self.measured[1]
 
     @property
@@ -379,7 +372,6 @@ class Int8Linear:
         self.weight = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), [TYPICAL_TOKENS, weights.shape[1]])
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x @ weight^T + bias."""
         return self._run(x, "none", "")
 
     def gelu(self, x: torch.Tensor, approximate: str, results: Scales) -> torch.Tensor:
@@ -498,7 +490,6 @@ class MeasuredLayer(InferenceLayer):
         self.module, self.ranges = parts.module, ranges
 
     def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        """Return the output of the layer for all tokens."""
         seen, number = self.ranges.setdefault(self.module, LayerRanges()), num_tokens(groups)
         found = self.attend(x, groups)
         hidden = self.out_norm(self.out.add(found, x))
@@ -545,5 +536,4 @@ class Int8Layer:
 
     @cached_property
     def plain(self) -> InferenceLayer:
-        """The layer in fp32."""
         return InferenceLayer(self.parts)

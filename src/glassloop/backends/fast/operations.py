@@ -57,7 +57,6 @@ class KernelLauncher:
         self.recorded: dict[Kernel, list[Launch]] | None = None
 
     def __call__(self, kernel: Kernel, grid: tuple[int, ...], *args: object, **options: object) -> None:
-        """Run a kernel, or record the launch."""
         if self.recorded is None:
             kernel[grid](*args, **options)
         else:
@@ -133,7 +132,6 @@ Saved: TypeAlias = tuple[Any, ...]
 
 
 def can_flash(query: torch.Tensor) -> bool:
-    """Return whether flash attention accepts these heads."""
     width = query.shape[-1]
     return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= 256
 
@@ -161,7 +159,6 @@ def attend(
 
 
 def attend_backward(grad: torch.Tensor, saved: Saved) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of query, key and value."""
     if isinstance(saved[-1], Packing):
         return attend_in_grid_backward(grad, saved)
     query, key, value, out, logsumexp, random, unused, query_bounds, bounds, longest, rate, window = saved
@@ -260,7 +257,6 @@ def attend_in_grid(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float, masks: DropoutMasks,
     window: int, first_tokens_only: bool,
 ) -> tuple[torch.Tensor, Saved]:  # fmt: skip
-    """Attend in one padded grid."""
     keys, values = to_grid(key, packing), to_grid(value, packing)
     queries = with_filler(query, packing)[:, :, None] if first_tokens_only else to_grid(query, packing)
     scale = query.shape[-1] ** -0.5
@@ -277,7 +273,6 @@ def attend_in_grid(
 
 
 def attend_in_grid_backward(grad: torch.Tensor, saved: Saved) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of query, key and value."""
     queries, keys, values, probabilities, mask, scale, first_tokens_only, packing = saved
     grid = with_filler(grad, packing)[:, :, None].contiguous() if first_tokens_only else to_grid(grad, packing)
     grad_value = torch.matmul(apply_mask(probabilities, mask).transpose(2, 3), grid)
@@ -329,7 +324,6 @@ class TorchOperations:
         self.last_low = (x, low_x)
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Return x @ weight^T + bias."""
         return torch.addmm(bias, x, weight.t())
 
     def add_matmul(self, total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, defer: bool = False) -> torch.Tensor:

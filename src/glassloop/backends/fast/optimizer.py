@@ -63,7 +63,6 @@ class FlatAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update all weights."""
         store, group = self.storage, self.param_groups[0]
         decay = max(float(group["weight_decay"]) for group in self.param_groups)
         beta1, beta2 = group["betas"]
@@ -102,7 +101,6 @@ class FlatAdamW(torch.optim.AdamW):
         store.refresh_low_copies()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Discard all gradients."""
         self.storage.clear_gradients()
 
     def torch_state(self) -> dict[torch.Tensor, dict[str, torch.Tensor]]:

@@ -114,7 +114,6 @@ class Packing:
 
     @property
     def sorted_by_position(self) -> torch.Tensor:
-        """Return the tokens sorted by position."""
         return self.section(5)
 
     @property
@@ -125,7 +124,6 @@ class Packing:
 
     @property
     def first_tokens(self) -> torch.Tensor:
-        """Return the first token of each row."""
         start = NUMBERS_PER_TOKEN * self.tokens + self.sequences + 1
         return self.numbers[start : start + self.rows]
 
@@ -319,7 +317,6 @@ def masks_of(batches: Batches) -> Iterator[Ragged]:
 
 
 def first_row(batches: Batches) -> Row:
-    """Return the first row of a data set."""
     rows = batches.rows
     row: Row = rows.first if isinstance(rows, RowReader) else batches.read(np.zeros(1, dtype=np.int64))[0]
     return row
@@ -415,7 +412,6 @@ class PackedBatches:
         return len(self.padded)
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch, without the first `skip`."""
         return self.upload(self.order(epoch)[skip:], ordered=True)
 
     def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
@@ -461,7 +457,6 @@ class PackedBatches:
             pending = []
 
     def batch(self, numbers: np.ndarray, *, ordered: bool = True) -> HostBatch:
-        """Return one packed batch in main memory."""
         tokens, others = self.columns(numbers)
         ids = tokens["input_ids"]
         if self.limits is not None:

@@ -28,7 +28,6 @@ class ReducedVocabulary:
         self.new_ids = torch.from_numpy(new_ids)
 
     def select(self, full: torch.Tensor) -> torch.Tensor:
-        """Return the used rows of a full table."""
         return full.index_select(0, self.used.to(full.device))
 
     def expand(self, small: torch.Tensor) -> torch.Tensor:
@@ -196,7 +195,6 @@ class FlatStorage:
         return self.view(self.weights, id(weight)) if id(weight) in self.locations else weight.detach()
 
     def gradient(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return the memory of a parameter's gradient."""
         found = self.views.get((id(weight),))
         if found is None:
             is_matrix = self.locations[id(weight)][0] < self.num_matrix_values
@@ -242,7 +240,6 @@ class FlatStorage:
         self.mark_written(*weights)
 
     def add(self, weight: torch.Tensor, value: torch.Tensor) -> None:
-        """Add a value to a parameter's gradient."""
         slot = self.gradient(weight)
         slot.add_(value) if id(weight) in self.written else slot.copy_(value)
         self.mark_written(weight)
@@ -271,7 +268,6 @@ class FlatStorage:
                 slot.copy_(weight.grad)
 
     def clear_gradients(self) -> None:
-        """Discard all gradients and keep their memory."""
         self.written.clear()
         for weight in self.parameters:
             weight.grad = None

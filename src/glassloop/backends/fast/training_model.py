@@ -60,7 +60,6 @@ class EmbeddingSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: EmbeddingContext, grad: torch.Tensor) -> tuple[None, ...]:
-        """Add the gradients of the tables to the storage."""
         tables, packing, storage, ops, padding_row, saved = ctx.parts
         grad_total = ops.embed_backward(grad, saved, tables.norm, storage)
         ops.add_table_gradient(tables.words.weight, packing.ids, packing.sorted_by_id, grad_total, padding_row, storage)
@@ -139,7 +138,6 @@ class PostNormLayer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: LayerContext, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradient of x."""
         layer, packing, storage, ops, first_tokens_only, follows_fast_layer = ctx.parts
         low_x, low_source, saved_attention, low_attended, saved_out, low_h, pre_activation, low_active, saved_down = ctx.kept
         ctx.kept = ()
@@ -332,13 +330,11 @@ class PackedAttention(torch.autograd.Function):
         ctx: AttentionContext, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float,
         masks: DropoutMasks, window: int,
     ) -> torch.Tensor:  # fmt: skip
-        """Return the attended values."""
         attended, ctx.saved = attend(query, key, value, packing, rate, masks, window)
         return attended
 
     @staticmethod
     def backward(ctx: AttentionContext, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of query, key and value."""
         return (*attend_backward(grad.contiguous(), ctx.saved), None, None, None, None)
 
 
@@ -364,7 +360,6 @@ def no_mask(*args: object, attention_mask: torch.Tensor | None = None, **ignored
 
 
 def register_attention() -> None:
-    """Register packed attention with transformers."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
@@ -513,7 +508,6 @@ class ReplacedLayers:
         return first_tokens[:, None]
 
     def embed(self, plain: PlainForward, *args: object, **inputs: object) -> torch.Tensor:
-        """Return the embeddings of the packed batch."""
         if self.packing is None:
             return plain(*args, **inputs)
         y: torch.Tensor = EmbeddingSum.apply(  # type: ignore[no-untyped-call]
@@ -532,7 +526,6 @@ class ReplacedLayers:
         return padding if self.vocabulary is None else int(self.vocabulary.new_ids[padding])
 
     def after_backward(self) -> None:
-        """Finish the gradients of a batch."""
         self.ops.after_backward(self.storage)
 
 
