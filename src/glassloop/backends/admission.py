@@ -117,7 +117,8 @@ def compare(backend: Backend, model: nn.Module, sample: Batches, fast: Callable[
             share = distance(plain_figures(model, found.widened, PlainBackend(backend.device, "fp32"), trains=False), wanted)[0]
             if not share <= ALLOWED_BY_PADDING:
                 return Difference(len(batch.numbers), share, None, ALLOWED_BY_PADDING, None)
-        if backend.precision != "fp32" or uses_tf32(backend.device):
+        rounds_to_tf32 = backend.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+        if backend.precision != "fp32" or rounds_to_tf32:
             allowed = ALLOWED["bf16"]
             if not all(share <= most for share, most in zip(shares, allowed, strict=True)):
                 rounded = plain_figures(model, batch, PlainBackend(backend.device, backend.precision), trains=trains)
@@ -130,11 +131,6 @@ def compare(backend: Backend, model: nn.Module, sample: Batches, fast: Callable[
     if not trains:
         return Difference(len(batch.numbers), shares[0], None, allowed[0], None)
     return Difference(len(batch.numbers), *shares, *allowed)
-
-
-def uses_tf32(device: torch.device) -> bool:
-    """Return whether fp32 matrix multiplications may round their inputs to TF32."""
-    return device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
 
 
 def supported_backend(backend: Backend, model: Model, say: Say = lambda line: None, reason: str | None = None) -> Backend:

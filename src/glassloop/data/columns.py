@@ -100,13 +100,10 @@ def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str
     if len(candidates) == 1:
         return candidates[0], None
     named = [lowered[name] for name in TEXT_NAMES if name in lowered]
-    if (
-        not pairs
-        and len(candidates) > 1
-        and len(named) == 1
-        and all(is_identifier(head[n]) for n in candidates if n != named[0])
-    ):
-        return named[0], None
+    if not pairs and len(candidates) > 1 and len(named) == 1:
+        others = [head[name].slice(0, NUMBERS_SAMPLED).to_pylist() for name in candidates if name != named[0]]
+        if not any(" " in cell for cells in others for cell in cells if cell is not None):  # such as names of sources
+            return named[0], None
     what = f"several columns contain text: {listed(candidates)}" if candidates else "no column contains text"
     joined = ",".join(candidates)
     joining = f", or join columns: --text {joined}" if len(candidates) > 1 and len(joined) <= 100 else ""
@@ -116,16 +113,16 @@ def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str
     )
 
 
+def is_string(kind: pa.DataType) -> bool:
+    """Return whether cells of this type are texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def is_text(column: pa.ChunkedArray) -> bool:
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if not is_string(column.type):
         return False
     cells = [cell for cell in column.slice(0, NUMBERS_SAMPLED).to_pylist() if cell is not None and cell.strip()]
     return not (cells and all(is_number(cell) for cell in cells))
-
-
-def is_identifier(column: pa.ChunkedArray) -> bool:
-    """Return whether a column contains identifiers, such as names of sources: no cell has a space in it."""
-    return not any(" " in cell for cell in column.slice(0, NUMBERS_SAMPLED).to_pylist() if cell is not None)
 
 
 def is_number(cell: str) -> bool:
@@ -188,18 +185,11 @@ def with_joined(table: pa.Table, texts: Iterable[str], source: str) -> pa.Table:
     for name in texts:
         parts = columns_of_text(name, table.column_names)
         if len(parts) > 1:
-            rows = zip(*(text_cells(table[part], part, source) for part in parts), strict=True)
+            for part in parts:
+                if not is_string(kind := table[part].type):
+                    problem = f"{source}: column {visible(part)} has the type {kind}, which is not text"
+                    raise DataError(problem, "join only columns with text: --text")
+            rows = zip(*(table[part].to_pylist() for part in parts), strict=True)
             texts_of_rows = [JOIN.join(cell for cell in row if cell is not None and cell.strip()) for row in rows]
             table = table.append_column(name, pa.array(texts_of_rows, pa.string()))
     return table
-
-
-def text_cells(column: pa.ChunkedArray, name: str, source: str) -> list[str | None]:
-    """Return the cells of a text column. Raise `DataError` if it is another column."""
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise DataError(
-            f"{source}: column {visible(name)} has the type {column.type}, which is not text",
-            "join only columns with text: --text",
-        )
-    cells: list[str | None] = column.to_pylist()
-    return cells

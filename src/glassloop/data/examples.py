@@ -21,6 +21,7 @@ from glassloop.data.columns import (
     Known,
     columns_of_text,
     find_columns,
+    is_string,
     notes_on_columns,
     stored_columns,
     with_joined,
@@ -104,7 +105,12 @@ def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]
         if not fact.unlabelled:
             notes += [f"{name}: {sentence}" for sentence in notes_on_rare(fact.label_counts)]
         if name == "train":
-            notes += [f"{name}: {sentence}" for sentence in notes_on_imbalance(fact)]
+            label, count = max(fact.label_counts.items(), key=lambda entry: entry[1], default=("", 0))
+            if IMBALANCED <= count / max(sum(fact.label_counts.values()), 1) < 1:
+                notes.append(
+                    f"{name}: label {visible(label)} has {count:,} of {fact.num_rows:,} rows, so accuracy says little; "
+                    "--class_weights balanced makes all labels count the same"
+                )
     return notes + notes_on_look_alikes(facts, labels)
 
 
@@ -116,16 +122,6 @@ def notes_on_rare(counts: dict[str, int]) -> Iterator[str]:
             yield f"label {visible(rare[0])} has {rows}"
         elif rare:
             yield f"{len(rare):,} labels have {rows}: {listed(rare, 6)}"
-
-
-def notes_on_imbalance(fact: SplitFacts) -> Iterator[str]:
-    """Yield a sentence if nearly all rows have the same one of several labels."""
-    name, count = max(fact.label_counts.items(), key=lambda entry: entry[1], default=("", 0))
-    if IMBALANCED <= count / max(sum(fact.label_counts.values()), 1) < 1:
-        yield (
-            f"label {visible(name)} has {count:,} of {fact.num_rows:,} rows, so accuracy says little; "
-            "--class_weights balanced makes all labels count the same"
-        )
 
 
 def notes_on_look_alikes(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:
@@ -248,7 +244,7 @@ def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, s
 
 def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:
     """Return which cells are empty. Raise `DataError` if there are any and they may not be kept, or if a cell is not text."""
-    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
+    if not is_string(text.type):
         raise DataError(
             f"{split.source}: column {visible(column)} has the type {text.type}, which is not text",
             "name the text column with --text",
@@ -462,6 +458,11 @@ def prepare(
         train_keys = parts["train"].keys if name != "train" and "train" in parts else None
         found_facts = facts_of(part.keys, part.survey.found, part.rows, labels, train_keys)
         facts[name] = replace(found_facts, fingerprint=fingerprint, num_empty=part.num_empty, num_skipped=skipped.get(name, 0))
+    bad = BadRows(skip=True)
+    for split in raw.values():
+        bad.rows |= split.bad.rows if split.bad else {}
+    if bad.num_rows:
+        bad.write(folder / BAD_ROWS_NAME)
     described = {
         "columns": asdict(columns),
         "task": task,
@@ -469,19 +470,9 @@ def prepare(
         "measures": asdict(measured_by(known, task, labels, parts[fitted].survey.found.values())),
         "facts": {name: asdict(fact) for name, fact in facts.items()},
         "notes": notes + notes_on(facts, labels),
-        "num_bad_rows": write_bad_rows(folder / BAD_ROWS_NAME, raw),
+        "num_bad_rows": bad.num_rows,
     }
     (folder / DESCRIPTION_NAME).write_text(json.dumps(described, ensure_ascii=False, indent=1), encoding="utf-8")
-
-
-def write_bad_rows(path: Path, raw: Mapping[str, RawSplit]) -> int:
-    """List the rows that were skipped because they cannot be read. Return their number; without any, write no file."""
-    found = BadRows(skip=True)
-    for split in raw.values():
-        found.rows |= split.bad.rows if split.bad else {}
-    if found.num_rows:
-        found.write(path)
-    return found.num_rows
 
 
 def load_prepared(folder: Path) -> Examples:

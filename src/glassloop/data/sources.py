@@ -308,7 +308,7 @@ def find_source(path: Data, settings: DataSettings) -> Source:
     text = str(path)
     if settings.rows is not None and text != "quickstart":
         raise SettingsError("rows applies only to the quickstart data, which is generated", "omit rows")
-    if not (is_public := text == "quickstart" or is_glue(text)) and (where := find_path(path)):
+    if not (is_public := text == "quickstart" or text.partition("/")[0] == "glue") and (where := find_path(path)):
         refuse_special(where)
         return path_source(where, settings)
     if not is_public and (Path(path).suffix.lower() in (*SUFFIXES, *COMPRESSED) or not is_hub_name(text)):
@@ -324,11 +324,6 @@ def find_source(path: Data, settings: DataSettings) -> Source:
     return object_source(hub_splits(text, settings.name), settings.label_columns)
 
 
-def is_glue(text: str) -> bool:
-    """Return whether `text` names GLUE or one of its tasks."""
-    return text == "glue" or text.startswith("glue/")
-
-
 def path_source(where: Path, settings: DataSettings) -> Source:
     """Return an existing file or folder as a source, with the files of other splits that the user has named."""
     if where.is_dir() and any((where / name).is_file() for name in SAVED):
@@ -342,18 +337,13 @@ def path_source(where: Path, settings: DataSettings) -> Source:
             if split in files:
                 problem = f"{where}: there is a {split} split in the folder ({listed(path.name for path in files[split])})"
                 raise SettingsError(problem, f"omit --{split}, or name the file of the training rows instead of the folder")
-            files[split] = [named_file(split, name)]
+            path = find_path(name)
+            if path is None or not path.is_file():
+                near = did_you_mean(Path(name).name, names_beside(name))
+                raise DataError(f"--{split} {visible(name, 200)}: there is no such file{near}", "check the path")
+            refuse_unsupported(path)
+            files[split] = [path]
     return FileSource(files, settings)
-
-
-def named_file(split: str, name: str) -> Path:
-    """Return the file that the user has named for a split. Raise `DataError` if it cannot be read."""
-    path = find_path(name)
-    if path is None or not path.is_file():
-        near = did_you_mean(Path(name).name, names_beside(name))
-        raise DataError(f"--{split} {visible(name, 200)}: there is no such file{near}", "check the path")
-    refuse_unsupported(path)
-    return path
 
 
 def refuse_file_settings(path: Data, settings: DataSettings) -> None:

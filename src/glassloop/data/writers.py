@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, SettingsError, alternatives, visible
 from glassloop.base.formulas import protected
+from glassloop.data.columns import is_string
 
 Row = dict[str, object]
 TARGETS, PARQUET = (".csv", ".tsv", ".jsonl"), ".parquet"
@@ -114,7 +115,7 @@ def refuse_for_tsv(table: pa.Table, first: int, source: str, added: Sequence[str
         cells = table[name].combine_chunks()
         if pa.types.is_nested(cells.type) or pa.types.is_dictionary(cells.type):
             cells = pa.array([table_cell(cell) for cell in cells.to_pylist()], pa.string())
-        if pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
+        if is_string(cells.type):
             row = pc.index(pc.match_substring_regex(cells, NOT_IN_TSV), True).as_py()
             if row >= 0:
                 where = f"{source}, row {first + row:,}: {visible(name)}"

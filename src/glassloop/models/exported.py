@@ -9,7 +9,7 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
@@ -83,7 +83,8 @@ def checked_copy(path: Path) -> io.BytesIO:
     """Return a new archive with the checked entries of a .pt2 file. Raises `UnsafeError` for any other content."""
     copy, names = io.BytesIO(), set[str]()
     with path.open("rb") as file, zipfile.ZipFile(file) as archive, zipfile.ZipFile(copy, "w") as written:
-        if archive.comment or directory_place(file) not in (archive.start_dir, LARGE):
+        file.seek(-22, io.SEEK_END)  # the end of a ZIP file says where its list of entries begins; zipfile looks for the list
+        if archive.comment or int.from_bytes(file.read()[16:20], "little") not in (archive.start_dir, LARGE):
             raise UnsafeError("it contains something before or after the archive")
         for entry in archive.infolist():
             name = entry.filename.partition("/")[2]
@@ -93,12 +94,6 @@ def checked_copy(path: Path) -> io.BytesIO:
             written.writestr(f"model/{name}", checked_content(name, archive.read(entry)))
     copy.seek(0)
     return copy
-
-
-def directory_place(file: BinaryIO) -> int:
-    """Return where the end of a ZIP file says that its list of entries begins. zipfile looks for it just before the end."""
-    file.seek(-22, io.SEEK_END)
-    return int.from_bytes(file.read()[16:20], "little")
 
 
 def checked_content(name: str, content: bytes) -> bytes:

@@ -156,7 +156,9 @@ def find_model(name: str | Path) -> Place:
     if text == "quickstart":
         return Place(str(quickstart_model()))
     if folder and folder.is_dir():
-        folder = model_folder(folder)
+        refuse_seeds(folder)
+        if is_run(folder) and not (folder / CONFIG_NAME).exists():
+            folder = model_of_run(folder)[0]
         refuse_folder(folder)
         return Place(str(folder))
     if folder or Path(text).suffix.lower() in SUFFIXES:
@@ -169,12 +171,6 @@ def find_model(name: str | Path) -> Place:
         )
     reason = hub_unreachable()
     return Place(text, cache_only=reason is not None, reason=reason)
-
-
-def model_folder(folder: Path) -> Path:
-    """Return the folder of the trained model if `folder` is a run folder, else `folder`."""
-    refuse_seeds(folder)
-    return folder if (folder / CONFIG_NAME).exists() or not is_run(folder) else model_of_run(folder)[0]
 
 
 def refuse_folder(folder: Path) -> None:

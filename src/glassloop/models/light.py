@@ -343,12 +343,10 @@ def load_light_model(folder: Path, device: torch.device) -> LightClassifier | No
     model = LightClassifier(config, {name.removeprefix(encoder): weight for name, weight in weights.items()})
     if {name: tuple(weight.shape) for name, weight in model.weights.items()} != weight_shapes(model):
         return None
-    sound = all(weight.dtype == torch.float32 and is_finite(weight) for weight in weights.values())
-    return model if sound else None
-
-
-def is_finite(weight: torch.Tensor) -> bool:
-    return bool(torch.isfinite(torch.stack(torch.aminmax(weight))).all())
+    fp32 = all(weight.dtype == torch.float32 for weight in weights.values())
+    return (
+        model if fp32 and all(torch.isfinite(torch.stack(torch.aminmax(weight))).all() for weight in weights.values()) else None
+    )
 
 
 def light_config(settings: Mapping[str, Json]) -> LightConfig | None:

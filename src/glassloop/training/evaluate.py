@@ -96,7 +96,14 @@ def run_over(
     was_training, trains = model.training, any(part.training for part in model.modules())
     if trains:
         model.eval()
-    predict = predicted_with(backend, loss_sum) if predict is None else predict
+
+    def usual(model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
+        logits = model(**backend.move(batch.inputs)).logits.float()
+        if batch.labels is None or loss_sum is None:
+            return None, logits, None
+        return loss_sum(logits, backend.move(batch.labels)), logits, batch.labels
+
+    predict = usual if predict is None else predict
     numbers: list[np.ndarray] = []
     labels: list[Nested] = []
     cost = torch.zeros((), device=backend.device)
@@ -189,18 +196,6 @@ def joined(parts: Sequence[Nested]) -> Nested:
         return torch.cat([pad(part, [0, 0] * rest + [0, width - part.shape[1]], value=PADDING) for part in tensors])
     edges = [[(0, 0), (0, width - part.shape[1]), *[(0, 0)] * rest] for part in arrays]
     return np.concatenate([np.pad(part, edge, constant_values=PADDING) for part, edge in zip(arrays, edges, strict=True)])
-
-
-def predicted_with(backend: EvaluationBackend, loss_sum: LossSum | None) -> PredictBatch:
-    """Return the usual forward pass: the logits of a model, and `loss_sum` of logits and labels if there are labels."""
-
-    def predict(model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
-        logits = model(**backend.move(batch.inputs)).logits.float()
-        if batch.labels is None or loss_sum is None:
-            return None, logits, None
-        return loss_sum(logits, backend.move(batch.labels)), logits, batch.labels
-
-    return predict
 
 
 def named_metrics(found: Evaluation, values: Mapping[str, float], prefix: str) -> Evaluation:

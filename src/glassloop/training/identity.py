@@ -143,7 +143,9 @@ def text_of(value: object, depth: int = 0) -> str:
         own = {name: entry for name, entry in vars(value).items() if isinstance(entry, PLAIN) and name != "training"}
         return text_of([type(value).__qualname__, type(value).forward, repr(value), own, value.state_dict()], deeper)
     code = next((vars(kind)["__call__"] for kind in type(value).__mro__ if "__call__" in vars(kind)), None)
-    return text_of([type(value).__qualname__, code if isinstance(code, FunctionType) else None, vars_of(value)], deeper)
+    return text_of(
+        [type(value).__qualname__, code if isinstance(code, FunctionType) else None, getattr(value, "__dict__", {})], deeper
+    )
 
 
 def cell_values(function: FunctionType) -> list[object]:
@@ -155,11 +157,6 @@ def cell_values(function: FunctionType) -> list[object]:
         except ValueError:
             found.append(None)
     return found
-
-
-def vars_of(value: object) -> dict[str, object]:
-    """Return the attributes of an object; none if it has no `__dict__`."""
-    return dict(vars(value)) if hasattr(value, "__dict__") else {}
 
 
 def differences(stored: object, now: object, name: str = "") -> list[str]:

@@ -31,18 +31,14 @@ def handled_by(act: Callable[[int], None]) -> Iterator[None]:
             drop_lost_terminal()
 
     in_main_thread = threading.current_thread() is threading.main_thread()
-    wanted = [number for number in STOPPING if in_main_thread and not is_ignored_hangup(number)]
+    ignored = signal.SIGHUP if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else None  # on purpose, as under nohup
+    wanted = [number for number in STOPPING if in_main_thread and number != ignored]
     before = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def is_ignored_hangup(number: signal.Signals) -> bool:
-    """Return whether a signal is a SIGHUP that is ignored on purpose, as under nohup."""
-    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
 
 
 @contextmanager

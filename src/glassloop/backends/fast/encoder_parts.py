@@ -232,7 +232,9 @@ def why_not_packed(model: Model) -> str | None:
         if not layers_of(model):
             return f"{kind} has layers without a fast form"
         tables = [part for part in model.modules() if isinstance(part, nn.Embedding)]
-        if embeddings_of(model) is None or not all(map(is_plain_table, tables)):
+        # Options that change the gradients or the values of a table.
+        changes = any(table.max_norm is not None or table.sparse or table.scale_grad_by_freq for table in tables)
+        if embeddings_of(model) is None or changes:
             return f"{kind} has embeddings without a fast form"
         if "position_ids" not in inspect.signature(type(model).forward).parameters:
             return f"{kind} does not accept position_ids"
@@ -273,7 +275,10 @@ def why_not_flat(model: Model) -> str | None:
         return f"{frozen:,} weights are frozen"
     if any(weight.dtype != torch.float32 for weight in model.parameters()):
         return "the weights are not fp32"
-    if any(type(weight) is not nn.Parameter or has_hooks(weight) for weight in model.parameters()):
+    hooks = ("_backward_hooks", "_post_accumulate_grad_hooks")  # called with a gradient before or after it is added
+    if any(
+        type(weight) is not nn.Parameter or any(getattr(weight, name, None) for name in hooks) for weight in model.parameters()
+    ):
         return "weights have hooks or a type of their own"
     spans = sorted((weight.data_ptr(), weight.data_ptr() + weight.nbytes) for weight in model.parameters())
     if any(stop > start for (_, stop), (start, _) in pairwise(spans)):
@@ -281,16 +286,6 @@ def why_not_flat(model: Model) -> str | None:
     if getattr(model, "is_gradient_checkpointing", False):
         return "gradient checkpointing is on"
     return None
-
-
-def has_hooks(weight: torch.Tensor) -> bool:
-    """Return whether a function is called with the gradient of a weight, before or after it is added."""
-    return bool(weight._backward_hooks or getattr(weight, "_post_accumulate_grad_hooks", None))
-
-
-def is_plain_table(table: nn.Embedding) -> bool:
-    """Return whether an embedding has no option that changes its gradients or its values."""
-    return table.max_norm is None and not table.sparse and not table.scale_grad_by_freq
 
 
 def unread_weight(model: Model) -> str | None:

@@ -301,10 +301,6 @@ class Range:
             raise ValueError("no token was seen")
         return self.bounds
 
-    def by_width(self) -> torch.Tensor:
-        """Return the numbers of the channels, the widest range last."""
-        return torch.argsort(self.high - self.low)
-
     def of(self, channels: torch.Tensor) -> Range:
         """Return the range of some channels."""
         found = Range()
@@ -513,7 +509,7 @@ class Int8Layer:
         self.out = Int8Linear(parts.out.weight, parts.out.bias, self.attended)
         self.hidden = Scales.of_channels(seen.up, parts.up.weight.detach())
         self.up = Int8Linear(parts.up.weight, parts.up.bias, self.hidden)
-        channels = seen.down.by_width()
+        channels = torch.argsort(seen.down.high - seen.down.low)  # the widest range last
         others, wide = channels[:-WIDE_CHANNELS], channels[-WIDE_CHANNELS:]
         weight, bias = parts.down.weight.detach(), parts.down.bias.detach()
         self.inner = Scales.of_results(seen.down.of(others))

@@ -427,14 +427,6 @@ class TorchOperations:
         storage.add(linear.bias, found.sum(0, dtype=torch.float32))
         return found
 
-    def attend(self, heads: torch.Tensor, packing: Packing, rate: float) -> tuple[torch.Tensor, Saved]:
-        """Return the attention of query, key and value given in one tensor [tokens, 3, heads, width], and `saved`."""
-        return attend_qkv(heads, packing, rate, self.masks)
-
-    def attend_backward(self, grad: torch.Tensor, saved: Saved, linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
-        """Return the gradients of query, key and value side by side."""
-        return self.join_gradients(attend_qkv_backward(grad, saved), linears, storage)
-
     def join_gradients(self, parts: list[torch.Tensor], linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
         """Return the gradients of adjacent linear layers side by side; one part may hold them all."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -461,8 +461,11 @@ class PackedBatches:
         ids = tokens["input_ids"]
         if self.limits is not None:
             check_limits(ids, *self.limits)
-        if self.vocabulary is not None and self.stored is None:
-            check_known_tokens(ids[0], self.vocabulary)
+        # A token that no row had when the vocabulary was counted has no trained vector.
+        vocabulary = self.vocabulary if self.stored is None else None
+        if vocabulary is not None and len(unknown := ids[0][vocabulary[ids[0]] < 0]):
+            problem = f"rows change between reads: token id {unknown[0]:,} did not occur when they were read before"
+            raise DataError(problem, "pass rows that do not change, or use backend plain")
         types = tokens["token_type_ids"][0] if "token_type_ids" in tokens else None
         inputs = pack(ids, types, self.uncounted, self.multiples, self.vocabulary, ordered=ordered)
         return HostBatch(inputs, labels_among(others), numbers)
@@ -543,13 +546,6 @@ def check_limits(rows: Ragged, most_tokens: int, num_words: int) -> None:
     if (largest := int(words.max(initial=0))) >= num_words:
         problem = f"a row has the token id {largest:,}, but the vocabulary of the model has only {num_words:,} tokens"
         raise SettingsError(problem, "use the model's own tokenizer")
-
-
-def check_known_tokens(words: np.ndarray, vocabulary: np.ndarray) -> None:
-    """Raise if a row has a token that no row had when the vocabulary was counted, so that it has no trained vector."""
-    if len(unknown := words[vocabulary[words] < 0]):
-        problem = f"rows change between reads: token id {unknown[0]:,} did not occur when they were read before"
-        raise DataError(problem, "pass rows that do not change, or use backend plain")
 
 
 def to_device(arrays: list[np.ndarray], device: torch.device) -> list[torch.Tensor]:

@@ -134,7 +134,8 @@ class FlatStorage:
             (vectors + [[weight] for weight in rest if id(weight) in no_decay], False, False),
         ]
         self.parameters = [weight for section, _, _ in sections for group in section for weight in group]
-        values = {id(weight): self.trained_values(weight) for weight in self.parameters}
+        values = {id(weight): weight.detach() for weight in self.parameters}
+        values |= {number: table.select(values[number]) for number, table in self.tables.items() if number in values}
         self.locations: dict[int, tuple[int, torch.Size]] = {}
         self.regions: list[Region] = []
         place = 0
@@ -171,11 +172,6 @@ class FlatStorage:
             if id(weight) not in self.tables:
                 weight.data = self.view(self.weights, id(weight))
         self.refresh_low_copies()
-
-    def trained_values(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return the values of a parameter that are trained: all of them, or the used rows of a table."""
-        table = self.tables.get(id(weight))
-        return table.select(weight.detach()) if table is not None else weight.detach()
 
     def open_for_training(self) -> None:
         """Allocate gradients and moments."""

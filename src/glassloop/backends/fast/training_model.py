@@ -27,6 +27,8 @@ from glassloop.backends.fast.operations import (
     apply_mask,
     attend,
     attend_backward,
+    attend_qkv,
+    attend_qkv_backward,
     with_filler,
 )
 from glassloop.backends.fast.packing import Packing
@@ -117,7 +119,7 @@ class PostNormLayer(torch.autograd.Function):
             attended, saved_attention = attend_first_tokens(queries, low_x, layer, packing, storage, attention_rate, ops.masks)
         else:
             heads = ops.linear(low_x, storage.matmul_weight(query, key, value), bias).view(len(x), 3, layer.heads, -1)
-            attended, saved_attention = ops.attend(heads, packing, attention_rate)
+            attended, saved_attention = attend_qkv(heads, packing, attention_rate, ops.masks)
         low_attended = attended.reshape(len(source), width)
         out_norm, down_norm = layer.out_norm, layer.down_norm
         h, low_h, saved_out = ops.add_and_norm(
@@ -155,7 +157,7 @@ class PostNormLayer(torch.autograd.Function):
         linears = [layer.query, layer.key, layer.value]
         weights = [part.weight for part in linears]
         if not first_tokens_only:
-            joined = ops.attend_backward(grad_attended, saved_attention, linears, storage)
+            joined = ops.join_gradients(attend_qkv_backward(grad_attended, saved_attention), linears, storage)
             storage.add_matmul_gradient(weights, joined, low_x)
             return (ops.add_matmul(grad_source, joined, storage.matmul_weight(*weights), follows_fast_layer), *[None] * 8)
         if grad.is_cuda:
