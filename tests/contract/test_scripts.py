@@ -32,7 +32,7 @@ Found = list[float] | list[str] | float | int
 SCRIPTS: dict[str, Callable[[ModuleType, Path], Found]] = {}
 QUICK = ("weighted_loss", "early_stopping", "passes_that_callbacks_make", "gradients_that_callbacks_read", "own_optimizer",
          "callback_events", "plain_module_with_a_config", "accumulation", "saved_files", "last_checkpoint",
-         "adversarial_step")  # fmt: skip
+         "adversarial_step", "numbers_of_a_step")  # fmt: skip
 
 
 def script(function: Callable[[ModuleType, Path], Found]) -> Callable[[ModuleType, Path], Found]:
@@ -987,6 +987,17 @@ def scores_of_deberta(lib: ModuleType, folder: Path) -> Found:
     trainer = lib.Trainer(model=model, args=settings(lib, folder), eval_dataset=rows, compute_metrics=error)
     shapes.append(f"{trainer.evaluate()['eval_error']:.4f}")
     return [*shapes, str(trainer.predict(rows).predictions.shape)]
+
+
+@script
+def numbers_of_a_step(lib: ModuleType, folder: Path) -> Found:
+    """A last epoch that is cut short counts; a step has the rows of all its batches; a smoothed loss is a mean over rows."""
+    given = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "label_smoothing_factor": 0.1}
+    trainer = in_order(lib)(calm_model(), settings(lib, folder, **given, max_steps=7), train_dataset=padded_rows())
+    trainer.train()
+    model = trainer.model.eval()
+    loss = trainer.compute_loss(model, transformers.default_data_collator(padded_rows(6)))
+    return [trainer.state.num_train_epochs, trainer.get_total_train_batch_size(trainer.args), loss.item()]
 
 
 @script
