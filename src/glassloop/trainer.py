@@ -1,4 +1,9 @@
-"""The Trainer: model, data and settings around the one loop. Users of transformers' Trainer change one import."""
+"""The Trainer: model, data and settings around the one loop.
+
+From top to bottom: the constructor keeps and checks what it is given; `train` builds the parts of a training and hands them to
+the session (training/session.py), which restores a checkpoint and runs the loop (training/loop.py). `glassloop.Trainer`
+(compat/trainer.py) adds what scripts for transformers call and replace.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -37,19 +42,21 @@ from glassloop.markup.notebook import scores
 from glassloop.models.adapters import base_of, refuse_unmergeable, save_whole
 from glassloop.models.interface import accepted_inputs, config_of, label_names, refuse_config, refuse_unknown_tokens, task_of
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
-from glassloop.report.build import Report
-from glassloop.report.training import Recorder, report_so_far
+from glassloop.report.build import Report, report_of, source_report, write_report
+from glassloop.report.errors import listed_rows
+from glassloop.report.source import UNKNOWN, RunSource
 from glassloop.runs.record import Plan
+from glassloop.runs.status import resumed_steps
 from glassloop.scores.measures import Measures, chosen_measures, read_scores
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.callbacks import Callback, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
-from glassloop.training.identity import identified
 from glassloop.training.interfaces import Backend, LossSum, Say, Tensors, TrainingUse
 from glassloop.training.losses import class_weights_of, loss_of
 from glassloop.training.optimizer import make_plan
-from glassloop.training.parts import Optimizers, TrainingParts
+from glassloop.training.parts import Optimizers, ScriptParts, TrainingParts
 from glassloop.training.progress import trainer_view
+from glassloop.training.recorder import Recorder
 from glassloop.training.session import advice, trained
 from glassloop.training.state import State
 
@@ -114,6 +121,489 @@ class TrainOutput(NamedTuple):
         return scores("Training", self.metrics, {"steps": f"{self.global_step:,}"})
 
 
+DEFAULT_DIR = "trainer_output"
+
+
+class Trainer:
+    """Trains and evaluates one model. A notebook shows a Trainer with its evaluations and its learning curve.
+
+    Every argument but `tokenizer` and `accelerator` is also an attribute. Attributes that are assigned after construction
+    take effect; assignments that would not are refused. Names that begin with an underscore are internal.
+
+    Args:
+        model: The model to train, in place.
+        args: The settings. Default: `TrainingArguments()`.
+        data_collator: Makes a batch of rows. Default: pad the rows to the longest one with the tokenizer.
+        train_dataset: The rows to train on: a `datasets.Dataset`, a list of dicts, or anything with `len()` and `[number]`.
+        eval_dataset: The rows to evaluate on.
+        processing_class: The tokenizer, which pads batches and is saved with the model.
+        compute_metrics: Returns names and numbers for an `EvalPrediction`; replaces the default metrics.
+        callbacks: `glassloop.Callback` objects or classes.
+        optimizers: An optimizer and a learning rate schedule that replace those of the settings.
+        tokenizer: Another name for `processing_class`.
+        loss: A function of logits and labels that returns one loss per row, or their sum; replaces the loss of the task.
+        on_gradients: Called with the model in each step, before gradients are clipped.
+        accelerator: The `accelerate.Accelerator` to train with.
+        backend: How steps are run. Default: chosen from the settings and the machine.
+        measures: Which of Glassloop's metrics to compute, such as those of `Examples.measures`.
+        quiet: Whether to show neither lines nor a progress bar.
+        **unsupported: Arguments of transformers' Trainer that raise `SettingsError` unless they are None.
+
+    Attributes:
+        state: Where the training stands: step, epoch, best score and history.
+        task: The task of the model, from its config.
+
+    Raises:
+        SettingsError: If an argument is missing, unknown or not supported.
+        ModelError: If the tokenizer has tokens that the model has no vectors for.
+    """
+
+    _callbacks: list[Callback]
+    _falls_back = False  # use fp32, with a line, where half precision does not work
+    # Methods that are there to be called, and what to override instead: transformers' Trainer calls them during training, too.
+    _only_for_users: ClassVar[dict[str, str]] = {
+        "save_model": "override write_model, which also writes the model of a checkpoint"
+    }
+
+    def __init__(
+        self,
+        model: Model | None = None,
+        args: TrainingArguments | None = None,
+        data_collator: Collator | None = None,
+        train_dataset: Rows | None = None,
+        eval_dataset: Rows | None = None,
+        processing_class: Tokenizer | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+        callbacks: Sequence[Callback | type[Callback]] | None = None,
+        optimizers: Optimizers = (None, None),
+        *,
+        tokenizer: Tokenizer | None = None,
+        loss: LossSum | None = None,
+        on_gradients: Callable[[torch.nn.Module], None] | None = None,
+        accelerator: Accelerator | None = None,
+        backend: Backend | None = None,
+        measures: Measures | None = None,
+        quiet: bool = False,
+        **unsupported: object,
+    ) -> None:
+        refuse_unsupported(unsupported)
+        refuse_hooks(type(self))
+        self.args = args if args is not None else TrainingArguments()
+        self.processing_class = processing_class if processing_class is not None else tokenizer
+        self._reported: set[str] = set()  # lines that are shown once
+        self._quiet = quiet
+        self._readers: list[RowReader] = []  # of rows that are no table, with what was read of them
+        self._can_be_interrupted = False  # a signal ends an evaluation
+        self._recorder: Recorder | None = None  # of the latest training
+        self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
+        self._folder = Path(self.args.output_dir or DEFAULT_DIR)
+        model = refuse_no_model(model)
+        self.backend = backend if backend is not None else choose_backend(self.args, accelerator, falls_back=self._falls_back)
+        self.model = model  # moved to the device of the backend
+        self._collate = collator_of(data_collator, self.processing_class, self.args.pad_to_multiple_of)
+        refuse_unknown_tokens(self.processing_class, self.model)
+        refuse_config(config_of(self.model))
+        self.optimizers = optimizers
+        self.callbacks = callbacks
+        self.train_dataset = train_dataset
+        self.eval_dataset = eval_dataset
+        self.on_gradients = on_gradients
+        self.compute_metrics = compute_metrics
+        self._given_measures = measures
+        self.loss = loss
+        self._choose_usable()
+        self.state = State()
+
+    def train(
+        self, resume_from_checkpoint: bool | str | Path | None = None, *, restart: bool = False, report: bool = True
+    ) -> TrainOutput:
+        """Train the model in place, to the end, and write `report.html` to the output folder.
+
+        Args:
+            resume_from_checkpoint: True to resume from the newest intact checkpoint of output_dir, a path for that one.
+            restart: Start again from step 0, and move existing checkpoints aside.
+            report: Whether to write the report.
+
+        Returns:
+            The number of steps, the mean loss and the metrics.
+
+        Raises:
+            GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
+        """
+        self._readers = []  # rows may have changed since
+        parts = self.training_parts()
+        recorder = Recorder(parts, self.processing_class, listed_rows, write_report if report else None)
+        self._recorder = recorder
+        with trained(parts, resume_from_checkpoint, restart=restart, callbacks=[recorder]) as metrics:
+            recorder.end(metrics)
+            for reader in self._readers:
+                reader.release()
+            return TrainOutput(self.state.step, self.state.mean_loss, metrics)
+
+    def training_parts(self, *, in_run: bool = False) -> TrainingParts:
+        """Check everything a training needs, choose its backend, and return its parts, which `trained` trains.
+
+        Args:
+            in_run: Whether a run of the command holds the lock of the folder and gets the final model.
+
+        Raises:
+            GlassloopError: If settings, model or data cannot be used.
+        """
+        refuse_hooks(type(self))
+        self.args.check()
+        refuse_unmergeable(self.model)
+        refuse_not_finite(self.model, lambda _: "the model given to Trainer")
+        self._choose_usable()  # the user may have frozen weights or assigned parts
+        self._prove()
+        self._callbacks = checked_callbacks(self._callbacks)  # the list may have grown
+        rows = self._readable(self.train_dataset)
+        batches = self._batches(rows, training=True)
+        plan = make_plan(self.args, len(batches), has_eval=self.eval_dataset is not None)
+        state = State()
+        self.state = state
+        return TrainingParts(
+            model=self.model,
+            args=self.args,
+            backend=self.backend,
+            difference=self.backend.differences.get(self.model) if isinstance(self.backend, PackedBackend) else None,
+            use=self._training_use(),
+            plan=plan,
+            state=state,
+            folder=self._folder,
+            in_run=in_run,
+            batches=batches,
+            train_rows=self._reader(rows),
+            eval_rows=self._reader(self.eval_dataset),
+            eval_batches=lambda: self._batches(self.eval_dataset, training=False),
+            task=self.task,
+            loss_sum=self._loss_sum(),
+            custom_loss=self.loss,
+            class_weights=self._class_weights(),
+            on_gradients=self.on_gradients,
+            evaluate=self._evaluate_between_steps,
+            measures=lambda: self.measures if self.compute_metrics is None else None,
+            compute_metrics=self.compute_metrics,
+            say=self._say,
+            say_once=self._say_once,
+            script=self._script_parts(plan, batches),
+        )
+
+    def _script_parts(self, plan: Plan, batches: Batches) -> ScriptParts:
+        """Return the parts that a script may replace."""
+        return ScriptParts(self.callbacks, self.optimizers, self.write_model, quiet=self._quiet)
+
+    def _choose_usable(self) -> None:
+        """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
+        if not isinstance(self.backend, PackedBackend):
+            return
+        reason = None if is_standard(self._collate) else "the data collator is custom"
+        reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is custom"
+        reason = reason or why_plain(self.args) or self._why_plain()
+        if self.on_gradients is not None and self.args.backend == "auto":
+            reason = reason or "on_gradients may change gradients"
+        self.backend = supported_backend(self.backend, self.model, self._say_once, reason)
+
+    def _why_plain(self) -> str | None:
+        """Return why only the plain backend can run what a subclass adds, or None."""
+        return None
+
+    def _prove(self, rows: Rows | None = None) -> None:
+        """Compare a fast backend with the plain model on a few rows, once, and fall back to plain if they differ.
+
+        Args:
+            rows: The rows of an evaluation. None: check a training, with its gradients.
+        """
+        if not isinstance(self.backend, PackedBackend):
+            return
+        use = self._training_use() if rows is None else None
+        by_name = self.args.backend != "auto"
+        sample = partial(self._batches, self.train_dataset if rows is None else rows, training=rows is None)
+        self.backend = verified_backend(self.backend, self.model, sample, self._say_once, use, by_name=by_name)
+
+    def evaluate(
+        self, eval_dataset: Rows | None = None, ignore_keys: None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Return loss and metrics over all rows of a split. A training calls this method, too.
+
+        Args:
+            eval_dataset: The rows. Default: the `eval_dataset` of the Trainer.
+            ignore_keys: Must be None: only the logits of a model are read.
+            metric_key_prefix: What the name of each metric begins with.
+
+        Returns:
+            The metrics by name, such as `eval_loss`: a dict, which notebooks show as a table.
+
+        Raises:
+            DivergedError: If the loss is not finite.
+        """
+        refuse_keys(ignore_keys)
+        return Metrics(self.evaluation(eval_dataset, metric_key_prefix).metrics)
+
+    def evaluation(self, rows: Rows | None = None, prefix: str = "eval", *, interruptible: bool = False) -> Evaluation:
+        """Return logits, labels and metrics of one pass over a split.
+
+        Args:
+            rows: The rows. Default: the `eval_dataset` of the Trainer.
+            prefix: What the name of each metric begins with.
+            interruptible: Whether a signal that a training has noted raises `Interrupted`.
+
+        Raises:
+            DivergedError: If the loss is not finite.
+        """
+        with self._interruptible() if interruptible else nullcontext():
+            found = self._run(self.model, self.eval_dataset if rows is None else rows, prefix)
+        if self._recorder is not None and (rows is None or rows is self.eval_dataset):
+            self._recorder.evaluated(replace(found, outputs=None, several_labels=None), prefix)  # a report needs only logits
+        return found
+
+    def predict(self, test_dataset: Rows, ignore_keys: None = None, metric_key_prefix: str = "test") -> PredictionOutput:
+        """Return logits, labels and metrics of all rows, in their order.
+
+        Args:
+            test_dataset: The rows, with or without labels.
+            ignore_keys: Must be None: only the logits of a model are read.
+            metric_key_prefix: What the name of each metric begins with.
+
+        Returns:
+            The logits as `predictions`, the labels as `label_ids`, and the metrics.
+
+        Raises:
+            DivergedError: If the loss is not finite.
+        """
+        refuse_keys(ignore_keys)
+        found = self._run(self.model, test_dataset, metric_key_prefix)
+        return PredictionOutput(found.predictions, found.label_ids, found.metrics)
+
+    def _evaluate_between_steps(self) -> dict[str, float] | None:
+        """Return the metrics of an evaluation during training; None if a signal interrupts it."""
+        try:
+            with self._interruptible():
+                return self.evaluate()
+        except Interrupted:
+            return None
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Let a signal interrupt an evaluation, which raises `Interrupted`. With several processes it runs to its end."""
+        self._can_be_interrupted = self.backend.processes.num_processes == 1
+        try:
+            yield
+        finally:
+            self._can_be_interrupted = False
+
+    def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
+        """Return logits, labels and metrics named with `prefix` of one pass over `rows`."""
+        padded = self._why_padded(rows)
+        if padded is None:
+            self._prove(rows)
+        elif isinstance(self.backend, PackedBackend):
+            self._say_once(f"evaluations use padded batches: {padded}")
+        num_rows = len(rows) if rows is not None and hasattr(rows, "__len__") else None
+        with stage(EVALUATING, num_rows), nullcontext() if padded else self.backend.evaluation_context(model):
+            batches = self._batches(rows, training=False)
+            adapted = batches if padded else self.backend.adapt_batches(batches, self._reader(rows))
+            found = run_over(model, adapted, self.backend, self._loss_sum(), self._should_stop, self._predict_batch())
+        self._forget_other_rows()
+        if found.loss is not None and not math.isfinite(found.loss):
+            facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
+            problem = f"step {self.state.step:,}: the loss of the evaluation is {found.loss} ({facts})"
+            raise DivergedError(problem, f"{advice(trained=self.state.step > 0)}, or look at its rows")
+        scores = {} if found.labels is None else self.metrics_of(EvalPrediction(found.predictions, found.label_ids))
+        return named_metrics(found, scores, prefix)
+
+    def _should_stop(self) -> bool:
+        """Return whether to end an evaluation after this batch."""
+        return self._can_be_interrupted and bool(self.state.asked_to_stop)
+
+    def _readable(self, rows: Rows | None) -> Rows:
+        """Return the training rows. Raises `SettingsError` if they cannot be read by row number."""
+        return refuse_unreadable(rows, "train_dataset")
+
+    def _why_padded(self, rows: Rows | None) -> str | None:
+        """Return why an evaluation of these rows needs padded batches on any backend, or None."""
+        return None
+
+    def _predict_batch(self) -> PredictBatch | None:
+        """Return what replaces the forward pass of an evaluation, or None."""
+        return None
+
+    def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
+        """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.
+
+        Args:
+            found: Logits and labels of all rows.
+        """
+        if self.compute_metrics is not None:
+            return read_scores(self.compute_metrics(found), self._say_once, self.args.metric_for_best_model)
+        return self.measures.scores(found.predictions, found.label_ids, self.task, label_names(config_of(self.model)))
+
+    def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
+        """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length."""
+        known = (self._reader(rows), self._collate, self.args, self.backend, self.model, self._say_once)
+        return make_batches(*known, self._row_use(training=training))
+
+    def _row_use(self, *, training: bool) -> RowUse:
+        """Return what is done with the rows of a training or an evaluation."""
+        return RowUse(training, self._taken_columns())
+
+    def _taken_columns(self) -> set[str] | None:
+        """Return the columns that a batch may contain; None for all."""
+        return columns_taken_by(self.model)
+
+    @overload
+    def _reader(self, rows: None) -> None: ...
+
+    @overload
+    def _reader(self, rows: Rows) -> Rows: ...
+
+    def _reader(self, rows: Rows | None) -> Rows | None:
+        """Return what reads the rows of a data set, always the same; a table is read without one."""
+        if rows is None or isinstance(rows, RowReader) or is_table(rows) or not hasattr(rows, "__len__"):
+            return rows
+        taken = self._taken_columns()
+        for known in self._readers:
+            if known.rows is rows and known.taken == taken and known.number == len(rows):
+                return known
+        found = accepted_columns(rows, taken, self._say_once)
+        if isinstance(found, RowReader):
+            self._readers.append(found)
+        return found
+
+    def _own_data_sets(self) -> list[Rows | None]:
+        """Return the rows that the Trainer was given, as opposed to those of a single evaluation."""
+        return [self.train_dataset, self.eval_dataset]
+
+    def _forget_other_rows(self) -> None:
+        """Forget what was read of rows that are not the Trainer's own."""
+        own = self._own_data_sets()
+        self._readers = [known for known in self._readers if any(known.rows is rows for rows in own)]
+
+    def _training_use(self) -> TrainingUse:
+        """Return how the model will be trained, as far as a backend has to know it."""
+        sets = [rows for rows in self._own_data_sets() if rows is self.train_dataset or self._why_padded(rows) is None]
+        return TrainingUse(
+            [self._reader(rows) for rows in sets if rows is not None],
+            self.args.weight_decay,
+            reads_gradients=self.on_gradients is not None,
+            adds_gradients=self.args.gradient_accumulation_steps > 1,
+            reads_weights=any(getattr(callback, "reads_weights", True) for callback in self.callbacks),
+        )
+
+    def _loss_sum(self) -> LossSum:
+        """Return the function that computes the sum of the rows' losses."""
+        return loss_of(self.args, self.task, self._class_weights(), self.loss, self.backend.device)
+
+    def _class_weights(self) -> list[float] | None:
+        """Return the weight of each class, None if all count the same. Rows are counted once."""
+        wanted = (self.args.class_weights, int(config_of(self.model).num_labels), self.train_dataset)
+        if self._counted is None or any(now is not then for now, then in zip(wanted, self._counted[0], strict=True)):
+            rows = self._reader(self.train_dataset) if self.args.class_weights == "balanced" else None
+            if isinstance(rows, RowReader):
+                repeats_of(rows)  # rows that repeat are kept until their batch is due
+            self._counted = (wanted, class_weights_of(*wanted[:2], rows))
+        return self._counted[1]
+
+    def save_model(self, output_dir: str | Path | None = None) -> None:
+        """Save the model, its config and its tokenizer as transformers does, in safetensors format.
+
+        Args:
+            output_dir: The folder. Default: `output_dir` of the settings.
+        """
+        if self.backend.processes.is_main:
+            self.write_model(user_path(output_dir) if output_dir else self._folder)
+        self.backend.processes.wait()
+
+    def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
+        """Write the model, its config and its tokenizer, for `save_model` and for checkpoints. A subclass may override this.
+
+        Args:
+            folder: The folder to write to.
+            weights: Weights to write instead of those of the model.
+        """
+        with quiet_transformers():
+            save_whole(self.backend.unwrap(self.model), folder, weights)
+            if self.processing_class is not None:
+                self.processing_class.save_pretrained(folder)
+        share_files(folder, "*.safetensors")
+
+    def report(self) -> Report:
+        """Return the report of the training, as in `report.html`. A notebook shows it; `save(path)` writes it to a file."""
+        if self._recorder is not None and self._recorder.record is not None:
+            return report_of(self._folder)
+        resumed = resumed_steps(self._folder)
+        return source_report(RunSource(self._folder, None, UNKNOWN, self.state.history, resumed, by_trainer=True))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of a {config_of(self.model).model_type} model at step {self.state.step:,}>"
+
+    def _repr_html_(self) -> str:
+        args, parameters = self.args, sum(weight.numel() for weight in self.model.parameters())
+        sizes = {"train": self.train_dataset, "evaluation": self.eval_dataset}
+        named = {
+            "model": f"{config_of(self.model).model_type}, {parameters / 1e6:.1f} M parameters, {self.task.replace('_', ' ')}",
+            "rows": ", ".join(
+                f"{len(rows):,} {name}" for name, rows in sizes.items() if rows is not None and hasattr(rows, "__len__")
+            )
+            or "none",
+            "learning rate": f"{args.learning_rate:g}",
+            "batch": f"{args.per_device_train_batch_size} rows",
+            "backend": f"{self.backend.name} on {self.backend.device}",
+            "step": f"{self.state.step:,}",
+        }
+        return trainer_view(named, self.state.history)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute. Raises `SettingsError` if the assignment would have no effect."""
+        refuse_assignment(self, name, value)
+        if name == "model" and isinstance(value, torch.nn.Module):
+            value = value.to(self.backend.device)
+        super().__setattr__(name, value)
+
+    @property
+    def data_collator(self) -> Collator:
+        """The function that makes a batch of rows."""
+        return self._collate
+
+    @data_collator.setter
+    def data_collator(self, given: Collator | None) -> None:
+        self._collate = collator_of(given, self.processing_class, self.args.pad_to_multiple_of)
+        self._choose_usable()  # a fast backend makes batches itself
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        """The callbacks of the user."""
+        return self._callbacks
+
+    @callbacks.setter
+    def callbacks(self, given: Sequence[Callback | type[Callback]] | None) -> None:
+        self._callbacks = checked_callbacks(given)
+
+    @property
+    def task(self) -> str:
+        """The task of the model, from its config."""
+        return task_of(config_of(self.model))
+
+    @property
+    def measures(self) -> Measures:
+        """The metrics of an evaluation, unless `compute_metrics` is given."""
+        return chosen_measures(self._given_measures, self.task, label_names(config_of(self.model)), self.args.positive_label)
+
+    @measures.setter
+    def measures(self, given: Measures | None) -> None:
+        self._given_measures = given
+
+    def _say(self, line: str) -> None:
+        """Show a line to the user, from the main process only."""
+        if self.backend.processes.is_main and not self._quiet:
+            say(line)
+
+    def _say_once(self, line: str) -> None:
+        """Show a line to the user unless it was shown before."""
+        if line not in self._reported:
+            self._reported.add(line)
+            self._say(line)
+
+
 # Arguments of transformers' Trainer, and what to do instead.
 UNSUPPORTED = {
     "model_init": "build the model first: Trainer(model=load_model(...))",
@@ -145,7 +635,6 @@ BY_REMEDY = {
         _load_optimizer_and_scheduler _load_scaler _load_callback_state _issue_warnings_after_load""",
     "write the loop yourself from the same parts: examples/plain_loop.py": """_inner_training_loop _init_training_state
         _prepare_for_training _run_epoch _finalize_training set_initial_training_values get_total_train_batch_size""",
-    "pass processing_class=": "tokenizer",
     "pass accelerator=, or set precision": """accelerator create_accelerator_and_postprocess _build_accelerator_args
         compute_loss_context_manager autocast_smart_context_manager _wrap_model _move_model_to_device model_wrapped
         gather_function get_sp_size get_cp_size get_tp_size _prepare_context_parallel_inputs""",
@@ -160,9 +649,6 @@ INSTEAD = UNSUPPORTED | {name: remedy for remedy, names in BY_REMEDY.items() for
 
 
 # Methods that only users call; transformers' Trainer calls them during training, too.
-ONLY_CALLED_BY_USERS = {"save_model": "override write_model, which also writes the model of a checkpoint"}
-
-
 # Settings and parts that are only read when a Trainer is constructed.
 READ_ONCE = ("output_dir", "device", "precision", "backend", "pad_to_multiple_of")
 
@@ -185,26 +671,28 @@ def refuse_keys(ignore_keys: object) -> None:
         raise SettingsError("ignore_keys is not supported: only the logits of a model are read", "omit it")
 
 
-def unused_names(kind: type) -> dict[str, str]:
-    """Return the names of transformers' Trainer that a class has no use for, each with what to do instead."""
-    used: frozenset[str] = getattr(kind, "_used_names", frozenset())
-    return {name: remedy for name, remedy in (INSTEAD | ONLY_CALLED_BY_USERS).items() if name not in used}
+def unused_names(kind: type[Trainer]) -> dict[str, str]:
+    """Return the names of transformers' Trainer that a class has no use for, each with what to do instead.
+
+    What one of Glassloop's classes defines is used, so nobody has to list it.
+    """
+    ours = next(parent for parent in kind.__mro__ if parent.__module__.startswith("glassloop."))
+    unused = {name: remedy for name, remedy in INSTEAD.items() if not hasattr(ours, name) or is_of_script(ours, name)}
+    return unused | kind._only_for_users
 
 
 def is_of_script(kind: type, name: str) -> bool:
-    """Return whether a class has a method that was not defined by Glassloop."""
-    return hasattr(kind, name) and not str(getattr(kind, name).__module__).startswith("glassloop.")
+    """Return whether a class has something by this name that a subclass defines, or a script has put into Glassloop's class."""
+    parent = next((parent for parent in kind.__mro__ if name in vars(parent)), None)
+    return parent is not None and not getattr(vars(parent)[name], "__module__", parent.__module__).startswith("glassloop.")
 
 
-def refuse_hooks(kind: type) -> None:
+def refuse_hooks(kind: type[Trainer]) -> None:
     """Raise `SettingsError` with all methods of a subclass that Glassloop would never call."""
     instead = unused_names(kind)
-    own = next((parent for parent in kind.__mro__ if parent.__module__ == "glassloop.trainer"), kind)
-    found = [name for name in instead if name in INSTEAD and is_of_script(kind, name)]
-    found += [name for name in instead if name in ONLY_CALLED_BY_USERS and getattr(kind, name) is not getattr(own, name)]
-    if found:
-        remedies = dict.fromkeys(instead[name] for name in found)
-        raise SettingsError(f"{kind.__name__} overrides {listed(found)}, which Glassloop does not call", "; ".join(remedies))
+    if names := [name for name in instead if is_of_script(kind, name)]:
+        remedies = dict.fromkeys(instead[name] for name in names)
+        raise SettingsError(f"{kind.__name__} overrides {listed(names)}, which Glassloop does not call", "; ".join(remedies))
 
 
 def refuse_no_model(model: ModelT | None) -> ModelT:
@@ -214,7 +702,7 @@ def refuse_no_model(model: ModelT | None) -> ModelT:
     return model
 
 
-def refuse_assignment(trainer: object, name: str, value: object) -> None:
+def refuse_assignment(trainer: Trainer, name: str, value: object) -> None:
     """Raise `SettingsError` for an assignment to a Trainer that would have no effect."""
     instead = unused_names(type(trainer))
     if name in instead:
@@ -315,486 +803,8 @@ def accepted_columns(rows: Rows, taken: set[str] | None, say: Say) -> Rows:
     return known
 
 
-DEFAULT_DIR = "trainer_output"
-
-
 def why_plain(args: TrainingArguments) -> str | None:
     """Return why only the plain backend can train with these settings; None if any can."""
     if args.gradient_checkpointing:
         return "gradient_checkpointing computes activations again"
     return None if args.optim.startswith("adamw") else f"the optimizer is {args.optim}"
-
-
-class TrainerSetup:
-    """Keeps and checks what a Trainer is given. Each method makes one part of a training and may be overridden."""
-
-    _falls_back = False  # use fp32, with a line, where half precision does not work
-
-    def __init__(
-        self,
-        model: Model | None = None,
-        args: TrainingArguments | None = None,
-        data_collator: Collator | None = None,
-        train_dataset: Rows | None = None,
-        eval_dataset: Rows | None = None,
-        processing_class: Tokenizer | None = None,
-        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
-        callbacks: Sequence[Callback | type[Callback]] | None = None,
-        optimizers: Optimizers = (None, None),
-        *,
-        tokenizer: Tokenizer | None = None,
-        loss: LossSum | None = None,
-        on_gradients: Callable[[torch.nn.Module], None] | None = None,
-        accelerator: Accelerator | None = None,
-        backend: Backend | None = None,
-        measures: Measures | None = None,
-        **unsupported: object,
-    ) -> None:
-        refuse_unsupported(unsupported)
-        refuse_hooks(type(self))
-        self.args = args if args is not None else TrainingArguments()
-        self.processing_class = processing_class if processing_class is not None else tokenizer
-        self._reported: set[str] = set()  # lines that are shown once
-        self._quiet = False  # no lines and no progress bar
-        self._readers: list[RowReader] = []  # of rows that are no table, with what was read of them
-        self._should_stop: Callable[[], bool] = lambda: False  # called after each batch of an evaluation
-        self.model = refuse_no_model(model)
-        self.backend = backend if backend is not None else choose_backend(self.args, accelerator, falls_back=self._falls_back)
-        self.model = self.model  # moved to the device of the backend
-        self.data_collator = data_collator
-        refuse_unknown_tokens(self.processing_class, self.model)
-        refuse_config(config_of(self.model))
-        self.optimizers, self.callbacks = optimizers, callbacks
-        self.train_dataset, self.eval_dataset, self.on_gradients = train_dataset, eval_dataset, on_gradients
-        self.compute_metrics, self._given_measures, self.loss = compute_metrics, measures, loss
-        self._choose_usable()
-        self._folder = Path(self.args.output_dir or DEFAULT_DIR)
-        self._in_run = False  # a run holds the lock of the folder, and gets the final model
-        self._recorder: Recorder | None = None  # of the latest training
-        self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
-        self.state = self._new_state()
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Set an attribute. Raises `SettingsError` if the assignment would have no effect."""
-        name = "_given_measures" if name == "measures" else name
-        refuse_assignment(self, name, value)
-        if isinstance(value, torch.nn.Module) and name == "model" and "backend" in vars(self):
-            value = value.to(self.backend.device)
-        super().__setattr__(name, value)
-        if name == "_collate" and "_counted" in vars(self):
-            self._choose_usable()
-
-    @property
-    def data_collator(self) -> Collator:
-        """The function that makes a batch of rows."""
-        return self._collate
-
-    @data_collator.setter
-    def data_collator(self, given: Collator | None) -> None:
-        self._collate = collator_of(given, self.processing_class, self.args.pad_to_multiple_of)
-
-    @property
-    def callbacks(self) -> list[Callback]:
-        """The callbacks of the user."""
-        return self._checked_callbacks
-
-    @callbacks.setter
-    def callbacks(self, given: Sequence[Callback | type[Callback]] | None) -> None:
-        self._checked_callbacks = checked_callbacks(given)
-
-    @property
-    def task(self) -> str:
-        """The task of the model, from its config."""
-        return task_of(config_of(self.model))
-
-    @property
-    def measures(self) -> Measures:
-        """The metrics of an evaluation, unless `compute_metrics` is given."""
-        return chosen_measures(self._given_measures, self.task, label_names(config_of(self.model)), self.args.positive_label)
-
-    @property
-    def _own_measures(self) -> Measures | None:
-        """Glassloop's metrics; None if `compute_metrics` replaces them."""
-        return self.measures if self.compute_metrics is None else None
-
-    def _choose_usable(self) -> None:
-        """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
-        reason = None if is_standard(self._collate) else "the data collator is custom"
-        reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is custom"
-        reason = reason or why_plain(self.args) or self._why_plain()
-        if self.on_gradients is not None and self.args.backend == "auto":
-            reason = reason or "on_gradients may change gradients"
-        self.backend = supported_backend(self.backend, self.model, self._say_once, reason)
-
-    def _new_state(self) -> State:
-        """Return the state of a training before its first step."""
-        return State()
-
-    def _why_plain(self) -> str | None:
-        """Return why only the plain backend can run what a subclass adds, or None."""
-        return None
-
-    def _prove(self, rows: Rows | None = None) -> None:
-        """Compare a fast backend with the plain model on a few rows, once, and fall back to plain if they differ.
-
-        Args:
-            rows: The rows of an evaluation. None: check a training, with its gradients.
-        """
-        use, by_name = self._training_use() if rows is None else None, self.args.backend != "auto"
-        sample = partial(self._batches, self.train_dataset if rows is None else rows, training=rows is None)
-        self.backend = verified_backend(self.backend, self.model, sample, self._say_once, use, by_name=by_name)
-
-    def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
-        """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length."""
-        known = (self._reader(rows), self._collate, self.args, self.backend, self.model, self._say_once)
-        return make_batches(*known, self._row_use(training=training))
-
-    def _row_use(self, *, training: bool) -> RowUse:
-        """Return what is done with the rows of a training or an evaluation."""
-        return RowUse(training, self._taken_columns())
-
-    def _taken_columns(self) -> set[str] | None:
-        """Return the columns that a batch may contain; None for all."""
-        return columns_taken_by(self.model)
-
-    @overload
-    def _reader(self, rows: None) -> None: ...
-
-    @overload
-    def _reader(self, rows: Rows) -> Rows: ...
-
-    def _reader(self, rows: Rows | None) -> Rows | None:
-        """Return what reads the rows of a data set, always the same; a table is read without one."""
-        if rows is None or isinstance(rows, RowReader) or is_table(rows) or not hasattr(rows, "__len__"):
-            return rows
-        taken = self._taken_columns()
-        for known in self._readers:
-            if known.rows is rows and known.taken == taken and known.number == len(rows):
-                return known
-        found = accepted_columns(rows, taken, self._say_once)
-        if isinstance(found, RowReader):
-            self._readers.append(found)
-        return found
-
-    def _own_data_sets(self) -> list[Rows | None]:
-        """Return the rows that the Trainer was given, as opposed to those of a single evaluation."""
-        return [self.train_dataset, self.eval_dataset]
-
-    def _forget_other_rows(self) -> None:
-        """Forget what was read of rows that are not the Trainer's own."""
-        own = self._own_data_sets()
-        self._readers = [known for known in self._readers if any(known.rows is rows for rows in own)]
-
-    def _training_use(self) -> TrainingUse:
-        """Return how the model will be trained, as far as a backend has to know it."""
-        return TrainingUse(
-            [self._reader(rows) for rows in (self.train_dataset, self.eval_dataset) if rows is not None],
-            self.args.weight_decay,
-            reads_gradients=self.on_gradients is not None,
-            adds_gradients=self.args.gradient_accumulation_steps > 1,
-            reads_weights=any(getattr(callback, "reads_weights", True) for callback in self.callbacks),
-        )
-
-    def _loss_sum(self) -> LossSum:
-        """Return the function that computes the sum of the rows' losses."""
-        return loss_of(self.args, self.task, self._class_weights(), self.loss, self.backend.device)
-
-    def _class_weights(self) -> list[float] | None:
-        """Return the weight of each class, None if all count the same. Rows are counted once."""
-        wanted = (self.args.class_weights, int(config_of(self.model).num_labels), self.train_dataset)
-        if self._counted is None or any(now is not then for now, then in zip(wanted, self._counted[0], strict=True)):
-            rows = self._reader(self.train_dataset) if self.args.class_weights == "balanced" else None
-            if isinstance(rows, RowReader):
-                repeats_of(rows)  # rows that repeat are kept until their batch is due
-            self._counted = (wanted, class_weights_of(*wanted[:2], rows))
-        return self._counted[1]
-
-    def _make_plan(self, batches: Batches) -> Plan:
-        """Return all intervals and lengths of a training as plain numbers."""
-        return make_plan(self.args, len(batches), has_eval=self.eval_dataset is not None)
-
-    def _say(self, line: str) -> None:
-        """Show a line to the user, from the main process only."""
-        if self.backend.processes.is_main and not self._quiet:
-            say(line)
-
-    def _say_once(self, line: str) -> None:
-        """Show a line to the user unless it was shown before."""
-        if line not in self._reported:
-            self._reported.add(line)
-            self._say(line)
-
-
-class Trainer(TrainerSetup):
-    """Trains and evaluates one model. A notebook shows a Trainer with its evaluations and its learning curve.
-
-    Every argument but `tokenizer` and `accelerator` is also an attribute. Attributes that are assigned after construction
-    take effect; assignments that would not are refused. Names that begin with an underscore are internal.
-
-    Args:
-        model: The model to train, in place.
-        args: The settings. Default: `TrainingArguments()`.
-        data_collator: Makes a batch of rows. Default: pad the rows to the longest one with the tokenizer.
-        train_dataset: The rows to train on: a `datasets.Dataset`, a list of dicts, or anything with `len()` and `[number]`.
-        eval_dataset: The rows to evaluate on.
-        processing_class: The tokenizer, which pads batches and is saved with the model.
-        compute_metrics: Returns names and numbers for an `EvalPrediction`; replaces the default metrics.
-        callbacks: `glassloop.Callback` objects or classes.
-        optimizers: An optimizer and a learning rate schedule that replace those of the settings.
-        tokenizer: Another name for `processing_class`.
-        loss: A function of logits and labels that returns one loss per row, or their sum; replaces the loss of the task.
-        on_gradients: Called with the model in each step, before gradients are clipped.
-        accelerator: The `accelerate.Accelerator` to train with.
-        backend: How steps are run. Default: chosen from the settings and the machine.
-        measures: Which of Glassloop's metrics to compute, such as those of `Examples.measures`.
-        **unsupported: Arguments of transformers' Trainer that raise `SettingsError` unless they are None.
-
-    Attributes:
-        state: Where the training stands: step, epoch, best score and history.
-        task: The task of the model, from its config.
-
-    Raises:
-        SettingsError: If an argument is missing, unknown or not supported.
-        ModelError: If the tokenizer has tokens that the model has no vectors for.
-    """
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of a {config_of(self.model).model_type} model at step {self.state.step:,}>"
-
-    def _repr_html_(self) -> str:
-        args, parameters = self.args, sum(weight.numel() for weight in self.model.parameters())
-        sizes = {"train": self.train_dataset, "evaluation": self.eval_dataset}
-        named = {
-            "model": f"{config_of(self.model).model_type}, {parameters / 1e6:.1f} M parameters, {self.task.replace('_', ' ')}",
-            "rows": ", ".join(
-                f"{len(rows):,} {name}" for name, rows in sizes.items() if rows is not None and hasattr(rows, "__len__")
-            )
-            or "none",
-            "learning rate": f"{args.learning_rate:g}",
-            "batch": f"{args.per_device_train_batch_size} rows",
-            "backend": f"{self.backend.name} on {self.backend.device}",
-            "step": f"{self.state.step:,}",
-        }
-        return trainer_view(named, self.state.history)
-
-    def report(self) -> Report:
-        """Return the report of the training, as in `report.html`. A notebook shows it; `save(path)` writes it to a file."""
-        return report_so_far(self._recorder, self._folder, self.state.history)
-
-    def _parts(self) -> TrainingParts:
-        """Check everything a training needs, choose its backend, and return its parts."""
-        refuse_hooks(type(self))
-        self.args.check()
-        refuse_unmergeable(self.model)
-        refuse_not_finite(self.model, lambda _: "the model given to Trainer")
-        self._choose_usable()  # the user may have frozen weights or assigned parts
-        self._prove()
-        self.callbacks = self.callbacks  # checked again: the list may have grown
-        rows = self._readable(self.train_dataset)
-        batches = self._batches(rows, training=True)
-        measures = self._own_measures
-        self.state = self._new_state()
-        return TrainingParts(
-            model=self.model,
-            args=self.args,
-            backend=self.backend,
-            use=self._training_use(),
-            plan=self._make_plan(batches),
-            state=self.state,
-            folder=self._folder,
-            in_run=self._in_run,
-            batches=batches,
-            train_rows=self._reader(rows),
-            eval_rows=self._reader(self.eval_dataset),
-            eval_batches=lambda: self._batches(self.eval_dataset, training=False),
-            task=self.task,
-            loss_sum=self._loss_sum(),
-            custom_loss=self.loss,
-            optimizers=self.optimizers,
-            on_gradients=self.on_gradients,
-            evaluate=self._evaluate_between_steps,
-            metrics=", ".join(map(measures.title, measures.keys)) if measures else identified(self.compute_metrics),
-            metric_title=measures.title if measures else str,
-            write_model=self.write_model,
-            callbacks=self.callbacks,
-            say=self._say,
-            say_once=self._say_once,
-            quiet=self._quiet,
-        )
-
-    def train(
-        self, resume_from_checkpoint: bool | str | Path | None = None, *, restart: bool = False, report: bool = True
-    ) -> TrainOutput:
-        """Train the model in place, to the end, and write `report.html` to the output folder.
-
-        Args:
-            resume_from_checkpoint: True to resume from the newest intact checkpoint of output_dir, a path for that one.
-            restart: Start again from step 0, and move existing checkpoints aside.
-            report: Whether to write the report.
-
-        Returns:
-            The number of steps, the mean loss and the metrics.
-
-        Raises:
-            GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
-        """
-        self._readers = []  # rows may have changed since
-        recorder = Recorder(self._parts(), self._own_measures, self.processing_class, with_report=report)
-        self._recorder = recorder
-        with self._training(resume_from_checkpoint, restart=restart, parts=recorder.parts) as output:
-            recorder.end(output.metrics)
-            for known in self._readers:
-                known.release()
-            return output
-
-    @contextmanager
-    def _training(
-        self, resume: bool | str | Path | None = None, *, restart: bool = False, parts: TrainingParts | None = None
-    ) -> Iterator[TrainOutput]:
-        """Train as `train` does; until the block ends, a signal is only noted, in `state.asked_to_stop`.
-
-        Args:
-            resume: True for the newest intact checkpoint of output_dir, a path for that one.
-            restart: Start again from step 0, and move existing checkpoints aside.
-            parts: The result of `parts()`, if it was needed before the training.
-
-        Yields:
-            The number of steps, the mean loss and the metrics.
-        """
-        resume = user_path(resume) if isinstance(resume, str) else resume
-        with trained(parts or self._parts(), resume, restart=restart) as metrics:
-            yield TrainOutput(self.state.step, self.state.mean_loss, metrics)
-
-    def evaluate(
-        self, eval_dataset: Rows | None = None, ignore_keys: None = None, metric_key_prefix: str = "eval"
-    ) -> dict[str, float]:
-        """Return loss and metrics over all rows of a split. A training calls this method, too.
-
-        Args:
-            eval_dataset: The rows. Default: the `eval_dataset` of the Trainer.
-            ignore_keys: Must be None: only the logits of a model are read.
-            metric_key_prefix: What the name of each metric begins with.
-
-        Returns:
-            The metrics by name, such as `eval_loss`: a dict, which notebooks show as a table.
-
-        Raises:
-            DivergedError: If the loss is not finite.
-        """
-        refuse_keys(ignore_keys)
-        return Metrics(self.evaluation(eval_dataset, metric_key_prefix).metrics)
-
-    def evaluation(self, rows: Rows | None = None, prefix: str = "eval") -> Evaluation:
-        """Return logits, labels and metrics of one pass over a split.
-
-        Args:
-            rows: The rows. Default: the `eval_dataset` of the Trainer.
-            prefix: What the name of each metric begins with.
-
-        Raises:
-            DivergedError: If the loss is not finite.
-        """
-        found = self._run(self.model, self.eval_dataset if rows is None else rows, prefix)
-        if self._recorder is not None and (rows is None or rows is self.eval_dataset):
-            self._recorder.evaluated(replace(found, outputs=None, several_labels=None), prefix)  # a report needs only logits
-        return found
-
-    def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
-        """Return logits, labels and metrics named with `prefix` of one pass over `rows`."""
-        padded = self._why_padded(rows)
-        if padded is None:
-            self._prove(rows)
-        elif isinstance(self.backend, PackedBackend):
-            self._say_once(f"evaluations use padded batches: {padded}")
-        num_rows = len(rows) if rows is not None and hasattr(rows, "__len__") else None
-        with stage(EVALUATING, num_rows), nullcontext() if padded else self.backend.evaluation_context(model):
-            batches = self._batches(rows, training=False)
-            adapted = batches if padded else self.backend.adapt_batches(batches, self._reader(rows))
-            found = run_over(model, adapted, self.backend, self._loss_sum(), self._should_stop, self._predict_batch())
-        self._forget_other_rows()
-        if found.loss is not None and not math.isfinite(found.loss):
-            facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
-            problem = f"step {self.state.step:,}: the loss of the evaluation is {found.loss} ({facts})"
-            raise DivergedError(problem, f"{advice(trained=self.state.step > 0)}, or look at its rows")
-        scores = {} if found.labels is None else self.metrics_of(EvalPrediction(found.predictions, found.label_ids))
-        return named_metrics(found, scores, prefix)
-
-    def _readable(self, rows: Rows | None) -> Rows:
-        """Return the training rows. Raises `SettingsError` if they cannot be read by row number."""
-        return refuse_unreadable(rows, "train_dataset")
-
-    def _why_padded(self, rows: Rows | None) -> str | None:
-        """Return why an evaluation of these rows needs padded batches on any backend, or None."""
-        return None
-
-    def _predict_batch(self) -> PredictBatch | None:
-        """Return what replaces the forward pass of an evaluation, or None."""
-        return None
-
-    def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
-        """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.
-
-        Args:
-            found: Logits and labels of all rows.
-        """
-        if self.compute_metrics is not None:
-            return read_scores(self.compute_metrics(found), self._say_once, self.args.metric_for_best_model)
-        return self.measures.scores(found.predictions, found.label_ids, self.task, label_names(config_of(self.model)))
-
-    def predict(self, test_dataset: Rows, ignore_keys: None = None, metric_key_prefix: str = "test") -> PredictionOutput:
-        """Return logits, labels and metrics of all rows, in their order.
-
-        Args:
-            test_dataset: The rows, with or without labels.
-            ignore_keys: Must be None: only the logits of a model are read.
-            metric_key_prefix: What the name of each metric begins with.
-
-        Returns:
-            The logits as `predictions`, the labels as `label_ids`, and the metrics.
-
-        Raises:
-            DivergedError: If the loss is not finite.
-        """
-        refuse_keys(ignore_keys)
-        found = self._run(self.model, test_dataset, metric_key_prefix)
-        return PredictionOutput(found.predictions, found.label_ids, found.metrics)
-
-    def _evaluate_between_steps(self) -> dict[str, float] | None:
-        """Return the metrics of an evaluation during training; None if a signal interrupts it."""
-        try:
-            with self._interruptible():
-                return self.evaluate()
-        except Interrupted:
-            return None
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Let a signal interrupt an evaluation, which raises `Interrupted`. With several processes it runs to its end."""
-        self._should_stop = lambda: bool(self.state.asked_to_stop) and self.backend.processes.num_processes == 1
-        try:
-            yield
-        finally:
-            self._should_stop = lambda: False
-
-    def save_model(self, output_dir: str | Path | None = None) -> None:
-        """Save the model, its config and its tokenizer as transformers does, in safetensors format.
-
-        Args:
-            output_dir: The folder. Default: `output_dir` of the settings.
-        """
-        if self.backend.processes.is_main:
-            self.write_model(user_path(output_dir) if output_dir else self._folder)
-        self.backend.processes.wait()
-
-    def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
-        """Write the model, its config and its tokenizer, for `save_model` and for checkpoints. A subclass may override this.
-
-        Args:
-            folder: The folder to write to.
-            weights: Weights to write instead of those of the model.
-        """
-        with quiet_transformers():
-            save_whole(self.backend.unwrap(self.model), folder, weights)
-            if self.processing_class is not None:
-                self.processing_class.save_pretrained(folder)
-        share_files(folder, "*.safetensors")

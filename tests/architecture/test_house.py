@@ -48,12 +48,6 @@ LONG_CHAINS_OF_CLASSES = {
     "backends.fsdp.FSDPBackend",
     "backends.graphs.GraphsBackend",
     "backends.packed.Int8Backend",
-    "compat.former_trainer.Trainer",
-    "compat.overrides.Overridable",
-    "compat.overrides.OwnParts",
-    "compat.overrides.WithCallbacks",
-    "compat.trainer.Searching",
-    "compat.trainer.Trainer",
 }
 
 

@@ -50,7 +50,7 @@ def test_the_table_holds_every_method_that_transformers_calls_and_glassloop_does
     missing = their_methods() - ours - FOR_USERS - {*INSTEAD}
     assert not missing, "add these to the table, or make them work"
     works = {name for name in unused_names(glassloop.Trainer) if name in ours} - ONLY_FOR_DEBUGGING
-    assert not works, "these work: they belong in _used_names"
+    assert not works, "these work"
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from glassloop import Callback, PaddingCollator, Trainer, TrainingArguments
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
 from glassloop.settings.training import SCHEDULES
-from glassloop.trainer import UNSUPPORTED
+from glassloop.trainer import UNSUPPORTED, unused_names
 from glassloop.training import callbacks as trackers
 from glassloop.training.callbacks import EVENTS
 from glassloop.training.losses import LOSS_REMEDY
@@ -80,7 +80,7 @@ def evaluated_at(trainer: Trainer) -> list[int]:
 # --- what is refused ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in UNSUPPORTED if name not in Trainer._used_names])
+@pytest.mark.parametrize("name", [name for name in UNSUPPORTED if name in unused_names(Trainer)])
 def test_arguments_of_transformers_that_are_not_supported(says, name: str, tiny_tokenizer) -> None:
     with says(f"Trainer does not support {name}", UNSUPPORTED[name]):
         Trainer(tiny_model(), processing_class=tiny_tokenizer, **{name: lambda: None})
@@ -968,7 +968,7 @@ def test_every_schedule_trains(trainer_of, name: str) -> None:
 @pytest.mark.parametrize(("warmup", "steps"), [(0, 0), (3, 3), (0.25, 2), (0.3, 3), (1.0, 1)])
 def test_warmup_is_a_number_or_a_share_of_all_steps(trainer_of, warmup: float, steps: int) -> None:
     trainer = trainer_of(warmup_steps=warmup)
-    assert trainer._make_plan(trainer._batches(trainer.train_dataset, training=True)).warmup_steps == steps
+    assert trainer.training_parts().plan.warmup_steps == steps
 
 
 def test_frozen_parameters_stay(trainer_of) -> None:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from glassloop.base.errors import GlassloopError, counted
 from glassloop.base.files import cache_dir, path_problem, user_path
@@ -93,20 +92,6 @@ def device_found() -> Finding:
         "fine for small models; to use a GPU, install torch with CUDA" if torch.version.cuda is None else "check nvidia-smi"
     )
     return Finding("device", FAIR, f"CPU only, {counted(torch.get_num_threads(), 'thread', 'threads')} ({why})", remedy)
-
-
-def machine_name(device: str) -> str:
-    """Return the GPU of a device, or the processor and its number of cores."""
-    import torch
-
-    if device.startswith("cuda") and torch.cuda.is_available():
-        return torch.cuda.get_device_name(torch.device(device))
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{named or platform.processor() or platform.machine()}, {counted(os.cpu_count() or 1, 'core', 'cores')}"
 
 
 def bf16_found() -> Finding:

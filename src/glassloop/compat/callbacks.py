@@ -17,7 +17,7 @@ from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 
 from glassloop.base.errors import show
 from glassloop.base.files import write_text
-from glassloop.compat.hooks import overrides
+from glassloop.compat.overrides import overrides
 from glassloop.data.batches import Batch
 from glassloop.runs.history import Entry, lasting
 from glassloop.runs.layout import checkpoint_name

@@ -53,7 +53,7 @@ def by_call(now: str, reason: str = "takes former arguments") -> OldName:
 OURS = "Glassloop's Trainer, which takes the same arguments"
 
 TRAINER = {
-    "Trainer": OldName("glassloop.compat.former_trainer:Trainer", OURS, always=True, shown="glassloop.Trainer"),
+    "Trainer": OldName("glassloop.compat.trainer:Trainer", OURS, always=True, shown="glassloop.Trainer"),
     "TrainingArguments": OldName(
         "glassloop.compat.arguments:TrainingArguments",
         "the settings of Glassloop's Trainer",

@@ -51,7 +51,10 @@ class Ledger:
     Attributes:
         found: The substitutions by name, in the order of their first use.
         skipped: What was not run: the place and the text of each line.
+        serves_old_names: Whether old names are served in this process, to a script that may be of any age.
     """
+
+    serves_old_names = False
 
     def __init__(self) -> None:
         self.found: dict[str, Substitution] = {}
@@ -276,6 +279,7 @@ def chosen_names(keep: Iterable[str] = (), why_theirs: str | None = None) -> Nam
 
 def install(names: Names, changes: Mapping[str, Change]) -> Finder:
     """Serve old names in this process from now on. Modules that are already imported are changed at once."""
+    LEDGER.serves_old_names = True
     finder = Finder(names, changes)
     sys.meta_path.insert(0, finder)
     for name in {*names, *changes} & {*sys.modules}:

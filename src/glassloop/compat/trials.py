@@ -11,28 +11,53 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from transformers.trainer_callback import CallbackHandler
+
 from glassloop.base.errors import DivergedError, GlassloopError, SettingsError, counted, did_you_mean, listed, say, visible
 from glassloop.base.files import set_aside
 from glassloop.base.versions import versions
 from glassloop.compat.arguments import OWN
-from glassloop.compat.overrides import OwnParts
+from glassloop.compat.callbacks import TrainerState
 from glassloop.data.batches import Batches
+from glassloop.data.interfaces import Model, Rows
 from glassloop.runs.layout import STUDY_NAME, checkpoints_in, is_study, step_of
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, TIMINGS, WAITING
 from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord, read_study, write_study
 from glassloop.scores.measures import short_metrics
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import SCRIPT, StudySettings, Value, Values, setting_name
-from glassloop.settings.training import TYPES
+from glassloop.settings.training import TYPES, TrainingArguments
 from glassloop.settings.transformers_names import SETTINGS
 from glassloop.study.strategies import KnownTrial, sampler_for, started_search
 from glassloop.study.trials import failure_of
 from glassloop.trainer import DEFAULT_DIR
 from glassloop.training.callbacks import Callback
 from glassloop.training.identity import digest, identified, rows_fingerprint
+from glassloop.training.interfaces import Backend
 from glassloop.training.state import State
 
 OBJECTIVE = "objective"  # of several, objective, objective-1 and so on
+
+
+class Searched(Protocol):
+    """What a search uses of a Trainer."""
+
+    args: TrainingArguments
+    backend: Backend
+    train_dataset: Rows | None
+    eval_dataset: Rows | None
+    model_init: Callable[..., Model] | None
+    compute_metrics: Callable[..., dict[str, float]] | None
+    callback_handler: CallbackHandler
+    _callbacks: list[Callback]
+    _eval_sets: Mapping[str, Rows]
+    _trial: object
+
+    @property
+    def state(self) -> TrainerState: ...
+    def add_callback(self, callback: Callback) -> None: ...
+    def train(self, resume_from_checkpoint: bool | None = None) -> object: ...
+    def evaluate(self) -> dict[str, float]: ...
 
 
 class SearchRecord:
@@ -202,7 +227,7 @@ class BestRun(NamedTuple):
     run_summary: None = None
 
 
-def default_objective(trainer: OwnParts) -> Objective:
+def default_objective(trainer: Searched) -> Objective:
     """Return the sum of the metrics of `compute_metrics`; without it, the evaluation loss, or the sum over several sets."""
 
     def objective(metrics: dict[str, float]) -> float:
@@ -228,7 +253,7 @@ class Trials:
 
     def __init__(
         self,
-        trainer: OwnParts,
+        trainer: Searched,
         space: Space,
         objective: Objective | None,
         name_of: Callable[[Trial], str] | None,
@@ -329,7 +354,7 @@ def rows_text(rows: object) -> str:
     return rows_fingerprint(Batches(rows, lambda batch: {}, 1).row_hashes())  # type: ignore[arg-type]
 
 
-def set_hyperparameters(trainer: OwnParts, trial: Trial, found: object) -> None:
+def set_hyperparameters(trainer: Searched, trial: Trial, found: object) -> None:
     """Assign the hyperparameters of a trial. Raises `SettingsError` if one is not a setting."""
     if not isinstance(found, Mapping):
         problem = f"hp_space returned a {type(found).__name__} for trial {trial.number}"
@@ -344,11 +369,11 @@ def set_hyperparameters(trainer: OwnParts, trial: Trial, found: object) -> None:
 
 
 @contextmanager
-def unchanged(trainer: OwnParts) -> Iterator[Callable[[], None]]:
+def unchanged(trainer: Searched) -> Iterator[Callable[[], None]]:
     """Yield a function that brings a Trainer back to its state before the block; call it at the end of the block, too."""
     args, parts = dict(vars(trainer.args)), ("backend", "_folder", "_trial", "_plan")
     kept = {name: getattr(trainer, name) for name in parts}
-    own, foreign = [*trainer._own_callbacks], [*trainer.callback_handler.callbacks]
+    own, foreign = [*trainer._callbacks], [*trainer.callback_handler.callbacks]
     before = [(callback, dict(vars(callback))) for callback in (*own, *foreign)]
 
     def reset() -> None:
@@ -358,7 +383,7 @@ def unchanged(trainer: OwnParts) -> Iterator[Callable[[], None]]:
         for callback, attributes in before:  # such as the counter of EarlyStoppingCallback
             vars(callback).clear()
             vars(callback).update(attributes)
-        trainer._own_callbacks, trainer.callback_handler.callbacks = [*own], [*foreign]
+        trainer._callbacks, trainer.callback_handler.callbacks = [*own], [*foreign]
 
     try:
         yield reset

@@ -6,18 +6,14 @@ import json
 from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
 import torch
 
-from glassloop.backends.admission import known_difference
-from glassloop.backends.machine import machine_name
 from glassloop.backends.packed import PackedBackend
 from glassloop.base.errors import SettingsError
 from glassloop.base.files import absolute_name
 from glassloop.base.stages import LOADING, stage
-from glassloop.base.versions import versions
 from glassloop.data.encoding import Encoding, encode, length_facts, notes_on, tokenizer_key
 from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Config, Model, Tokenizer
@@ -26,7 +22,7 @@ from glassloop.data.order import padding_waste
 from glassloop.data.sources import load_examples
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit
 from glassloop.models.loading import load_config, load_model, load_tokenizer
-from glassloop.runs.record import RUNNING, DataRecord, Difference, ModelRecord, RunRecord, held_out_splits
+from glassloop.runs.record import DataRecord, Difference, ModelRecord, RunRecord, held_out_splits
 from glassloop.scores.measures import refuse_unknown_metric
 from glassloop.settings.defaults import Chosen, choose_settings, has_own_settings
 from glassloop.settings.fields import DataSettings, data_settings
@@ -37,6 +33,7 @@ from glassloop.training.callbacks import refuse_missing
 from glassloop.training.identity import weights_fingerprint
 from glassloop.training.interfaces import Backend, Tensors
 from glassloop.training.parts import TrainingParts, identity_of
+from glassloop.training.recorder import started_record
 
 Part = TypeVar("Part")
 # Settings that change neither the rows nor the gradients that a backend is compared on.
@@ -232,34 +229,24 @@ def assemble(
         measures=examples.measures,
     )
     refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
-    trainer._in_run = True
     compared = comparison_key(args, trainer.backend, examples, fingerprint)
     shared.known_comparison(compared, trainer.backend, network)
     with stage("checking the model"):
-        parts = trainer._parts()
-    shared.note_comparison(compared, known_difference(parts.backend, network))
-    record = RunRecord(
-        status=RUNNING,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        data=data_record(source, data_settings(given.data), examples),
-        model=ModelRecord(model, config.model_type, sum(weight.numel() for weight in network.parameters()), given.new_head),
+        parts = trainer.training_parts(in_run=True)
+    shared.note_comparison(compared, parts.difference)
+    number = sum(weight.numel() for weight in network.parameters())
+    record = replace(
+        started_record(
+            parts,
+            data_record(source, data_settings(given.data), examples),
+            ModelRecord(model, config.model_type, number, given.new_head),
+        ),
         settings=args,
         chosen=chosen.names,
         max_length=limit.max_length,
-        class_weights=None if (weights := trainer._class_weights()) is None else tuple(weights),
-        plan=parts.plan,
+        class_weights=None if parts.class_weights is None else tuple(parts.class_weights),
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
         lengths={name: facts for name, split in encoded.items() if (facts := length_facts(split.lengths, split.truncation))},
-        device=str(backend.device),
-        machine=machine_name(str(backend.device)),
-        precision=backend.precision,
-        backend=parts.backend.name,
-        savings=tuple(parts.backend.describe_savings(network, parts.use)),
-        difference=known_difference(parts.backend, network),
-        processes=backend.processes.num_processes,
-        metrics=trainer.measures.keys,
-        positive_label=trainer.measures.positive,
-        versions=versions(),
         identity=identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
     return AssembledRun(trainer, parts, examples, encoded, record, chosen.reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -51,6 +51,7 @@ from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.training import training_arguments
 from glassloop.study.assembly import AssembledRun, SharedParts, assemble
 from glassloop.study.seeds import train_with_seeds
+from glassloop.training.callbacks import Callback
 from glassloop.training.evaluate import Interrupted
 from glassloop.training.parts import refuse_other_model, refuse_other_request, refuse_other_run
 from glassloop.training.processes import launch
@@ -63,7 +64,7 @@ from glassloop.training.results import (
     show_result,
     write_predictions,
 )
-from glassloop.training.session import remove_manifest, resume_named, stop_if_asked
+from glassloop.training.session import remove_manifest, resume_named, stop_if_asked, trained
 from glassloop.training.signals import leave_on_signal
 from glassloop.training.stage_display import show_lines
 
@@ -199,7 +200,7 @@ def train_run(
             else:
                 refuse_other_run(stored, run.record, from_start=restart or not has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
-        run_to_end(run, checkpoint, restart, began)
+        run_to_end(run, checkpoint, began, restart=restart)
         if backend.processes.is_main:
             update_card(folder)
             if path := write_report(folder):
@@ -232,7 +233,14 @@ def find_resumed(
     return given, folder, checkpoint, stored
 
 
-def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool, began: float) -> None:
+def run_to_end(
+    run: AssembledRun,
+    checkpoint: bool | Path | None,
+    began: float,
+    *,
+    restart: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> None:
     """Train, save the model, evaluate it and write the record. A signal stops this anywhere without losing a step."""
     trainer, examples, record = run.trainer, run.examples, run.record
     backend, folder = trainer.backend, run.parts.folder
@@ -240,8 +248,8 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
     console.print(banner(record, examples, folder, run.reason))
     for line in examples.notes:
         console.print(Text(f"• {printable(line)}", style="dim"))
-    with trainer._training(checkpoint, restart=restart, parts=run.parts) as trained:
-        record = replace(record, result=trained.metrics, stop_reason=trainer.state.stop_reason)
+    with trained(run.parts, checkpoint, restart=restart, callbacks=callbacks) as metrics:
+        record = replace(record, result=metrics, stop_reason=trainer.state.stop_reason)
         results = evaluate_unless_stopped(run)
         if results:
             record = replace(scored(record, results), best_step=trainer.state.best_step)
@@ -259,26 +267,23 @@ def run_to_end(run: AssembledRun, checkpoint: bool | Path | None, restart: bool,
                 write_run(folder, record)
             remove_manifest(folder)
         backend.processes.wait()
-    console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trained.global_step:,} steps → {printable(str(folder))}"))
+    console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trainer.state.step:,} steps → {printable(str(folder))}"))
 
 
 def evaluate_unless_stopped(run: AssembledRun) -> list[Result]:
-    """Evaluate the trained model. A signal ends the process instead: the model is saved, and a resumed run evaluates it."""
+    """Return the evaluation of a trained model on every validation split.
+
+    A signal ends the process instead: the model is saved, and a resumed run evaluates it.
+    """
     trainer = run.trainer
+    splits = held_out_splits(run.examples.facts)
+    results = []
+    facts = facts_of(run.record, trainer.state.history, encoder_weights(trainer.model.config))
     try:
-        with trainer._interruptible():
-            return evaluate_splits(run)
+        for split, prefix in zip(splits, prefixes(splits), strict=True):
+            found = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
+            results.append(result_of(run.examples, split, found, trainer.measures, prefix, facts=facts))
     except Interrupted:
         stop_if_asked(trainer.state, trainer.backend.processes, run.parts.say)
         raise
-
-
-def evaluate_splits(run: AssembledRun) -> list[Result]:
-    """Return the evaluation of a trained model on every validation split."""
-    splits = held_out_splits(run.examples.facts)
-    results = []
-    facts = facts_of(run.record, run.trainer.state.history, encoder_weights(run.trainer.model.config))
-    for split, prefix in zip(splits, prefixes(splits), strict=True):
-        found = run.trainer.evaluation(run.encoded[split].rows, prefix)
-        results.append(result_of(run.examples, split, found, run.trainer.measures, prefix, facts=facts))
     return results

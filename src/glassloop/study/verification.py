@@ -98,8 +98,7 @@ class Trial:
         network = self.initial_model(dropout)
         self.number += 1
         args = TrainingArguments(self.folder / str(self.number), **{**SETTINGS, **settings})
-        trainer = Trainer(network, args, train_dataset=self.rows, processing_class=self.tokenizer)
-        trainer._quiet = True
+        trainer = Trainer(network, args, train_dataset=self.rows, processing_class=self.tokenizer, quiet=True)
         trainer.train()
         figures = [[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history]
         return torch.tensor(figures), network

@@ -115,7 +115,6 @@ def trained_part(task: Task, began: float, shared: SharedParts | None) -> Done:
         stored = record_of(folder)
         if until < steps:
             drop_later_checkpoints(folder, until)
-            run = replace(run, parts=replace(run.parts, callbacks=[*run.parts.callbacks, PauseAt(until)]))
         if stored is None:
             write_run(folder, run.record)
         else:
@@ -123,7 +122,7 @@ def trained_part(task: Task, began: float, shared: SharedParts | None) -> Done:
             run = replace(run, record=replace(run.record, chosen=stored.chosen))
         try:
             with unsynced() if until < steps else nullcontext():
-                run_to_end(run, True if stored else None, False, began)
+                run_to_end(run, True if stored else None, began, callbacks=[PauseAt(until)] if until < steps else ())
         except Paused:
             scores = short_metrics(run.trainer.evaluation(run.encoded[SELECTION].rows).metrics)  # leaves no trace in the run
             add_rung(folder, task.fraction, scores)

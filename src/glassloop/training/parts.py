@@ -15,7 +15,8 @@ from glassloop.base.files import absolute_name
 from glassloop.data.batches import Batches
 from glassloop.data.interfaces import Model, Rows
 from glassloop.models.interface import config_of, label_names
-from glassloop.runs.record import Plan, RunRecord, split_changes
+from glassloop.runs.record import Difference, Plan, RunRecord, split_changes
+from glassloop.scores.measures import Measures
 from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import TrainingArguments, training_arguments
@@ -49,12 +50,32 @@ class ModelWriter(Protocol):
 
 
 @dataclass(frozen=True)
+class ScriptParts:
+    """The parts of a training that a script for transformers may replace."""
+
+    callbacks: Sequence[Callback]
+    optimizers: Optimizers  # of the user
+    write_model: ModelWriter
+    quiet: bool = False  # no progress bar
+    batch_loss: BatchLoss | None = None  # replaces the forward pass and the loss of a batch
+    batch_step: BatchStep | None = None  # replaces the backward pass of a batch, too
+    loss_compared: bool = False  # the loss of the model was compared with Glassloop's
+    loss_name: str | None = None  # what that loss is, so that a resumed run uses the same
+    before_update: Callable[[list[TrainingBatch]], None] | None = None  # called between clipping and the update of the weights
+    after_update: Callable[[], None] | None = None  # called after it, before gradients are cleared
+    asked_only: bool = False  # callbacks ask for every log entry, evaluation and checkpoint
+    saves_in_background: bool = True  # False: code of the user writes the model of a checkpoint, or reads the checkpoint
+    started: Callable[[Optimizer, LRScheduler], None] | None = None  # called before the first step
+
+
+@dataclass(frozen=True)
 class TrainingParts:
     """Everything one training needs. The Trainer checks and builds it; results come back through `state` and return values."""
 
     model: Model
     args: TrainingArguments
     backend: Backend
+    difference: Difference | None  # of a fast backend from the plain one
     use: TrainingUse
     plan: Plan
     state: State
@@ -69,27 +90,20 @@ class TrainingParts:
     task: str
     loss_sum: LossSum
     custom_loss: LossSum | None
-    optimizers: Optimizers  # of the user
+    class_weights: Sequence[float] | None
     on_gradients: Callable[[torch.nn.Module], None] | None
 
     evaluate: Callable[[], dict[str, float] | None]  # returns None if a signal interrupts it
-    metrics: str  # names what an evaluation computes
-    metric_title: Callable[[str], str]
-    write_model: ModelWriter
-    callbacks: Sequence[Callback]
+    measures: Callable[[], Measures | None]  # of an evaluation; None: those of `compute_metrics`
+    compute_metrics: Callable[..., dict[str, float]] | None
     say: Say
     say_once: Say
-    quiet: bool  # no progress bar
+    script: ScriptParts
 
-    batch_loss: BatchLoss | None = None  # replaces the forward pass and the loss of a batch
-    batch_step: BatchStep | None = None  # replaces the backward pass of a batch, too
-    loss_compared: bool = False  # the loss of the model was compared with Glassloop's
-    before_update: Callable[[list[TrainingBatch]], None] | None = None  # called between clipping and the update of the weights
-    after_update: Callable[[], None] | None = None  # called after it, before gradients are cleared
-    asked_only: bool = False  # callbacks ask for every log entry, evaluation and checkpoint
-    loss_name: str | None = None  # what that loss is, so that a resumed run uses the same
-    saves_in_background: bool = True  # False: code of the user writes the model of a checkpoint, or reads the checkpoint
-    started: Callable[[Optimizer, LRScheduler], None] = lambda optimizer, scheduler: None  # called before the first step
+    def metric_title(self, key: str) -> str:
+        """Return the name to show for a metric."""
+        measures = self.measures()
+        return measures.title(key) if measures else key
 
 
 # Settings that do not change any weight: a run may be resumed with other values.
@@ -151,9 +165,13 @@ def identity_of(parts: TrainingParts) -> Identity:
     The weights to start from are not part of it: a checkpoint replaces them all.
     """
     args, backend, model = parts.args, parts.backend, parts.model
-    optimizer, schedule = parts.optimizers
-    evaluation = {"eval_strategy": args.eval_strategy, "eval_every": parts.plan.eval_every, "metrics": parts.metrics}
-    evaluation["validation"] = None  # the rows are hashed only if they are needed
+    optimizer, schedule = parts.script.optimizers
+    evaluation: Identity = {}
+    if args.load_best_model_at_end or args.early_stopping_patience:  # evaluations decide which weights a training ends with
+        measures = parts.measures()
+        metrics = ", ".join(map(measures.title, measures.keys)) if measures else identified(parts.compute_metrics)
+        evaluation = {"eval_strategy": args.eval_strategy, "eval_every": parts.plan.eval_every, "metrics": metrics}
+        evaluation["validation"] = None  # the rows are hashed only if they are needed
     return {
         **{name: value for name, value in args.to_dict().items() if name not in FREE},
         "batch_size": args.per_device_train_batch_size * backend.processes.num_processes,
@@ -166,11 +184,10 @@ def identity_of(parts: TrainingParts) -> Identity:
         "parts without weights": weightless_parts(model),
         "frozen": frozen_names(model),
         "on_gradients": None if parts.on_gradients is None else identified(parts.on_gradients),
-        "loss": parts.loss_name or (parts.task if parts.custom_loss is None else identified(parts.custom_loss)),
+        "loss": parts.script.loss_name or (parts.task if parts.custom_loss is None else identified(parts.custom_loss)),
         "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
         "schedule": None if schedule is None else schedule_values(schedule),
         # Only rows that are not shuffled: earlier checkpoints have no entry for the order.
         **({"order": "sequential"} if isinstance(parts.batches, Batches) and parts.batches.seed is None else {}),
-        # Evaluations matter if they decide which weights a training ends with.
-        **(evaluation if args.load_best_model_at_end or args.early_stopping_patience else {}),
+        **evaluation,
     }

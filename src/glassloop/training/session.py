@@ -144,9 +144,11 @@ class StartedTraining:
         checkpoint_folder, saver: The checkpoints of the folder, and what writes them.
     """
 
-    def __init__(self, parts: TrainingParts) -> None:
-        self.parts, backend, plan = parts, parts.backend, parts.plan
-        if parts.custom_loss is None and parts.batch_loss is None and not parts.loss_compared:
+    def __init__(self, parts: TrainingParts, callbacks: Sequence[Callback] = ()) -> None:
+        backend = parts.backend
+        self.parts = parts
+        self.more_callbacks = callbacks
+        if parts.custom_loss is None and parts.script.batch_loss is None and not parts.script.loss_compared:
             refuse_other_loss(parts.model, next(parts.batches.epoch()), parts.task, backend, parts.say_once)
         self.fixed: Identity = json.loads(json.dumps(identity_of(parts)))
         self.report_random_rows()
@@ -154,14 +156,14 @@ class StartedTraining:
             checkpoint_gradients(parts.model)
         make_optimizer = backend.start_training(parts.model, parts.use)
         self.batches = backend.adapt_batches(parts.batches, parts.train_rows)
-        if parts.custom_loss is not None and parts.batch_loss is None:
+        if parts.custom_loss is not None and parts.script.batch_loss is None:
             check_loss(parts.loss_sum, parts.model, next(self.batches.epoch()), backend)
-        optimizer, scheduler = make_optimizers(parts.args, parts.model, plan, parts.optimizers, make_optimizer)
+        optimizer, scheduler = make_optimizers(parts.args, parts.model, parts.plan, parts.script.optimizers, make_optimizer)
         self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
         self.bare = backend.unwrap(self.model)
         self.best = BestWeights(self.bare)
         self.checkpoint_folder = CheckpointFolder(parts.folder, parts.say)
-        self.saver = Saver(self.checkpoint_folder, parts.args.save_total_limit, parts.write_model)
+        self.saver = Saver(self.checkpoint_folder, parts.args.save_total_limit, parts.script.write_model)
         self.hashes: torch.Tensor | None = None
 
     def report_random_rows(self) -> None:
@@ -225,9 +227,9 @@ class StartedTraining:
             name = args.run_name or parts.folder.name
             folder = parts.folder if args.logging_dir is None else user_path(args.logging_dir)
             found.append(Trackers(args.trackers, folder, name, args.to_dict()))
-        if parts.backend.processes.is_main and not parts.quiet:
+        if parts.backend.processes.is_main and not parts.script.quiet:
             found.append(progress_for(parts.plan, args.disable_tqdm, history, parts.metric_title))
-        return [*found, *parts.callbacks]
+        return [*found, *self.more_callbacks, *parts.script.callbacks]
 
     @property
     def num_bytes(self) -> int:
@@ -321,7 +323,7 @@ def save_checkpoint(training: StartedTraining) -> None:
     The copy is written in a thread while the training continues, unless code of the user writes or reads it.
     """
     snapshot = snapshot_of(training)
-    in_background = training.parts.saves_in_background
+    in_background = training.parts.script.saves_in_background
     with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
         if snapshot is not None:
             training.saver.save(snapshot, in_background=in_background)
@@ -380,7 +382,7 @@ def find_checkpoint(training: StartedTraining, resume: bool | str | Path, skippe
         skipped: Why something newer than all checkpoints cannot be used.
     """
     if resume is not True:
-        return training.checkpoint_folder.open(Path(str(resume))) if resume else None
+        return training.checkpoint_folder.open(user_path(resume)) if resume else None
     found = training.checkpoint_folder.newest(skipped)
     if found is None:
         training.parts.say(f"{training.parts.folder}: no checkpoint to resume from, so training starts at step 0")
@@ -436,7 +438,7 @@ def save_final_model(training: StartedTraining, metrics: dict[str, float]) -> No
         (folder / RESERVE_NAME).unlink(missing_ok=True)
         try:
             with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
-                parts.write_model(writing)
+                parts.script.write_model(writing)
             files = {f"{MODEL_NAME}/{name}": entry for name, entry in sums_of(folder / MODEL_NAME).items()}
             weights = training.bare.state_dict()
             if names_in(folder / MODEL_NAME / WEIGHTS_NAME) != {*weights}:  # weights with several names are saved once
@@ -509,7 +511,9 @@ def whole_identity(training: StartedTraining) -> Identity:
 
 
 @contextmanager
-def trained(parts: TrainingParts, resume: bool | str | Path | None, *, restart: bool) -> Iterator[dict[str, float]]:
+def trained(
+    parts: TrainingParts, resume: bool | str | Path | None = None, *, restart: bool = False, callbacks: Sequence[Callback] = ()
+) -> Iterator[dict[str, float]]:
     """Train to the end, save the final model of a run, and yield the metrics.
 
     A signal saves a checkpoint, or the final model, and ends the process with the signal's exit status. A signal that
@@ -519,13 +523,14 @@ def trained(parts: TrainingParts, resume: bool | str | Path | None, *, restart: 
         parts: What to train.
         resume: True for the newest intact checkpoint of the folder, a path for that one, None to start a new training.
         restart: Start again from step 0, and move existing checkpoints aside.
+        callbacks: Callbacks beside those of the user.
     """
     began = time.perf_counter()
     backend = parts.backend
     with ExitStack() as held:
         with backend.training_context():
             try:
-                training = StartedTraining(parts)
+                training = StartedTraining(parts, callbacks)
                 held.enter_context(
                     nullcontext() if parts.in_run or not backend.processes.is_main else locked(parts.folder, parts.say)
                 )
@@ -589,13 +594,14 @@ def run(training: StartedTraining, resume: bool | str | Path | None, skipped: li
         backend=backend,
         max_norm=args.max_grad_norm,
         on_gradients=parts.on_gradients,
-        batch_loss=parts.batch_loss,
-        batch_step=parts.batch_step,
-        before_update=parts.before_update,
-        after_update=parts.after_update,
+        batch_loss=parts.script.batch_loss,
+        batch_step=parts.script.batch_step,
+        before_update=parts.script.before_update,
+        after_update=parts.script.after_update,
     )
-    parts.started(training.optimizer, training.scheduler)
-    asked = replace(plan, log_every=0, eval_every=0, save_every=0, log_first=False) if parts.asked_only else plan
+    if parts.script.started is not None:
+        parts.script.started(training.optimizer, training.scheduler)
+    asked = replace(plan, log_every=0, eval_every=0, save_every=0, log_first=False) if parts.script.asked_only else plan
     try:
         fit(
             backend.wrap_step(step, training.optimizer, training.scheduler, parts.say),

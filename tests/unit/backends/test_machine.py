@@ -19,6 +19,7 @@ from glassloop.backends import machine as gpu_memory
 from glassloop.backends.machine import BAD, FAIR, GOOD, Finding, memory_need, runs_at_once, runs_on_gpus
 from glassloop.base.errors import ModelError
 from glassloop.cli import main as cli
+from glassloop.training.recorder import machine_name
 
 GIB = 2**30
 
@@ -353,4 +354,4 @@ def test_what_is_found_cannot_talk_to_the_terminal(healthy: None, monkeypatch: p
 
 
 def test_the_machine_has_a_name() -> None:
-    assert doctor.machine_name("cpu").endswith(("core", "cores"))
+    assert machine_name("cpu").endswith(("core", "cores"))

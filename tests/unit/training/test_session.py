@@ -76,17 +76,20 @@ def test_room_for_the_final_model_of_a_run_is_checked_and_reserved(
     rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = TrainingArguments(tmp_path, max_steps=1, save_strategy="no", device="cpu", disable_tqdm=True)
-    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
-    trainer._quiet, trainer._in_run = True, True
+    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer, quiet=True)
     found: list[int] = []
     trainer.on_gradients = lambda model: found.append((tmp_path / ".model.reserved").stat().st_size)
-    trainer.train()
+    with session.trained(trainer.training_parts(in_run=True)):
+        pass
     (size,) = found
     assert size > sum(weight.nbytes for weight in trainer.model.parameters())
     assert not (tmp_path / ".model.reserved").exists()
     monkeypatch.setattr("glassloop.training.session.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
-    with pytest.raises(ResourceError, match=rf"{size:,} bytes are needed for .*the final model, 1,000 are free"):
-        trainer.train()
+    with (
+        pytest.raises(ResourceError, match=rf"{size:,} bytes are needed for .*the final model, 1,000 are free"),
+        session.trained(trainer.training_parts(in_run=True)),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
@@ -129,10 +132,10 @@ def in_run(
     """A trainer after its training in a run folder."""
     chosen = {"max_steps": 3, "save_strategy": "no", "device": "cpu", "disable_tqdm": True} | settings
     folder.mkdir(exist_ok=True)
-    trainer = Trainer(make(), TrainingArguments(folder, **chosen), train_dataset=rows_final_model, processing_class=tokenizer)
-    trainer._quiet = trainer._in_run = True
-    trainer.train(resume_from_checkpoint=resume)
-    return trainer
+    args = TrainingArguments(folder, **chosen)
+    trainer = Trainer(make(), args, train_dataset=rows_final_model, processing_class=tokenizer, quiet=True)
+    with session.trained(trainer.training_parts(in_run=True), resume):
+        return trainer
 
 
 def test_a_training_that_took_its_last_step_is_put_back(rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -298,12 +301,11 @@ def test_checkpoints_that_cannot_be_used_stop_the_run_and_restart_insists(
 
 def test_a_signal_that_comes_after_training_is_only_noted(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     args = TrainingArguments(tmp_path, max_steps=2, save_strategy="no", device="cpu", disable_tqdm=True)
-    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
-    trainer._quiet = True
-    with trainer._training() as output:
+    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer, quiet=True)
+    with session.trained(trainer.training_parts()):
         signal.raise_signal(signal.SIGHUP)
         assert trainer.state.asked_to_stop == signal.SIGHUP
-    assert output.global_step == 2
+    assert trainer.state.step == 2
 
 
 class NoRoomForLines(Callback):
@@ -365,7 +367,7 @@ def test_several_processes_cannot_group_rows_of_a_generator_of_their_own_by_leng
     """Each process would read other lengths, and so train on another order."""
     args = TrainingArguments(tmp_path, group_by_length=True, device="cpu", precision="fp32", backend="plain")
     trainer = Trainer(tiny_model(), args, train_dataset=Augmented(seed=1), processing_class=tiny_tokenizer)
-    parts = replace(trainer._parts(), backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))
+    parts = replace(trainer.training_parts(), backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))
     with says("group_by_length orders rows by lengths that differ in each process"):
         StartedTraining.report_random_rows(SimpleNamespace(parts=parts, fixed={}))
 

@@ -1,8 +1,10 @@
-"""Record a training by a Trainer while it runs, and write its report at the end. Nothing here fails a training."""
+"""The record of a training: how every run starts it, and what a Trainer adds at the end. Nothing here fails a training."""
 
 from __future__ import annotations
 
 import math
+import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -12,32 +14,27 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
-from glassloop.backends.admission import known_difference
-from glassloop.backends.machine import machine_name
+from glassloop.base.errors import counted
 from glassloop.base.records import write_sealed
 from glassloop.base.versions import versions
-from glassloop.data.batches import Batches
+from glassloop.data.batches import Batch, Batches
 from glassloop.data.encoding import length_facts
 from glassloop.data.examples import notes_on, text_keys
 from glassloop.data.interfaces import Row, Rows, Tokenizer
 from glassloop.data.order import padding_waste
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
-from glassloop.report.build import Report, report_of, source_report, write_report
-from glassloop.report.errors import listed_rows
-from glassloop.report.source import UNKNOWN, RunSource
-from glassloop.runs.history import Entry
 from glassloop.runs.layout import TRAINER_NAME, predictions_name
 from glassloop.runs.record import FINISHED, RUNNING, Columns, DataRecord, ModelRecord, RunRecord, SplitFacts
-from glassloop.runs.status import resumed_steps
 from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.measures import COMPUTED, LOSS, Measures, short_metrics
 from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 from glassloop.settings.training import TrainingArguments
+from glassloop.training.callbacks import Callback
 from glassloop.training.evaluate import Evaluation
-from glassloop.training.interfaces import LRScheduler, Optimizer
 from glassloop.training.parts import TrainingParts
 from glassloop.training.results import write_answers
 from glassloop.training.state import State
@@ -244,46 +241,15 @@ class KeptEvaluation:
         return shaped and labels is not None and labels.shape in ((len(logits),), logits.shape) and bool((labels >= 0).all())
 
 
-class Evaluations:
-    """The evaluations that a report may show: the latest, and that of the best step, whose weights a training may return."""
-
-    def __init__(self) -> None:
-        self.latest: KeptEvaluation | None = None
-        self.best: KeptEvaluation | None = None
-
-    def add(self, found: Evaluation, prefix: str, state: State) -> None:
-        """Keep an evaluation; the one before it, too, if it is the best so far."""
-        if self.latest is not None and self.latest.step == state.best_step:
-            self.best = self.latest
-        self.latest = KeptEvaluation(found, prefix, state.step)
-
-    def of_the_model(self, state: State, *, best: bool) -> KeptEvaluation | None:
-        """Return the evaluation of the weights that a training ended with: the latest or, if asked for, the best."""
-        wanted = state.best_step if best and state.best_step is not None else None
-        found = [one for one in (self.latest, self.best) if one and wanted in (None, one.step)]
-        return found[0] if found else None
-
-
-def first_record(parts: TrainingParts, measures: Measures | None) -> RunRecord:
-    """Return the record of a training before its first step, without what must be read from the rows."""
-    model, backend, task = parts.model, parts.backend, parts.task
-    splits = {"train": parts.train_rows, VALIDATION: parts.eval_rows}
-    numbers = {name: len(rows) for name, rows in splits.items() if rows is not None and hasattr(rows, "__len__")}
+def started_record(parts: TrainingParts, data: DataRecord, model: ModelRecord) -> RunRecord:
+    """Return the record of a training that starts, of the command or of a Trainer, without what must be read from the rows."""
+    backend = parts.backend
+    measures = parts.measures()
     return RunRecord(
         status=RUNNING,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        data=DataRecord(
-            source=GIVEN,
-            task=task,
-            columns=Columns("text"),
-            labels=None if task == SCORE else label_names(config_of(model)),
-            splits={name: SplitFacts(number) for name, number in numbers.items()},
-        ),
-        model=ModelRecord(
-            getattr(config_of(model), "_name_or_path", "") or type(model).__name__,
-            config_of(model).model_type,
-            sum(weight.numel() for weight in model.parameters()),
-        ),
+        data=data,
+        model=model,
         settings=plain_settings(parts.args),
         max_length=0,
         plan=parts.plan,
@@ -291,13 +257,25 @@ def first_record(parts: TrainingParts, measures: Measures | None) -> RunRecord:
         machine=machine_name(str(backend.device)),
         precision=backend.precision,
         backend=backend.name,
-        savings=tuple(backend.describe_savings(model, parts.use)),
-        difference=known_difference(backend, model),
+        savings=tuple(backend.describe_savings(parts.model, parts.use)),
+        difference=parts.difference,
         processes=backend.processes.num_processes,
         versions=versions(),
         metrics=measures.keys if measures else (),
         positive_label=measures.positive if measures else None,
     )
+
+
+def machine_name(device: str) -> str:
+    """Return the GPU of a device, or the processor and its number of cores."""
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return torch.cuda.get_device_name(torch.device(device))
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{named or platform.processor() or platform.machine()}, {counted(os.cpu_count() or 1, 'core', 'cores')}"
 
 
 def plain_settings(args: TrainingArguments) -> TrainingArguments:
@@ -306,16 +284,13 @@ def plain_settings(args: TrainingArguments) -> TrainingArguments:
     return TrainingArguments(**given | {"device": vars(args)["device"]})
 
 
-def last_record(
-    record: RunRecord, parts: TrainingParts, kept: KeptEvaluation | None, measures: Measures | None, held_out: GivenRows | None
-) -> RunRecord:
+def last_record(record: RunRecord, parts: TrainingParts, kept: KeptEvaluation | None, held_out: GivenRows | None) -> RunRecord:
     """Return the record of a finished training, with what its rows say and the scores of an evaluation.
 
     Args:
-        record: The record before the first step.
+        record: The record of the start.
         parts: The parts of the training.
         kept: The evaluation of the trained model.
-        measures: Glassloop's metrics; None if the user computes others.
         held_out: The evaluation rows.
     """
     train = read_given(parts.train_rows)
@@ -333,7 +308,7 @@ def last_record(
     if train and train.lengths is not None and isinstance(parts.batches, Batches):
         multiple = parts.args.pad_to_multiple_of or 1
         record = replace(record, padding=padding_waste(train.lengths, parts.batches.order(0), multiple))
-    return with_scores(record, kept, measures, train) if kept else record
+    return with_scores(record, kept, parts.measures(), train) if kept else record
 
 
 def with_scores(record: RunRecord, kept: KeptEvaluation, measures: Measures | None, train: GivenRows | None) -> RunRecord:
@@ -365,117 +340,70 @@ def same_metric(key: str, measures: Measures, kept: KeptEvaluation, record: RunR
     return abs(value - kept.scores[key]) < 1e-6
 
 
-def texts_of(
-    held_out: GivenRows | None, kept: KeptEvaluation, record: RunRecord, tokenizer: Tokenizer | None
-) -> list[Mapping[str, str]]:
-    """Return the texts of each evaluated row: from text columns, else decoded. Of many rows, only those a report lists."""
-    number = len(kept.found.logits)
-    found: list[Mapping[str, str]] = [{} for _ in range(number)]
-    if held_out is None or held_out.number != number:
-        return found
-    wanted = range(number) if number <= MOST_STORED_TEXTS else listed_rows(scored(kept, record)).tolist()
-    if held_out.texts:
-        for row in wanted:
-            found[row] = {name: cells[row] for name, cells in held_out.texts.items()}
-    elif len(held_out.ids) and tokenizer is not None and hasattr(tokenizer, "batch_decode"):
-        decoded = decoded_texts([held_out.ids[row] for row in wanted], tokenizer)
-        for row, words in zip(wanted, decoded, strict=True):
-            found[row] = words
-    return found
-
-
 def scored(kept: KeptEvaluation, record: RunRecord) -> ScoredRows:
     """Return an evaluation as the arrays that statistics are computed from."""
     return rows_of(kept.found.logits, np.asarray(kept.found.labels), record.data.task, record.data.labels or ())
 
 
-def write_start(parts: TrainingParts, measures: Measures | None) -> RunRecord:
-    """Write trainer.json before the first step, remove the predictions of an earlier training, and return the record."""
-    record = first_record(parts, measures)
-    write_sealed(parts.folder / TRAINER_NAME, record)
-    (parts.folder / predictions_name(VALIDATION)).unlink(missing_ok=True)
-    return record
+@dataclass(eq=False)
+class Recorder(Callback):
+    """Keeps the evaluations of a training and writes trainer.json, the predictions and the report, in the main process.
 
-
-def write_end(
-    record: RunRecord,
-    parts: TrainingParts,
-    kept: KeptEvaluation | None,
-    measures: Measures | None,
-    tokenizer: Tokenizer | None,
-    result: dict[str, float],
-) -> None:
-    """Write trainer.json and, if they are not too many, the predictions of the evaluation."""
-    folder, state = parts.folder, parts.state
-    held_out = read_given(parts.eval_rows)
-    record = last_record(record, parts, kept, measures, held_out)
-    record = replace(record, status=FINISHED, result=result, stop_reason=state.stop_reason, best_step=state.best_step)
-    if kept and kept.can_be_stored(record.data.labels or ()):
-        tokens = held_out.lengths if held_out is not None and held_out.number == len(kept.found.logits) else None
-        more = None if tokens is None else {row: {"tokens": int(number)} for row, number in enumerate(tokens)}
-        texts = texts_of(held_out, kept, record, tokenizer)
-        columns = [*dict.fromkeys(name for words in texts for name in words)] or ["text"]
-        pair = columns[1] if len(columns) > 1 else None
-        record = replace(record, data=replace(record.data, columns=Columns(columns[0], pair, ("labels",))))
-        write_answers(folder / predictions_name(VALIDATION), scored(kept, record), texts, more)
-    write_sealed(folder / TRAINER_NAME, replace(record, seconds=result.get("train_runtime")))
-
-
-class Recorder:
-    """Keeps the evaluations of a training and writes trainer.json, the predictions and report.html, in the main process.
+    The record is written after the first step: a training that fails before it leaves no record, as a run of the command.
 
     Args:
         parts: The parts of the training.
-        measures: Glassloop's metrics; None if the user computes others.
         tokenizer: Decodes rows that have no text columns.
-        with_report: Whether to write report.html.
+        listed_rows: Returns the rows whose texts a report lists.
+        write_report: Writes the report of a folder; None for no report.
 
     Attributes:
-        parts: The parts, which now write the record before the first step.
-        record: What was recorded before the first step; None if nothing was.
+        record: The record of the start; None before the first step, or if it could not be written.
+        latest, best: The evaluations that a report may show: the latest, and that of the best step, whose weights a training
+            may return.
     """
 
-    def __init__(
-        self, parts: TrainingParts, measures: Measures | None, tokenizer: Tokenizer | None, *, with_report: bool
-    ) -> None:
-        self.parts = replace(parts, started=self.start)
-        self.then, self.measures, self.tokenizer, self.with_report = parts.started, measures, tokenizer, with_report
-        self.record: RunRecord | None = None
-        self.evaluations = Evaluations()
-        self.shown: KeptEvaluation | None = None  # in the report
-        self.result: dict[str, float] | None = None
+    parts: TrainingParts
+    tokenizer: Tokenizer | None
+    listed_rows: Callable[[ScoredRows], np.ndarray]
+    write_report: Callable[[Path], object] | None
+    record: RunRecord | None = None
+    has_started: bool = False
+    latest: KeptEvaluation | None = None
+    best: KeptEvaluation | None = None
+    shown: KeptEvaluation | None = None  # in the report
+    result: dict[str, float] | None = None
+    reads_weights = False
 
-    def start(self, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-        """Write the record before the first step."""
-        if self.parts.backend.processes.is_main and not self.parts.in_run:  # a run has a record of its own
-            self.safely(self.note_start)
-        self.then(optimizer, scheduler)
-
-    def note_start(self) -> None:
-        """Write and keep the record."""
-        self.record = write_start(self.parts, self.measures)
+    def on_step(self, state: State, batches: list[Batch]) -> None:
+        """Write the record after the first step."""
+        if not self.has_started and self.parts.backend.processes.is_main:
+            self.has_started = True
+            self.safely(self.start)
 
     def evaluated(self, found: Evaluation, prefix: str) -> None:
         """Keep an evaluation. After the training, write the report again if it does not show this result yet."""
-        known = self.shown.scores if self.shown else None
-        self.evaluations.add(found, prefix, self.parts.state)
-        if self.result is not None and self.evaluations.latest and self.evaluations.latest.scores != known:
-            self.write(self.evaluations.latest)
+        state = self.parts.state
+        if self.latest is not None and self.latest.step == state.best_step:
+            self.best = self.latest
+        self.latest = KeptEvaluation(found, prefix, state.step)
+        if self.result is not None and self.latest.scores != (self.shown.scores if self.shown else None):
+            self.write(self.latest)
 
     def end(self, result: dict[str, float]) -> None:
         """Write the record, the predictions and the report of a finished training."""
         self.result = result
-        best = self.parts.args.load_best_model_at_end
-        self.write(self.evaluations.of_the_model(self.parts.state, best=best))
+        state = self.parts.state
+        self.on_step(state, [])  # a resumed training may have had no step left
+        wanted = state.best_step if self.parts.args.load_best_model_at_end else None
+        known = [one for one in (self.latest, self.best) if one and wanted in (None, one.step)]
+        self.write(known[0] if known else None)
 
     def write(self, kept: KeptEvaluation | None) -> None:
         """Write everything, with the results of an evaluation."""
-        record, result, self.shown = self.record, self.result, kept
-        if record is None or result is None:
-            return
-        written = self.safely(lambda: write_end(record, self.parts, kept, self.measures, self.tokenizer, result))
-        if written and self.with_report:
-            write_report(self.parts.folder)
+        self.shown = kept
+        if self.record is not None and self.safely(self.finish) and self.write_report is not None:
+            self.write_report(self.parts.folder)
 
     def safely(self, act: Callable[[], None]) -> bool:
         """Return whether something was done. An exception becomes one line."""
@@ -486,15 +414,59 @@ class Recorder:
             return False
         return True
 
+    def start(self) -> None:
+        """Write trainer.json, and remove the predictions of an earlier training."""
+        parts, config = self.parts, config_of(self.parts.model)
+        splits = {"train": parts.train_rows, VALIDATION: parts.eval_rows}
+        data = DataRecord(
+            source=GIVEN,
+            task=parts.task,
+            columns=Columns("text"),
+            labels=None if parts.task == SCORE else label_names(config),
+            splits={
+                name: SplitFacts(len(rows)) for name, rows in splits.items() if rows is not None and hasattr(rows, "__len__")
+            },
+        )
+        name = getattr(config, "_name_or_path", "") or type(parts.model).__name__
+        model = ModelRecord(name, config.model_type, sum(weight.numel() for weight in parts.model.parameters()))
+        record = started_record(parts, data, model)
+        write_sealed(parts.folder / TRAINER_NAME, record)
+        (parts.folder / predictions_name(VALIDATION)).unlink(missing_ok=True)
+        self.record = record
 
-def report_so_far(recorder: Recorder | None, folder: Path, history: Sequence[Entry]) -> Report:
-    """Return the report of the folder that a Trainer writes to; without a record there, that of its history.
+    def finish(self) -> None:
+        """Write trainer.json and, if they are not too many, the predictions of the evaluation."""
+        parts, kept, result = self.parts, self.shown, self.result
+        if self.record is None or result is None:
+            return
+        held_out = read_given(parts.eval_rows)
+        record = last_record(self.record, parts, kept, held_out)
+        reason, best_step = parts.state.stop_reason, parts.state.best_step
+        record = replace(record, status=FINISHED, result=result, stop_reason=reason, best_step=best_step)
+        if kept and kept.can_be_stored(record.data.labels or ()):
+            tokens = held_out.lengths if held_out is not None and held_out.number == len(kept.found.logits) else None
+            more = None if tokens is None else {row: {"tokens": int(number)} for row, number in enumerate(tokens)}
+            texts = self.texts(held_out, kept, record)
+            columns = [*dict.fromkeys(name for words in texts for name in words)] or ["text"]
+            pair = columns[1] if len(columns) > 1 else None
+            record = replace(record, data=replace(record.data, columns=Columns(columns[0], pair, ("labels",))))
+            path = parts.folder / predictions_name(VALIDATION)
+            write_answers(path, scored(kept, record), texts, more)
+        write_sealed(parts.folder / TRAINER_NAME, replace(record, seconds=result.get("train_runtime")))
 
-    Args:
-        recorder: What records the latest training of the Trainer; None before the first one.
-        folder: The output folder.
-        history: The logged steps and evaluations.
-    """
-    if recorder is not None and recorder.record is not None:
-        return report_of(folder)
-    return source_report(RunSource(folder, None, UNKNOWN, history, resumed_steps(folder), by_trainer=True))
+    def texts(self, held_out: GivenRows | None, kept: KeptEvaluation, record: RunRecord) -> list[Mapping[str, str]]:
+        """Return the texts of each evaluated row: from text columns, else decoded. Of many rows, only those a report lists."""
+        number = len(kept.found.logits)
+        found: list[Mapping[str, str]] = [{} for _ in range(number)]
+        if held_out is None or held_out.number != number:
+            return found
+        wanted: Sequence[int] = range(number)
+        if number > MOST_STORED_TEXTS:
+            wanted = self.listed_rows(scored(kept, record)).tolist()
+        if held_out.texts:
+            for row in wanted:
+                found[row] = {name: cells[row] for name, cells in held_out.texts.items()}
+        elif len(held_out.ids) and self.tokenizer is not None and hasattr(self.tokenizer, "batch_decode"):
+            for row, words in zip(wanted, decoded_texts([held_out.ids[row] for row in wanted], self.tokenizer), strict=True):
+                found[row] = words
+        return found

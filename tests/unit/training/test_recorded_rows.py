@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,26 +16,24 @@ from small_training import small_rows, trained
 from glassloop import Trainer, TrainingArguments
 from glassloop.data import rows as row_module
 from glassloop.data.rows import RowReader
-from glassloop.report import training as given_rows
-from glassloop.report import training as record
-from glassloop.report.training import (
-    Evaluations,
-    GivenRows,
-    KeptEvaluation,
-    decoded_texts,
-    facts_of,
-    plain_settings,
-    read_given,
-    text_columns,
-    texts_of,
-    with_scores,
-)
 from glassloop.runs.layout import TRAINER_NAME
 from glassloop.runs.predictions import read_predictions
 from glassloop.runs.record import read_record
 from glassloop.scores.measures import Measures
 from glassloop.settings.fields import CLASSES, SEVERAL
+from glassloop.training import recorder
 from glassloop.training.evaluate import Evaluation
+from glassloop.training.recorder import (
+    GivenRows,
+    KeptEvaluation,
+    Recorder,
+    decoded_texts,
+    facts_of,
+    plain_settings,
+    read_given,
+    text_columns,
+    with_scores,
+)
 from glassloop.training.state import State
 
 COLUMNS = {
@@ -111,7 +110,7 @@ def test_only_the_number_of_very_many_rows_is_known(monkeypatch: pytest.MonkeyPa
     many = RowReader(Rows(row_module.MOST_NOTED + 1))
     many.survey()
     assert read_given(many) == GivenRows(row_module.MOST_NOTED + 1)
-    monkeypatch.setattr(given_rows, "MOST_READ", 2)
+    monkeypatch.setattr(recorder, "MOST_READ", 2)
     assert read_given(Dataset.from_dict(COLUMNS)) == read_given(listed()) == GivenRows(3)
     assert read_given(iter([1])) is read_given(None) is None  # type: ignore[arg-type]
     assert read_given([[1], [2]]) == GivenRows(2)  # type: ignore[arg-type,list-item]
@@ -158,21 +157,18 @@ def evaluation(logits: Any, labels: Any, **metrics: float) -> Evaluation:
     return Evaluation(np.array(logits, dtype=np.float32), np.array(labels), 0.5, 1.0, metrics)
 
 
-def test_the_evaluation_of_the_returned_weights_is_shown() -> None:
-    found, state = Evaluations(), State()
-    assert found.of_the_model(state, best=True) is None
-    first, second, third = (evaluation([[0.0, 1.0]], [1]) for _ in range(3))
-    for step, one in ((2, first), (4, second), (6, third)):
-        state.step = step
-        found.add(one, "eval", state)
-        if step == 2:
-            state.best_step = 2
-        if step == 4:
-            state.best_step = 4
-    assert found.of_the_model(state, best=False).found is third  # type: ignore[union-attr]
-    assert found.of_the_model(state, best=True).found is second  # type: ignore[union-attr]
-    state.best_step = 1
-    assert found.of_the_model(state, best=True) is None, "it was evaluated before the training was resumed"
+@pytest.mark.parametrize(("best", "best_step", "expected"), [(False, 4, 6), (True, 4, 4), (True, 1, None), (True, None, 6)])
+def test_the_evaluation_of_the_returned_weights_is_shown(best: bool, best_step: int | None, expected: int | None) -> None:
+    """That of the best step, unless it took place before the training was resumed."""
+    processes = SimpleNamespace(is_main=False)
+    args, backend = SimpleNamespace(load_best_model_at_end=best), SimpleNamespace(processes=processes)
+    found = Recorder(SimpleNamespace(state=State(), args=args, backend=backend), None, np.asarray, None)  # type: ignore[arg-type]
+    for step in (2, 4, 6):
+        found.parts.state.step = step
+        found.evaluated(evaluation([[0.0, 1.0]], [1]), "eval")
+        found.parts.state.best_step = best_step if best_step is None else min(step, best_step)
+    found.end({})
+    assert (found.shown and found.shown.step) == expected
 
 
 def test_what_is_too_large_or_of_another_shape_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +177,7 @@ def test_what_is_too_large_or_of_another_shape_is_not_stored(monkeypatch: pytest
     assert not fits.can_be_stored(("a", "b", "c"))
     assert not KeptEvaluation(evaluation([[[0, 1]]], [[1]]), "eval", 1).can_be_stored(("a", "b")), "one label per token"
     assert not KeptEvaluation(evaluation([[0, 1]], [-100]), "eval", 1).can_be_stored(("a", "b"))
-    monkeypatch.setattr(record, "MOST_LOGITS", 3)
+    monkeypatch.setattr(recorder, "MOST_LOGITS", 3)
     assert not fits.can_be_stored(("a", "b"))
 
 
@@ -200,12 +196,12 @@ def test_a_metric_of_the_user_has_the_baseline_only_if_it_is_the_same() -> None:
 def test_of_many_rows_only_those_that_a_report_lists_have_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = KeptEvaluation(evaluation([[0, 1], [5, 0]], [1, 0]), "eval", 1)
     rows = GivenRows(2, {"text": ["one", "two"]})
-    assert texts_of(rows, kept, RECORD, None) == [{"text": "one"}, {"text": "two"}]
-    monkeypatch.setattr(record, "MOST_STORED_TEXTS", 1)
-    monkeypatch.setattr(record, "listed_rows", lambda scored: np.array([1]))
-    assert texts_of(rows, kept, RECORD, None) == [{}, {"text": "two"}]
-    assert texts_of(GivenRows(5), kept, RECORD, None) == [{}, {}], "other rows than those that were evaluated"
-    assert texts_of(None, kept, RECORD, None) == [{}, {}]
+    found = Recorder(None, None, lambda scored: np.array([1]), None)  # type: ignore[arg-type]
+    assert found.texts(rows, kept, RECORD) == [{"text": "one"}, {"text": "two"}]
+    monkeypatch.setattr(recorder, "MOST_STORED_TEXTS", 1)
+    assert found.texts(rows, kept, RECORD) == [{}, {"text": "two"}]
+    assert found.texts(GivenRows(5), kept, RECORD) == [{}, {}], "other rows than those that were evaluated"
+    assert found.texts(None, kept, RECORD) == [{}, {}]
 
 
 def test_the_settings_of_transformers_are_left_out() -> None:

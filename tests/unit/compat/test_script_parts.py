@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from glassloop import Trainer, TrainingArguments
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import SettingsError
-from glassloop.compat.hooks import (
+from glassloop.compat.overrides import (
     LoaderBatches,
     Outputs,
     adds_up_batches,

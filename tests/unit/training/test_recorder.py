@@ -11,10 +11,10 @@ from families import tiny_model
 from small_training import StopAt, small_rows, trained
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.report import training as recorder
 from glassloop.report.build import NO_REPORT, report_of
 from glassloop.runs.layout import REPORT_NAME, TRAINER_NAME
 from glassloop.runs.record import read_record
+from glassloop.training.recorder import Recorder
 
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 6}
 
@@ -75,14 +75,14 @@ def test_the_report_can_be_skipped(tmp_path: Path, tiny_tokenizer, monkeypatch: 
     assert not (tmp_path / REPORT_NAME).exists()
 
 
-@pytest.mark.parametrize("place", ["write_start", "write_end"])
+@pytest.mark.parametrize("place", ["start", "finish"])
 def test_a_report_never_fails_a_training(
     place: str, tmp_path: Path, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*given: Any) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(recorder, place, fail)
+    monkeypatch.setattr(Recorder, place, fail)
     rows, args = small_rows(8), TrainingArguments(tmp_path, max_steps=2, device="cpu")
     output = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer).train()
     assert output.global_step == 2
