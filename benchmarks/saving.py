@@ -29,10 +29,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = load_model(given.model, labels=examples.labels, seed=1)
         args = TrainingArguments(folder, max_steps=3, precision="fp32", save_strategy="no", save_total_limit=2)
-        trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer)
-        trainer._quiet = True
+        trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer, quiet=True)
         trainer.train()
-        training = StartedTraining(trainer._parts())
+        training = StartedTraining(trainer.training_parts())
         for parameter in model.parameters():  # a step's worth of optimizer state
             parameter.grad = parameter.detach().clone() * 1e-3
         training.optimizer.step()
