@@ -35,8 +35,6 @@ from glassloop.training.interfaces import Backend, LossSum
 from glassloop.training.losses import make_loss
 
 NOTHING_COUNTED = Counts()
-
-
 STREAMED_ROWS = 512  # rows of a generator that are predicted together
 
 

@@ -21,8 +21,6 @@ from glassloop.settings.fields import SCORE, SEVERAL
 
 # One text, a pair of texts, or a dict with the text columns of the run (or "text" and "text_pair").
 Given: TypeAlias = str | Sequence[str] | Mapping[str, str]
-
-
 FORMS = "give a text, a pair (first, second), or a dict with the text columns"
 
 
@@ -177,10 +175,6 @@ def answering_of(
     thresholds replace its thresholds only.
 
     Args:
-        model: The folder of the model.
-        run: The record of its run, whose checksums of the model were just checked.
-        task: The task of the model.
-        names: The names of its outputs.
         temperature: The temperature of the caller.
         thresholds: The thresholds of the caller.
 

@@ -26,8 +26,6 @@ from glassloop.predict.answers import Answering
 from glassloop.settings.fields import SCORE, SEVERAL, DataSettings
 
 PART_ROWS = 2_000
-
-
 FORMAT = 2
 
 
@@ -151,8 +149,6 @@ def content_key(path: Path) -> str:
 
 
 SHARE = "GLASSLOOP_SHARE"  # which parts a process of several predicts: "0/2" is the first of two
-
-
 PredictTexts = Callable[[Texts], tuple[list[Row], Counts]]  # the columns to add to each row, and what was counted
 
 

@@ -35,20 +35,10 @@ from glassloop.settings.training import TrainingArguments
 from glassloop.training.interfaces import Backend
 
 Item = TypeVar("Item")
-
-
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
-
-
 MEASURED_ROWS = 64  # whose values set the ranges of the quantized layers
-
-
 COMPARED_ROWS = 1_000
-
-
 ALLOWED_DROP = 0.01  # of a metric
-
-
 USE_FP32 = "use precision fp32"
 
 

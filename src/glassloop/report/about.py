@@ -37,8 +37,6 @@ class Drawn:
 
 
 STEPS = Axis("step", COUNT, low=0)
-
-
 MOST_RANGE = 30.0  # a gradient norm that varies more is drawn on a logarithmic axis
 
 
@@ -116,8 +114,6 @@ def norm_chart(norms: Sequence[tuple[float, float]], source: RunSource) -> LineC
 
 
 SHOWN_LABELS = 20
-
-
 TRAIN, HELD_OUT = "train", "validation"
 
 

@@ -24,9 +24,6 @@ from glassloop.runs.layout import REPORT_NAME, is_run, is_seeds_folder
 from glassloop.runs.record import FINISHED
 from glassloop.scores.result import Score
 
-CHART_FORMATS = ("svg", "png", "csv")
-
-
 PNG_ZOOM = 3.0  # 1,320 pixels wide, enough for print at the width of a column
 
 

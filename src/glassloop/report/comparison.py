@@ -26,8 +26,6 @@ from glassloop.settings.fields import CLASSES, SCORE
 from glassloop.settings.training import TrainingArguments
 
 Entry: TypeAlias = dict[str, Json]
-
-
 VALIDATION = "validation"
 
 

@@ -21,11 +21,7 @@ from glassloop.scores.intervals import NO_INTERVAL, Interval
 from glassloop.settings.fields import SCORE
 
 LONGEST_NAME = 20
-
-
 MOST_SETTINGS, MOST_ROWS = 20, 3
-
-
 SINGLE_SEEDS = "One seed each: this compares single models. Train several seeds to compare their settings."
 
 
@@ -194,8 +190,6 @@ def points_of(history: Sequence[Mapping[str, object]], key: str) -> dict[float, 
 
 
 MOST_TEXT = 2000  # characters of a text that are shown
-
-
 STYLE = "ul.rows{list-style:none;padding:0}ul.rows li{border-top:1px solid var(--line);padding:.5rem 0;overflow-wrap:anywhere}"
 
 

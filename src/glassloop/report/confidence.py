@@ -58,10 +58,6 @@ def calibrated_part(found: Calibration, rows: ScoredRows, split: str, drawn: Dra
     """Return what the calibration is for, what it gains, and the reliability with it.
 
     Args:
-        found: The calibration.
-        rows: The rows of the report.
-        split: Their split.
-        drawn: Where charts are collected.
         chart: The reliability of the calibrated rows.
     """
     errors = [reliability(*confidences(rows, value)).error for value in (1.0, found.temperature)]
@@ -104,11 +100,7 @@ def limits_table(found: Calibration) -> str:
 
 
 BINS, MOST_POINTS = 20, 1_000
-
-
 FEW_ROWS = 20
-
-
 MOST_ROWS, MOST_LOGITS = 20_000, 500_000  # for the temperature, which is found in many passes
 
 

@@ -16,15 +16,11 @@ from glassloop.report.page import Cell, Number, details, filters, grid, heading,
 from glassloop.report.source import RunSource
 from glassloop.scores.intervals import ScoredRows, class_counts, mean_interval, wilson
 from glassloop.scores.metrics import Array, probabilities
-from glassloop.scores.result import Result
+from glassloop.scores.result import Result, class_scores
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 MOST_ERRORS, MOST_UNCERTAIN = 100, 40
-
-
 MOST_CHARACTERS = 3_000  # of a text; the report says what it omits
-
-
 MOST_IN_ALL = 220_000  # characters of all texts of a list
 
 
@@ -106,7 +102,6 @@ def row_list(
     Args:
         name: Part of the anchor of the list.
         source: The run.
-        result: The split.
         order: The numbers of the rows.
         certain: The probability of each answer.
         choices: Filters by class.
@@ -185,8 +180,6 @@ def words(text: str, span: Json) -> str:
 
 
 PARTS = 4  # of the rows by length
-
-
 MOST_SLICED_CLASSES = 12
 
 
@@ -194,8 +187,10 @@ def slices(source: RunSource, result: Result, drawn: Drawn) -> str:
     """Return the scores of parts of the rows; empty if there is only one part."""
     rows = result.rows
     lengths, unit = lengths_of(source, result)
-    groups = {"length": by_length(lengths, unit), "truncation": by_truncation(source, result)}
-    groups["true score" if rows.task == SCORE else "class"] = by_class(rows)
+    groups = {"length": by_length(lengths, unit)}
+    cut = np.array([bool(entry.get("kept")) for entry in result.entries])
+    groups["truncation"] = [("complete", ~cut), ("truncated", cut)]
+    groups["true score" if rows.task == SCORE else "class"] = by_score(rows) if rows.task == SCORE else by_class(rows)
     charts = []
     for name, parts in groups.items():
         shown = [(part, mask) for part, mask in parts if mask.any()]
@@ -249,18 +244,10 @@ def by_length(lengths: Array, unit: str) -> list[tuple[str, Array]]:
     return parts
 
 
-def by_truncation(source: RunSource, result: Result) -> list[tuple[str, Array]]:
-    """Return the rows that lost tokens, and the others. Empty if no row did."""
-    cut = np.array([bool(entry.get("kept")) for entry in result.entries])
-    return [("complete", ~cut), ("truncated", cut)] if cut.any() else []
-
-
 def by_class(rows: ScoredRows) -> list[tuple[str, Array]]:
     """Return the rows of each class; of many classes, of those with the most rows."""
-    if rows.task == SCORE:
-        return by_score(rows)
-    size, one_class = len(rows.labels), rows.task == CLASSES
-    counts = np.bincount(rows.references, minlength=size) if one_class else rows.references.sum(axis=0)
+    one_class = rows.task == CLASSES
+    _, _, counts = class_counts(rows.predictions, rows.references, len(rows.labels))
     kept = np.sort(np.argsort(-counts, kind="stable")[:MOST_SLICED_CLASSES]).tolist()
     masks = [rows.references == place if one_class else rows.references[:, place] == 1 for place in kept]
     return [(rows.labels[place], np.asarray(mask)) for place, mask in zip(kept, masks, strict=True)]
@@ -281,17 +268,9 @@ def by_score(rows: ScoredRows) -> list[tuple[str, Array]]:
 
 
 MOST_CELLS = 20  # classes of a confusion matrix; of more, the most confused
-
-
 FEW_CELLS = 8  # classes whose confusion matrix is readable in half of the width
-
-
 MOST_PAIRS = 15
-
-
 MOST_CLASSES = 1_000  # rows of the table of classes
-
-
 SHOWN_BARS = 15
 
 
@@ -385,31 +364,19 @@ def pairs_table(rows: ScoredRows, matrix: np.ndarray) -> str:
     return heading("Most confused pairs") + table(["true", "predicted", "rows", "of the class"], cells) if cells else ""
 
 
-def ratio(part: float, whole: float) -> float | None:
-    """Return a share, or None if there is nothing to divide by."""
-    return float(part / whole) if whole else None
-
-
 def class_table(rows: ScoredRows) -> str:
     """Return precision, recall (with its interval), F1 and number of rows of each class."""
-    hits, given, wanted = class_counts(rows.predictions, rows.references, len(rows.labels))
-    order = [*range(len(rows.labels))] if len(rows.labels) <= SHOWN_BARS else np.argsort(-wanted, kind="stable").tolist()
+    _, predicted, true = class_counts(rows.predictions, rows.references, len(rows.labels))
+    found = [*class_scores(rows).items()]
+    order = [*range(len(found))] if len(found) <= SHOWN_BARS else np.argsort(-true, kind="stable").tolist()
     cells: list[list[Cell]] = []
     for place in order[:MOST_CLASSES]:
-        recall = ratio(hits[place], wanted[place])
-        span = wilson(hits[place], wanted[place]) if wanted[place] else None
-        cells.append(
-            [
-                rows.labels[place],
-                score(ratio(hits[place], given[place]), 3),
-                score(recall, 3),
-                Number(span.low if span else None, f"{span.low:.3f} to {span.high:.3f}" if span else "–"),
-                score(ratio(2 * hits[place], given[place] + wanted[place]), 3),
-                int(wanted[place]),
-                int(given[place]),
-            ]
-        )
-    rest = len(rows.labels) - MOST_CLASSES
+        name, one = found[place]
+        span = wilson(round(one.recall * one.support), one.support) if one.recall is not None else None
+        interval = Number(span.low, f"{span.low:.3f} to {span.high:.3f}") if span else Number(None, "–")
+        counts = (one.support, int(predicted[place]))
+        cells.append([name, score(one.precision, 3), score(one.recall, 3), interval, score(one.f1, 3), *counts])
+    rest = len(found) - MOST_CLASSES
     more = paragraph(f"{rest:,} classes with fewer rows are not shown.", "note") if rest > 0 else ""
     head = ["class", "precision", "recall", "95 % interval", "F1", "rows", "predicted"]
     return table(head, cells, sortable=True) + more
@@ -417,17 +384,16 @@ def class_table(rows: ScoredRows) -> str:
 
 def class_chart(rows: ScoredRows) -> tuple[Chart, str]:
     """Return F1 of the classes with the lowest values, those with the most rows first, and how many have none."""
-    hits, given, wanted = class_counts(rows.predictions, rows.references, len(rows.labels))
-    scores = [ratio(2 * hits[place], given[place] + wanted[place]) for place in range(len(rows.labels))]
-    found = [(value, place) for place, value in enumerate(scores) if value is not None and wanted[place]]
-    known = sorted(found, key=lambda one: (one[0], -wanted[one[1]]))
-    shown, zeros = known[:SHOWN_BARS], sum(value == 0 for value, _ in known)
-    title = "F1 by class" if len(shown) == len(known) else f"The {len(shown)} classes with the lowest F1"
-    names = [f"{rows.labels[place]} ({wanted[place]:,})" for _, place in shown]
-    values = [value for value, _ in shown]
+    known = [
+        (one.f1 or 0.0, -one.support, f"{name} ({one.support:,})") for name, one in class_scores(rows).items() if one.support
+    ]
+    lowest = sorted(known, key=lambda one: one[:2])[:SHOWN_BARS]
+    zeros = sum(value == 0 for value, _, _ in known)
+    title = "F1 by class" if len(lowest) == len(known) else f"The {len(lowest)} classes with the lowest F1"
     note = "In brackets: number of rows." + (f" {zeros:,} classes have an F1 of 0." if zeros > 1 else "")
-    told = f"The lowest F1 is {values[0]:.3f} ({names[0]})." if values else "No class has rows."
-    return BarChart(title, told, names, [Bars("F1", [round(value, 4) for value in values])], Axis("F1", high=1.0)), note
+    told = f"The lowest F1 is {lowest[0][0]:.3f} ({lowest[0][2]})." if lowest else "No class has rows."
+    bars = Bars("F1", [round(value, 4) for value, _, _ in lowest])
+    return BarChart(title, told, [name for _, _, name in lowest], [bars], Axis("F1", high=1.0)), note
 
 
 def label_chart(rows: ScoredRows) -> Chart:

@@ -90,14 +90,12 @@ def escaped_latex(text: str) -> str:
 
 MOST_CARDS = 4
 
-
 UNFINISHED = {
     RUNNING: "The run is being trained.",
     STOPPED: "The run was stopped before its end and can be resumed.",
     FAILED: "The run ended with an error before its end and can be resumed.",
     KILLED: "The run was killed before its end and can be resumed.",
 }
-
 
 WITHIN_ONE = 1.0  # scores above this are errors or losses and have another axis
 

@@ -21,8 +21,6 @@ from glassloop.scores.measures import Measures
 from glassloop.scores.result import Result, split_scores
 
 LOGITS = b'"logits": ['  # quotation marks within a text are escaped, so that this is always the key
-
-
 MANY = 500  # bytes of the logits of a row, beyond which Arrow reads them: JSON needs several times as long
 
 

@@ -14,14 +14,8 @@ from glassloop.scores.metrics import Array, probabilities
 from glassloop.settings.fields import CLASSES, SEVERAL
 
 BINS = 15
-
-
 MOST_POINTS = 200  # of a curve
-
-
 LOWEST, HIGHEST = 0.01, 100.0  # temperatures
-
-
 LEAST_SURE, MOST_SURE = 0.02, 50.0  # a temperature outside is not determined by the rows
 
 
@@ -297,11 +291,7 @@ def label_scores(name: str, counts: Array, given: Array, wanted: Array, target: 
 
 
 CHUNK = 4_000_000  # counts in memory at a time
-
-
 MARGIN = 0.01  # a limit that is missed by less is met
-
-
 LOSS, CALIBRATION_ERROR = "loss", "calibration error"
 
 
@@ -367,7 +357,6 @@ def fold_numbers(rows: ScoredRows, folds: int, seed: int = 0) -> Array:
     """Return the fold of each row: equally many rows in each, and of two or more classes, equally many of each class.
 
     Args:
-        rows: The rows.
         folds: Number of folds.
         seed: Seed of the division.
     """

@@ -12,7 +12,6 @@ from glassloop.base.errors import SettingsError, counted
 from glassloop.scores.intervals import (
     LEVEL,
     SHARES,
-    Estimate,
     Interval,
     RowMetric,
     ScoredRows,
@@ -158,11 +157,6 @@ class SeedsEstimate:
     deviation: float | None
     interval: Interval | None
 
-    @property
-    def estimate(self) -> Estimate:
-        """The mean with its interval."""
-        return Estimate(self.mean, self.interval)
-
 
 def seeds_estimate(
     seeds: Sequence[ScoredRows], key: str, positive: str | None = None, *, level: float = LEVEL
@@ -171,9 +165,6 @@ def seeds_estimate(
 
     Args:
         seeds: The predictions of each seed on the same rows.
-        key: The metric.
-        positive: The class that f1, precision and recall refer to.
-        level: The level of the interval.
     """
     metrics = row_metrics_of(seeds, key, positive)
     points, changes = stacked(metrics)
@@ -194,30 +185,10 @@ def stacked(metrics: Sequence[RowMetric]) -> tuple[Array, Array]:
 
 
 ALPHA, POWER = 0.05, 0.80
-
-
 MOST_SEEDS = 10_000
-
-
 MANY_DEGREES = 10_000  # of freedom: a normal distribution
-
-
 NO_WRONG_SIDE = 5.0  # standard errors beyond which an estimate never has the wrong sign
-
-
 USUAL_DISCORDANCE = 0.10  # share of rows that only one of two similar models gets right
-
-
-def row_reach(share: float, rows: int, level: float = 1 - ALPHA) -> float:
-    """Return half the width of the Wilson interval of a share of `rows` rows.
-
-    Args:
-        share: The expected accuracy.
-        rows: Number of rows.
-        level: The level of the interval.
-    """
-    z = normal_quantile(level)
-    return z * math.sqrt(share * (1 - share) / rows + (z / (2 * rows)) ** 2) / (1 + z * z / rows)
 
 
 def detectable_by_rows(
@@ -226,9 +197,7 @@ def detectable_by_rows(
     """Return the smallest difference in accuracy between two fixed models that McNemar's test detects.
 
     Args:
-        rows: Number of rows.
         discordance: Share of rows that exactly one of the two gets right; larger if the difference itself is.
-        alpha: Level of the test.
         power: Probability of detecting it; None for the smallest difference that is significant when it is observed.
     """
     from scipy.special import ndtri
@@ -275,7 +244,6 @@ def power_of_seeds(
         deviation: Standard deviation over seeds of the differences, or of one setting if not paired.
         row_variance: The part of the variance that more seeds do not reduce.
         paired: Whether the settings are compared seed by seed.
-        alpha: Level of the test.
     """
     sides = 1 if paired else 2
     part = Part(deviation**2 * sides / seeds, (seeds - 1) * sides)
@@ -297,7 +265,6 @@ def detectable_by_seeds(
         deviation: Standard deviation over seeds of one setting, or, if paired, of the differences.
         row_variance: The part of the variance that more seeds do not reduce.
         paired: Whether the settings are compared seed by seed.
-        alpha: Level of the test.
     """
     if seeds < 2:
         return math.inf
@@ -321,7 +288,6 @@ def seeds_to_detect(
         deviation: Standard deviation over seeds of the differences, or of one setting if not paired.
         row_variance: The part of the variance that more seeds do not reduce.
         paired: Whether the settings are compared seed by seed.
-        alpha: Level of the test.
     """
     return _smallest(
         lambda seeds: power_of_seeds(difference, seeds, deviation, row_variance, paired=paired, alpha=alpha) >= POWER
@@ -372,7 +338,6 @@ def rows_to_detect(
         difference: The true difference.
         row_variance: The variance of the difference on `rows` rows.
         rows: Number of rows of that variance.
-        alpha: Level of the test.
         seed_variance: The part of the variance that more rows do not reduce.
     """
     from scipy.special import ndtri
@@ -426,8 +391,6 @@ def share_interval(only_first: int, only_second: int, number: int, level: float 
     Args:
         only_first: Number of rows that only the first model gets right.
         only_second: Number of rows that only the second model gets right.
-        number: Number of rows.
-        level: The level of the interval.
     """
     lost, won = (only_first + 1) / (number + 2), (only_second + 1) / (number + 2)
     reach = normal_quantile(level) * math.sqrt((lost + won - (won - lost) ** 2) / (number + 2))
@@ -438,8 +401,6 @@ def agreeing(interval: Interval, value: float, significant: bool) -> Interval:
     """Return an interval that contains 0 unless the difference is significant, as the test says. It is changed up to 0.
 
     Args:
-        interval: The interval of the difference.
-        value: The difference.
         significant: Whether the test finds a difference.
     """
     low, high = (min(interval.low, value), max(interval.high, value))
@@ -464,9 +425,6 @@ def compare(
     Args:
         first: The predictions of each seed of the first side.
         second: The predictions of each seed of the second side.
-        key: The metric.
-        positive: The class that f1, precision and recall refer to.
-        level: The level of the interval.
 
     Raises:
         SettingsError: If the two sides have different labels for their rows.
@@ -536,8 +494,6 @@ def compare_all(
     Args:
         first: The predictions of each seed of the first side.
         others: The same for each of the other sides.
-        key: The metric.
-        positive: The class that f1, precision and recall refer to.
         alpha: Level of the tests, and 1 minus the level of the intervals, for all comparisons together.
     """
     # P-values are corrected by Holm's method, intervals by Bonferroni's: the intervals that belong to Holm's have no
@@ -557,14 +513,8 @@ def compare_all(
 
 
 BETTER, WORSE, SAME, UNDECIDED = "better", "worse", "no difference", "undecided"
-
-
 MARGIN = 0.01  # one point of accuracy, F1 or correlation
-
-
 RELATIVE_MARGIN = 0.05  # of the mean squared error or the loss, which have no fixed scale
-
-
 MOST_USEFUL = 1000  # more seeds than this, or this many times the rows, are no advice
 
 
@@ -611,7 +561,6 @@ def decided(difference: Difference, key: str, margin: float = MARGIN, alpha: flo
         difference: The difference, with its corrected interval and p-value.
         key: The metric; of the loss and the mean squared error, less is better.
         margin: The largest difference that does not matter, in units of the metric.
-        alpha: Level of the test.
     """
     # A p-value above 0.05 is no evidence of equality; an interval within the margin is.
     if difference.corrected < alpha:

@@ -27,7 +27,7 @@ from glassloop.scores.comparisons import (
     margin_for,
     seeds_estimate,
 )
-from glassloop.scores.intervals import LEVEL, Estimate, Interval, ScoredRows
+from glassloop.scores.intervals import LEVEL, Interval, ScoredRows
 from glassloop.scores.measures import LOWER_IS_BETTER
 from glassloop.scores.metrics import Array, decide, probabilities
 from glassloop.settings.fields import CLASSES, SCORE
@@ -72,11 +72,6 @@ class SettingResult:
     interval: Interval | None
     failed: int
     runs: int
-
-    @property
-    def estimate(self) -> Estimate | None:
-        """The mean with its interval."""
-        return None if self.mean is None else Estimate(self.mean, self.interval)
 
 
 @dataclass(frozen=True)
@@ -123,11 +118,7 @@ def setting_result(
     """Return the result of one setting.
 
     Args:
-        setting: Its runs.
-        key: The metric.
-        positive: The class that f1, precision and recall refer to.
         baseline: The metric of always giving the most frequent answer, if it has one.
-        level: The level of the interval.
     """
     runs = len(setting.seeds) + setting.lost
     if not setting.seeds:
@@ -152,8 +143,6 @@ def concluded(
 
     Args:
         settings: The settings, each with its runs on the same rows.
-        key: The metric.
-        positive: The class that f1, precision and recall refer to.
         baseline: The metric of always giving the most frequent answer, if it has one.
         reference: The setting that the others are compared with. Default: the first with a result.
         margin: The largest difference that does not matter. Default: one point, or 5 % of an error.
@@ -245,10 +234,7 @@ def designed(
 
     Args:
         seeds: Number of seeds of each setting.
-        rows: Number of rows.
         settings: Runs that exist already; their spread replaces the assumptions.
-        key: The metric of those runs.
-        positive: The class that f1, precision and recall refer to.
         deviation: An assumed standard deviation over seeds, used if no setting has two seeds.
         discordance: The assumed share of rows that exactly one of two models gets right.
         comparisons: The number of comparisons that the tests are corrected for.

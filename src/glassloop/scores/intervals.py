@@ -53,9 +53,7 @@ def stored_logits(entries: Sequence[Mapping[str, Json]], width: int, path: Path)
     """Return the logits of the lines of a file, one line per row.
 
     Args:
-        entries: The lines.
         width: The number of outputs of the model.
-        path: The file, for messages.
 
     Raises:
         ModelError: If a row does not have so many finite numbers, in the range of a model's outputs.
@@ -93,9 +91,7 @@ def scored_rows(entries: Sequence[Mapping[str, Json]], task: str, labels: Sequen
 
     Args:
         entries: What `read_predictions` returns.
-        task: The task of the run.
         labels: The label names of the run; None for regression.
-        path: The file, for messages.
 
     Raises:
         ModelError: If a row has no label or logits, or a label that is not one of `labels`.
@@ -136,17 +132,9 @@ def has_rows_right(task: str) -> bool:
 
 
 OF_CLASSES = ("accuracy", *AVERAGED, "f1_macro", "matthews_correlation")
-
-
 OF_LABELS = ("exact_match", "accuracy", "f1_micro", "f1_macro", "f1_samples")
-
-
 OF_SCORES = (*CORRELATIONS, "mse")
-
-
 SHARES = ("accuracy", "exact_match")  # shares of rows that are right
-
-
 SMALLEST_SHARE = 1e-12  # the part of a sum that rounding may leave of nothing
 
 
@@ -183,9 +171,7 @@ def row_metric(key: str, task: str, predictions: Array, references: Array, posit
 
     Args:
         key: The metric, one that `measures.py` computes.
-        task: The task.
         predictions: Class numbers, rows of 0 and 1, or scores.
-        references: The true values in the same form.
         positive: The class number that f1, precision and recall refer to; 1 if it is not given.
 
     Raises:
@@ -215,11 +201,7 @@ def row_metric(key: str, task: str, predictions: Array, references: Array, posit
 
 
 def covariance_of(changes: Array) -> Array:
-    """Return the jackknife covariance of metrics from the changes of their rows.
-
-    Args:
-        changes: models x rows.
-    """
+    """Return the jackknife covariance of metrics from the changes of their rows (models x rows)."""
     number = changes.shape[1]
     centered = changes - changes.mean(axis=1, keepdims=True)
     return np.asarray((number - 1) / number * (centered @ centered.T))
@@ -382,19 +364,12 @@ def _pull_above(group: Array, pulls: Array) -> Array:
 
 
 LEVEL = 0.95
-
-
 NO_INTERVAL = "too few rows"  # shown instead of an interval
-
 
 # From a simulation (docs/log.md). Correcting the value for its estimated bias instead covers only 50 to 90% for stratified
 # rows.
 LEAST_ROWS = 8  # per class: with fewer rows, or with a bias of more standard errors,
-
-
 MOST_BIAS = 0.5  # intervals covered less than 93 % in simulations (docs/log.md)
-
-
 ROUNDING = 1e-9
 
 
@@ -449,8 +424,6 @@ def wilson(successes: float, number: float, level: float = LEVEL) -> Interval:
 
     Args:
         successes: How many of the rows are right.
-        number: Number of rows, at least 1.
-        level: The level of the interval.
     """
     z, share = normal_quantile(level), float(successes) / number
     middle, under = share + z * z / (2 * number), 1 + z * z / number
@@ -464,10 +437,8 @@ def t_interval(mean: float, variance: float, freedom: float, level: float = LEVE
     """Return the t interval of a mean.
 
     Args:
-        mean: The mean.
         variance: The variance of the mean, not of single values.
         freedom: Degrees of freedom of the variance.
-        level: The level of the interval.
     """
     from scipy.special import stdtrit
 
@@ -489,8 +460,6 @@ def metric_interval(found: RowMetric, key: str, level: float = LEVEL) -> Interva
 
     Args:
         found: The metric and the changes of its rows.
-        key: The metric.
-        level: The level of the interval.
     """
     # The jackknife, not the bootstrap: draws of rows miss whole classes if there are few rows of each, which shifts
     # macro F1 (an interval of 0.354 to 0.378 was seen for a value of 0.390). Leaving out each row once has a closed
@@ -532,32 +501,18 @@ def is_biased(bias: float, variance: float) -> bool:
 
     Args:
         bias: The estimated bias of the metric.
-        variance: Its variance.
     """
     return abs(bias) > max(MOST_BIAS * math.sqrt(variance), ROUNDING)
 
 
 def metric_estimate(rows: ScoredRows, key: str, positive: str | None = None, *, level: float = LEVEL) -> Estimate:
-    """Return a metric of one model with its interval over rows.
-
-    Args:
-        rows: The predictions of the model.
-        key: The metric.
-        positive: The class that f1, precision and recall refer to.
-        level: The level of the interval.
-    """
+    """Return a metric of one model with its interval over rows."""
     found = row_metrics_of([rows], key, positive)[0]
     return Estimate(found.value, metric_interval(found, key, level))
 
 
 def row_metrics_of(models: Sequence[ScoredRows], key: str, positive: str | None = None) -> list[RowMetric]:
-    """Return a metric of several models with the changes of their rows.
-
-    Args:
-        models: The predictions of the models.
-        key: The metric.
-        positive: The class that f1, precision and recall refer to.
-    """
+    """Return a metric of several models with the changes of their rows."""
     number = class_number(models[0], positive)
     return [row_metric(key, model.task, model.predictions, model.references, number) for model in models]
 

@@ -14,22 +14,17 @@ from glassloop.scores.metrics import AVERAGED, CORRELATIONS, TASKS, Metric, deci
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 LOSS = "loss"
-
-
 LOWER_IS_BETTER = (LOSS, "mse")
-
 
 # Names of two classes that only mean no and yes: F1 is that of the second.
 # F1 refers to a class that somebody chose. An order of names, as in ClassLabel or --labels, is not a choice.
 NUMBERED = (("0", "1"), ("false", "true"), ("label_0", "label_1"))
-
 
 COMPUTED = {
     CLASSES: ("accuracy", *AVERAGED, "f1_macro", "matthews_correlation"),
     SEVERAL: ("f1_micro", "f1_macro", "f1_samples", "exact_match"),
     SCORE: (*CORRELATIONS, "mse"),
 }
-
 
 TITLES = {f"f1_{average}": f"f1 ({average})" for average in ("micro", "macro", "samples")}
 

@@ -19,16 +19,9 @@ if TYPE_CHECKING:
 
 
 Array: TypeAlias = npt.NDArray[Any]
-
-
 Numbers: TypeAlias = "npt.ArrayLike | Tensor | Sequence[Tensor]"
-
-
 Option: TypeAlias = str | int | Sequence[int] | None
-
-
 Pair = tuple[Array, Array]  # predictions, references
-
 
 # Kinds of rows: number of dimensions, what one row is, what to do about another shape, and about another value.
 KINDS = {
@@ -37,16 +30,9 @@ KINDS = {
     "scores": (1, "one finite number per row", "take squeeze(-1) first", "check how this row was computed"),
 }
 
-
 AVERAGES = ("binary", "micro", "macro", "weighted", "samples")
-
-
 AVERAGED = ("f1", "precision", "recall")
-
-
 MULTILABEL = ("accuracy", *AVERAGED)  # metrics that can also be computed for several labels per row
-
-
 CORRELATIONS = ("pearson", "pearsonr", "spearman", "spearmanr")
 
 
@@ -166,9 +152,7 @@ VALUES: dict[str, Callable[..., float]] = {
     **{f"f1_{average}": partial(averaged, average=average) for average in ("micro", "macro", "samples")},
 }
 
-
 OPTIONS = ("average", "pos_label", "labels")
-
 
 GLUE = {
     **dict.fromkeys(("cola", "ax"), ("matthews_correlation",)),
@@ -177,19 +161,16 @@ GLUE = {
     "stsb": ("pearson", "spearmanr"),
 }
 
-
 PLAIN = {
     **dict.fromkeys(("accuracy", *AVERAGED, "matthews_correlation"), "classes"),
     **dict.fromkeys((*CORRELATIONS, "mse"), "scores"),
     "multilabel_f1": "multilabel",
 }
 
-
 CONFIGS = {
     "glue": tuple(GLUE),
     **{name: (*(AVERAGES if name in AVERAGED else ()), "multilabel") for name in MULTILABEL},
 }
-
 
 TASKS = {
     CLASSES: ("classes", ("accuracy", "f1_macro")),

@@ -22,11 +22,8 @@ from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 # frequent class is high for one, and correlations with one do not exist.
 VERDICT_KEYS = {CLASSES: "accuracy", SEVERAL: "exact_match", SCORE: "mse"}
 VERDICT_WORDS = {BETTER: "Better than", WORSE: "Worse than", SAME: "No different from", UNDECIDED: "Undecided against"}
-
 ROUNDING = 1e-6  # largest difference between a metric of the run and the same metric computed from its predictions
-
 FELL, FELL_FAR = 0.95, 0.5  # the last losses as a share of the first ones
-
 RARE = 1 / 3  # of the rows that a class would have if all had the same number
 
 
@@ -219,7 +216,6 @@ def verdict_on(rows: ScoredRows, answer: float | Array, facts: TrainingFacts | N
     """Return whether a model is better than always giving one answer on the same rows, by a paired test.
 
     Args:
-        rows: The predictions of the model.
         answer: The answer of the baseline.
         facts: What is known about the training, for advice.
     """

@@ -42,7 +42,6 @@ MOST_EXAMINED = 5_000  # rows of full length whose cut texts are found, which co
 NOTHING = "-"  # a score that does not exist
 LARGEST = 8  # of many classes, so many of those with the most rows are shown; the rest of SHOWN_LABELS have the lowest F1
 LONGEST_NAME = 40  # characters of a class, so that its scores fit into 80 columns
-
 Content = dict[str, object]
 
 
@@ -58,10 +57,6 @@ def result_of(
     """Return the result of an evaluation: with the baseline and a verdict, if the training rows are known.
 
     Args:
-        examples: The data.
-        split: The split that was evaluated.
-        found: The evaluation.
-        measures: The metrics that were computed.
         prefix: What the names of the metrics begin with.
         trained_on: How many training rows each class had, if the training rows are not among the examples.
         facts: What is known about the training, for advice on a result that is no better than the baseline.
@@ -149,12 +144,7 @@ def length_entries(
 ) -> dict[int, dict[str, object]]:
     """Return the number of tokens of each row and, if it was cut, the characters of each text that the model reads.
 
-    Args:
-        examples: The data.
-        split: The split.
-        lengths: Number of tokens of each row.
-        tokenizer: The tokenizer; without one, cut rows are not examined.
-        max_length: Number of tokens after which a row is cut.
+    A row is cut at `max_length` tokens. Without a tokenizer, cut rows are not examined.
     """
     found: dict[int, dict[str, object]] = {row: {"tokens": int(length)} for row, length in enumerate(lengths)}
     full = [row for row, length in enumerate(lengths) if length >= max_length][:MOST_EXAMINED]
