@@ -13,9 +13,10 @@ from run_folders import RECORD, write_fake_run
 
 from glassloop import load_examples
 from glassloop.markup.templates import escaped
+from glassloop.markup.templates import markdown as markdown_text
 from glassloop.report.about import Drawn
 from glassloop.report.build import report_of
-from glassloop.report.card import card_text, plain, run_card
+from glassloop.report.card import card_text, run_card
 from glassloop.report.results import (
     headline,
     latex,
@@ -139,7 +140,7 @@ def test_terminal_json_record_report_and_card_give_one_verdict(tmp_path: Path, a
     html = report_of(tmp_path).html
     assert f'<p class="lead">{escaped(sentence)}.</p>' in html
     assert sum(html.count(word) for word in VERDICT_WORDS.values()) == 1, "no second verdict"
-    assert plain(sentence) in card_text(run_card(tmp_path))
+    assert markdown_text(sentence) in card_text(run_card(tmp_path))
 
 
 RESULT = Score("validation", "f1", "f1 (50% | a_b)", 0.5, 0.4, 0.6, None)
