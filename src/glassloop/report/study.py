@@ -212,13 +212,7 @@ def lines_of(record: StudyRecord) -> list[str]:
 
 
 def show_study(folder: Path, record: StudyRecord, console: Console | None = None) -> None:
-    """Print the table of the settings and what the study shows.
-
-    Args:
-        folder: The folder of the study.
-        record: The study.
-        console: Where to print. Default: standard error.
-    """
+    """Print the table of the settings and what the study shows."""
     console = console or Console(stderr=True)
     columns, rows = table_of(record)
     table = Table(box=None, header_style="dim", pad_edge=False)
@@ -255,12 +249,7 @@ def write_page(folder: Path, record: StudyRecord) -> None:
 
 
 def study_page(name: str, record: StudyRecord) -> str:
-    """Return the page of a study.
-
-    Args:
-        name: The name of its folder.
-        record: The study.
-    """
+    """Return the page of a study."""
     subtitle = paragraph(f"{counted(len(record.tried), 'setting', 'settings')}, {counted(len(record.runs), 'run', 'runs')}")
     if not record.results:
         return page(f"Study {name}", unfinished(record), subtitle=subtitle, style=STYLE)

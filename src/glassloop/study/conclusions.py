@@ -40,14 +40,6 @@ def cooked_soup(
 ) -> dict[str, object] | None:
     """Average the weights of the final runs, score the model on validation, and keep it only if it beats the mean of them.
 
-    Args:
-        folder: The folder of the study. The model is kept in soup/.
-        record: The study.
-        final: The name of the final run of each seed.
-        seeds: Their predictions on the validation split.
-        key: The metric.
-        positive: The class that f1, precision and recall refer to.
-
     Returns:
         Its score, its difference to the mean of the runs with an interval, and whether it is offered; None if there is none.
     """
@@ -109,13 +101,7 @@ Say = Callable[[str], None]
 
 
 def conclude(folder: Path, record: StudyRecord, say: Say) -> StudyRecord:
-    """Return the record with its results. The test split is evaluated here, once, with the chosen setting.
-
-    Args:
-        folder: The folder of the study.
-        record: The study after its last run.
-        say: Shows a line to the user.
-    """
+    """Return the record with its results. The test split is evaluated here, once, with the chosen setting."""
     finished = [name for name, run in record.runs.items() if run.finished]
     if not finished or record.chosen is None:
         return record

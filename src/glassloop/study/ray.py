@@ -199,13 +199,7 @@ def glue_files(base: GivenSettings) -> list[Path]:
 
 
 def remote_part(task: Task, files: Files, shipment: Shipment) -> tuple[Done, Files]:
-    """Train a part of a run on a node. Return the result and the files of the run.
-
-    Args:
-        task: The task.
-        files: The files of the run so far.
-        shipment: Data and model files.
-    """
+    """Train a part of a run on a node. Return the result and the files of the run."""
     import torch
 
     from glassloop.study.worker import train_part

@@ -47,14 +47,7 @@ from glassloop.training.signals import leave, noted_signals
 def show_seeds(
     record: SeedsRecord, console: Console | None = None, title: str = "", together: dict[str, float] | None = None
 ) -> None:
-    """Print one row per finished seed, then the mean, the sample standard deviation and the baseline.
-
-    Args:
-        record: The scores.
-        console: Where to print. Default: standard error.
-        title: What was evaluated.
-        together: The scores of all seeds as one model.
-    """
+    """Print one row per finished seed, then the mean, the sample standard deviation and the baseline."""
     found = record.finished
     if not record.mean:
         return

@@ -41,14 +41,7 @@ class Next:
 
 
 def next_round(study: StudySettings, seed: int, tried: Sequence[Values], played: Sequence[Played]) -> Next | None:
-    """Return the next round of a search, or None if it is over.
-
-    Args:
-        study: What the study tries.
-        seed: Random seed of drawn settings.
-        tried: The settings of earlier rounds.
-        played: Those rounds.
-    """
+    """Return the next round of a search, or None if it is over."""
     # In rounds, as a pure function of earlier scores: a killed study replays its rounds and stores nothing else.
     # Asynchronous halving would use GPUs slightly better, but its choice would depend on timing.
     strategy = study.chosen_strategy
@@ -156,12 +149,6 @@ def started_search(
 
 def next_optuna_round(study: StudySettings, seed: int, tried: Sequence[Values], played: Sequence[Played]) -> Next | None:
     """Return the next settings that Optuna's TPE sampler proposes, or None if there are enough.
-
-    Args:
-        study: What the study tries.
-        seed: Random seed of the sampler.
-        tried: The settings of earlier rounds.
-        played: Those rounds.
 
     Raises:
         SettingsError: If optuna is not installed.

@@ -202,13 +202,7 @@ def run_study(
 
 
 def refuse_changed_inputs(folder: Path, earlier: StudyRecord, record: StudyRecord) -> None:
-    """Raise `ResumeError` if data or models have changed since the study was started: its runs could not be used again.
-
-    Args:
-        folder: The folder of the study.
-        earlier: The stored study.
-        record: The study as it would be started now.
-    """
+    """Raise `ResumeError` if data or models have changed since the study was started: its runs could not be used again."""
     changed = []
     asked, before = ((one.base.source, one.base.model, one.base.data, one.study.folds) for one in (record, earlier))
     if asked == before:  # else the user has asked for other rows

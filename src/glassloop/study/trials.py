@@ -115,13 +115,7 @@ class RunSettler:
         self.models = dict(record.models)
 
     def given(self, values: Values, seed: int, fold: str | None) -> GivenSettings:
-        """Return the settings of one run. The rule chooses from the rows of the first fold, for all runs of a setting.
-
-        Args:
-            values: The value of each varied setting.
-            seed: The random seed.
-            fold: The part of the training rows to hold out; None for a final run.
-        """
+        """Return the settings of one run. The rule chooses from the rows of the first fold, for all runs of a setting."""
         base = self.record.base
         training = {**base.training, **{name: value for name, value in values.items() if name != MODEL}}
         model = absolute_name(str(values.get(MODEL) or base.model or "quickstart"))
@@ -173,14 +167,7 @@ def needs_selection(training: Mapping[str, object]) -> bool:
 def planned_runs(
     settler: RunSettler, stored: Mapping[str, SeedRecord], settings: Iterable[int], *, final: bool = False
 ) -> dict[str, tuple[SeedRecord, GivenSettings]]:
-    """Return the runs of some settings: for each seed and fold one, or for each seed one on all training rows.
-
-    Args:
-        settler: Knows the study.
-        stored: The runs that are known from an earlier start, by name.
-        settings: Numbers of the settings.
-        final: Whether to train on all training rows.
-    """
+    """Return the runs of some settings: for each seed and fold one, or for each seed one on all training rows."""
     record, found = settler.record, {}
     for number in settings:
         for seed in record.seeds:
@@ -199,13 +186,7 @@ def task_of(folder: Path, name: str, given: GivenSettings, fraction: float) -> T
 
 
 def found_done(folder: Path, name: str, fraction: float) -> Done | None:
-    """Return what a run has reached if that is enough, or None if it has to be trained.
-
-    Args:
-        folder: The run folder.
-        name: Name of the run.
-        fraction: How much of its training is wanted.
-    """
+    """Return what a run has reached if that is enough, or None if it has to be trained."""
     rungs = read_rungs(folder)
     record = record_of(folder)
     if record and record.finished:

@@ -54,12 +54,7 @@ LOCK_SECONDS = 60.0  # a worker of a killed study saves a checkpoint before it e
 
 
 def train_part(task: Task, shared: SharedParts | None = None) -> Done:
-    """Train a run up to a fraction of its steps and return what it reached. Raises `SystemExit` if a signal stops it.
-
-    Args:
-        task: What to train.
-        shared: What the runs of this process share.
-    """
+    """Train a run up to a fraction of its steps and return what it reached. Raises `SystemExit` if a signal stops it."""
     # The runs share what they load and nothing that they change; every run seeds all generators itself.
     if done := found_done(task.folder, task.name, task.fraction):
         return done

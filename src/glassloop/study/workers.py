@@ -188,12 +188,7 @@ class LocalWorkers:
 
 
 def visible_gpus(count: int, environment: Mapping[str, str]) -> list[str]:
-    """Return the GPUs of this process as CUDA_VISIBLE_DEVICES names them.
-
-    Args:
-        count: How many there are.
-        environment: The environment variables.
-    """
+    """Return the GPUs of this process as CUDA_VISIBLE_DEVICES names them."""
     named = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return named[:count] if named else [str(number) for number in range(count)]
 
