@@ -75,7 +75,7 @@ BREAKS = [
     ),
     *breaks_of(
         "loop", "data/order.py", "unit/data/test_order.py unit/data/test_batches.py",
-        ("default_rng((seed, epoch))", "default_rng(seed)"),
+        ("np.random.default_rng((seed, epoch))", "np.random.default_rng(seed)"),
         ("if num_examples % batch_size else", "if not num_examples % batch_size else"),
     ),
     *breaks_of(

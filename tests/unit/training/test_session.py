@@ -40,6 +40,12 @@ def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: P
     assert not checkpoints_in(tmp_path / "never")
 
 
+def test_the_seed_draws_the_dropout_of_a_training(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    given = {"data_seed": 1, "max_steps": 2, "save_strategy": "no"}
+    hashes = [weights_hash(trained(tmp_path / str(n), rows, tiny_tokenizer, seed=n % 2, **given).model) for n in range(3)]
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
 def test_other_intervals_are_accepted_other_numbers_refused(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     whole = trained(tmp_path / "whole", rows, tiny_tokenizer)
     with pytest.raises(SystemExit):
