@@ -169,6 +169,8 @@ def fit(
             tell("on_save")
         state.asked.clear()
 
+    # A callback may end an epoch (transformers' `should_epoch_stop`). That changes the order of events and the batches left
+    # after a resume, so the loop does it and the state records it.
     def end_epoch() -> None:
         state.steps_left_out += steps_left()
         state.epoch, state.batch, state.epoch_ends = state.epoch + 1, 0, False
