@@ -42,11 +42,6 @@ def calibration_of(source: RunSource) -> tuple[Calibration | None, str]:
         return None, paragraph(f"Could not be read: {error.problem}; {error.remedy}.", "soft")
 
 
-def at_temperature(rows: ScoredRows, found: Calibration | None) -> ScoredRows:
-    """Return rows with calibrated logits; the answers stay those without thresholds."""
-    return rows if found is None else replace(rows, logits=rows.logits / found.temperature)
-
-
 def marked(chart: LineChart, found: Calibration | None, name: str) -> LineChart:
     """Return the chart of thresholds with a vertical line at the stored one, if there is one."""
     if found is None or name not in found.thresholds:
@@ -116,7 +111,7 @@ def confidence(source: RunSource, drawn: Drawn) -> str:
     parts.append(drawn.figure("confidence", histogram(confident, right)))
     positive = positive_place(source, rows)
     found, problem = calibration_of(source)
-    calibrated = at_temperature(rows, found)
+    calibrated = rows if found is None else replace(rows, logits=rows.logits / found.temperature)  # answers stay as they are
     if positive is not None:
         chart, note = threshold_chart(calibrated, positive)
         parts.append(drawn.figure("thresholds", marked(chart, found, rows.labels[positive]), note))

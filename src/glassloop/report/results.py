@@ -51,41 +51,23 @@ def markdown(results: Sequence[Score]) -> str:
     """Return the results as a Markdown table."""
     head, *rows = cells_of(results)
     lines = [head, ["---" if place < 2 else "---:" for place in range(len(head))], *rows]
-    return (
-        "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)
-        + "\n"
-    )
+    escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
 def latex(results: Sequence[Score]) -> str:
     """Return the results as a LaTeX table. It needs the package booktabs."""
-    head, *rows = cells_of(results)
-    lines = [" & ".join(map(escaped_latex, line)) + r" \\" for line in (head, *rows)]
-    columns = "ll" + "r" * (len(head) - 2)
-    parts = [
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        lines[0],
-        r"\midrule",
-        *lines[1:],
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(parts) + "\n"
+    head, *rows = [" & ".join(cell.translate(LATEX) for cell in line) + r" \\" for line in cells_of(results)]
+    begin = rf"\begin{{tabular}}{{ll{'r' * (head.count('&') - 1)}}}"
+    return "\n".join([begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", ""])
 
 
-LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\n": " ",
-}
-
-
-def escaped_latex(text: str) -> str:
-    """Return a text in which no character is a command of LaTeX."""
-    return "".join(LATEX.get(character, character) for character in text)
+LATEX = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "},
+    }
+)
 
 
 MOST_CARDS = 4
@@ -139,13 +121,9 @@ def results_charts(results: Sequence[Score], drawn: Drawn, baseline: str) -> lis
                 f"{result.title} {result.value:.4f} ({result.interval or result.note or 'no interval'})" for result in group
             )
             chart = DotChart("Metrics with 95 % intervals", told, rows, Axis("score"), baseline_name=baseline)
-            charts.append(drawn.figure("metrics", chart, f"Vertical mark: {baseline}." if has_baseline(group) else ""))
+            note = f"Vertical mark: {baseline}." if any(result.baseline is not None for result in group) else ""
+            charts.append(drawn.figure("metrics", chart, note))
     return charts
-
-
-def has_baseline(group: Sequence[Score]) -> bool:
-    """Return whether a metric of a group has a baseline."""
-    return any(result.baseline is not None for result in group)
 
 
 def reach(result: Score) -> float:
