@@ -328,14 +328,7 @@ def content_of(run: str, split: str, rows: ScoredRows, fitted: Fitted, kept: Kep
         "target": fitted.target,
         "fitted": {"temperature": fitted.temperature, "thresholds": fitted.thresholds(fitted.temperature)},
         "gains": [
-            {
-                "name": gain.name,
-                "before": gain.before,
-                "after": gain.after,
-                "change": gain.change,
-                "low": gain.low,
-                "high": gain.high,
-            }
+            {name: getattr(gain, name) for name in ("name", "before", "after", "change", "low", "high")}
             for gain in (*fitted.temperature_gains, *fitted.target_gains)
         ],
         "temperature": kept.temperature,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,6 @@ class TestRefused:
             export(str(run), "onnx")
 
     def test_a_changed_model(self, run: Path, tmp_path: Path) -> None:
-        import shutil
-
         shutil.copytree(run, tmp_path / "run")
         (tmp_path / "run" / "model" / "config.json").write_text("{}")
         with pytest.raises(ModelError) as caught:
@@ -72,23 +71,14 @@ class TestRefused:
 
 
 def test_the_result_and_its_folder(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import shutil
-
     copied = shutil.copytree(run, tmp_path / "mrpc")
     found = json.loads(str(export(str(copied), "torch")))
     out = tmp_path / "mrpc-torch"
     assert (found["out"], found["format"], found["rows"], found["flipped"]) == (str(out), "torch", 24, [])
     assert {"metrics", "num_bytes", "rows_per_second", "threads", "largest_difference"} <= {*found}
     assert f"torch → {out}" in capsys.readouterr().out.replace("\n", "")
-    names = {
-        "README.md",
-        "config.json",
-        "export.json",
-        "model.pt2",
-        "reference.jsonl",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    }
+    names = {"README.md", "config.json", "export.json", "model.pt2", "reference.jsonl", "tokenizer.json"}
+    names |= {"tokenizer_config.json"}
     assert {path.name for path in out.iterdir()} == names
     with pytest.raises(Exception, match="is an export already"):
         export(str(out), "torch")

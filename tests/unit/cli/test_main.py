@@ -116,6 +116,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     return call
 
 
+ROWS = "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8))
+
+
 def plain(text: str) -> str:
     """Return a help text or a usage error on one line."""
     return " ".join(text.split())
@@ -299,7 +302,7 @@ def test_wrong_data(run, write) -> None:
 
 
 def test_a_wrong_model(run, write, tmp_path: Path) -> None:
-    file = write("train.csv", "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8)))
+    file = write("train.csv", ROWS)
     assert run("data", str(file), "--model", str(tmp_path)) == (
         4,
         "",
@@ -317,12 +320,12 @@ def test_a_wrong_model(run, write, tmp_path: Path) -> None:
 def test_a_wrong_number_is_reported_before_anything_is_shown(
     run, flag: str, value: str, told: str, write, tiny_model_dir
 ) -> None:
-    file = write("train.csv", "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8)))
+    file = write("train.csv", ROWS)
     assert run("data", str(file), "--model", str(tiny_model_dir), flag, value) == (2, "", told)
 
 
 def test_a_cache_that_cannot_be_written_to(run, write, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write("train.csv", "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8)))
+    file = write("train.csv", ROWS)
     monkeypatch.setenv("GLASSLOOP_CACHE", str(file / "cache"))
     code, out, err = run("data", str(file))
     assert (code, out) == (6, "")
@@ -447,15 +450,8 @@ def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPa
     seen: list[Any] = []
     monkeypatch.setattr("glassloop.study.run.train", lambda given, resume, **rest: seen.append((given, resume, rest)))
     run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--debug", "--processes", "2")
-    several = {
-        "restart": False,
-        "processes": 2,
-        "seeds": 3,
-        "seeds_at_once": 2,
-        "with_report": True,
-        "as_json": False,
-        "debug": True,
-    }
+    several = {"restart": False, "processes": 2, "seeds": 3, "seeds_at_once": 2}
+    several |= {"with_report": True, "as_json": False, "debug": True}
     assert seen == [(GivenSettings("a.csv", training={"seed": 5}), "newest", several)]
 
 

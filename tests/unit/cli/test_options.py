@@ -45,8 +45,6 @@ from glassloop.settings.fields import DataSettings
 from glassloop.settings.training import TrainingArguments
 
 COMMANDS = typer.main.get_command(cli.app).commands
-
-
 SETTINGS = [entry.name for kind in (TrainingArguments, DataSettings) for entry in fields(kind)]
 
 

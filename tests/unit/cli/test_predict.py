@@ -82,28 +82,30 @@ def test_a_bare_model_takes_what_it_is_given(text_run: Path) -> None:
         assert answered(str(text_run / "model"), "good", pair)["label"] in LABELS
 
 
-def test_of_many_labels_the_most_likely_are_shown(tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def save_model(tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Saves a model whose labels have these names, and returns its folder."""
     from families import tiny_model
 
-    names = {number: f"L{number}" for number in range(40)}
-    model = tiny_model(id2label=names, label2id={name: number for number, name in names.items()})
-    model.save_pretrained(tmp_path)
-    tiny_tokenizer.save_pretrained(tmp_path)
-    capsys.readouterr()
-    found = answered(str(tmp_path), "good")
+    def save(names: list[str]) -> str:
+        model = tiny_model(id2label=dict(enumerate(names)), label2id={name: number for number, name in enumerate(names)})
+        model.save_pretrained(tmp_path)
+        tiny_tokenizer.save_pretrained(tmp_path)
+        capsys.readouterr()
+        return str(tmp_path)
+
+    return save
+
+
+def test_of_many_labels_the_most_likely_are_shown(save_model, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answered(save_model([f"L{number}" for number in range(40)]), "good")
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines[0].split()[0] == found["label"]
     assert (len(lines), lines[-1]) == (16, "and 25 more")
 
 
-def test_a_label_is_no_markup(text_run: Path, tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from families import tiny_model
-
-    names = ["[bold]a[/bold]", "b\x1b[31m"]
-    model = tiny_model(id2label=dict(enumerate(names)), label2id={name: number for number, name in enumerate(names)})
-    model.save_pretrained(tmp_path)
-    tiny_tokenizer.save_pretrained(tmp_path)
-    answered(str(tmp_path), "good")
+def test_a_label_is_no_markup(save_model, capsys: pytest.CaptureFixture[str]) -> None:
+    answered(save_model(["[bold]a[/bold]", "b\x1b[31m"]), "good")
     out = capsys.readouterr().out
     assert "[bold]a[/bold]" in out
     assert "\x1b" not in out

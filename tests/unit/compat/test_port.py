@@ -14,7 +14,6 @@ from glassloop.compat.port import difference, ported_notebook, rewritten
 
 LINES = [f"line {number}" for number in range(30)]
 
-
 CASES = {
     "nothing": (LINES, LINES),
     "one line": (LINES, [*LINES[:5], "new", *LINES[6:]]),
@@ -292,7 +291,6 @@ CASES_REWRITE = {
         "from transformers import set_seed\r\nfrom glassloop import Trainer\r\nset_seed(1)\r\n",
     ),
 }
-
 
 UNCHANGED = [
     "x  =  1   # odd   layout\n\n\n\nif x :\n\ty = (1,\n  2)",

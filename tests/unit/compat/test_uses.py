@@ -34,7 +34,6 @@ import torch.nn.functional as F
 from transformers import Trainer, TrainingArguments
 """
 
-
 METHOD = """
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
         labels = inputs.pop("labels")
@@ -43,9 +42,7 @@ METHOD = """
         return (loss, outputs) if return_outputs else loss
 """
 
-
 PLAIN = "class Mine(Trainer):" + METHOD
-
 
 WITH_WEIGHTS = """
 class Mine(Trainer):
@@ -55,7 +52,6 @@ class Mine(Trainer):
 METHOD
 trainer = Mine(model=model, class_weights=[1.0, 3.0])
 """.replace("METHOD", METHOD)
-
 
 FOCAL_CLASS = """
 class FocalLoss(nn.Module):
@@ -68,7 +64,6 @@ class FocalLoss(nn.Module):
         losses = (1 - torch.exp(-losses)) ** self.gamma * losses
         return losses.mean() if self.reduction == "mean" else losses
 """
-
 
 # The class, the statements of its loss, and a line of the suggestion.
 SUGGESTIONS = {
@@ -109,7 +104,6 @@ SUGGESTIONS = {
     "several labels": (PLAIN, ["loss = nn.BCEWithLogitsLoss()(outputs.logits, labels.float())"], "multi_label_classification"),
 }
 
-
 # The same, and the loss as a function of logits and labels.
 FUNCTIONS = {
     "focal": (
@@ -118,7 +112,6 @@ FUNCTIONS = {
     ),
     "focal loss of the script": (FOCAL_CLASS + PLAIN, ["loss = FocalLoss(gamma=1.5)(outputs.logits, labels)"]),
 }
-
 
 UNKNOWN = {
     "a second model": ["loss = F.cross_entropy(outputs.logits, labels) + distance(teacher(**inputs), outputs)"],
@@ -183,7 +176,6 @@ def test_settings_compute_the_loss_of_the_script_up_to_the_divisor_of_weights() 
 
 
 START_USES = "from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments\n"
-
 
 REPORTED = {
     "from transformers import Seq2SeqTrainer": (1, "Seq2SeqTrainer", "sequence classification only"),
