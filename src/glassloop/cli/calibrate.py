@@ -1,13 +1,21 @@
-"""`glassloop calibrate`: the options of the command."""
+"""`glassloop calibrate`: fit a temperature and thresholds on the stored validation rows of a run."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
+from glassloop.base.errors import ModelError, counted, say, show
+from glassloop.base.files import sha256_of, user_path
 from glassloop.base.result import CommandResult
+from glassloop.base.versions import package_version
 from glassloop.cli.options import Json, completed_runs
+from glassloop.runs.layout import CALIBRATION_NAME, predictions_name
+from glassloop.runs.record import model_of_run
+
+GAIN_KEYS = ("name", "before", "after", "change", "low", "high")  # for --json
 
 
 def calibrate(
@@ -47,8 +55,66 @@ def calibrate(
     as_json: Json = False,
 ) -> CommandResult:
     """Fit a temperature and thresholds on the validation rows."""
-    from glassloop.predict.calibration import Request, calibrate, remove_calibration
+    from rich.console import Console
+
+    from glassloop.predict import calibration
+    from glassloop.report.card import show_fitted
+    from glassloop.runs.calibration import Calibration, weights_of, write_calibration
+    from glassloop.scores.calibration import fitted_calibration
 
     if remove:
-        return remove_calibration(run)
-    return calibrate(run, Request(target, recall, precision, cost, split, positive_label, folds, force))
+        return calibration.remove_calibration(run)
+    folder = user_path(run)
+    name = calibration.named_target(target, recall, precision, cost)
+    model, record = model_of_run(folder)
+    if not record.finished:
+        raise ModelError(f"{folder}: the run is not finished", f"train it to the end: glassloop train --resume {folder}")
+    split = calibration.chosen_split(folder, split)
+    rows = calibration.usable_rows(folder, record, split)
+    positive = calibration.positive_class(record, positive_label)
+    aim = calibration.target_for(rows, name, recall, precision, cost)
+    folds = calibration.chosen_folds(folds, rows, positive)
+    fitted = fitted_calibration(rows, aim, positive, folds=folds)
+    calibration.refuse_unreachable(fitted)
+    kept = calibration.Kept.of(fitted, force)
+    show_fitted(Console(), fitted, f"{split} ({counted(len(rows), 'row', 'rows')}, {folds} folds)", positive)
+    for line in kept.lines(fitted):
+        show(line)
+    path = None
+    if kept.anything:
+        facts = record.data.splits.get(split)
+        stored = Calibration(
+            temperature=kept.temperature,
+            thresholds=dict(kept.thresholds),
+            target=aim if kept.thresholds else None,
+            positive_label=positive,
+            split=split,
+            num_rows=len(rows),
+            fingerprint=facts.fingerprint if facts else "",
+            predictions=sha256_of(folder / predictions_name(split)),
+            folds=folds,
+            gains=kept.gains(fitted),
+            weights=weights_of(model, record.files),
+            written=datetime.now(UTC).isoformat(timespec="seconds"),
+            glassloop=package_version("glassloop") or "",
+        )
+        path = write_calibration(model, stored)
+        show(f"→ {path}")
+        calibration.refresh(folder)
+    elif (model / CALIBRATION_NAME).is_file():
+        say(f"{model / CALIBRATION_NAME} was not changed")
+    gains = (*fitted.temperature_gains, *fitted.target_gains)
+    return CommandResult(
+        {
+            "run": run,
+            "split": split,
+            "rows": len(rows),
+            "target": fitted.target,
+            "fitted": {"temperature": fitted.temperature, "thresholds": fitted.thresholds(fitted.temperature)},
+            "gains": [{key: getattr(gain, key) for key in GAIN_KEYS} for gain in gains],
+            "temperature": kept.temperature,
+            "thresholds": kept.thresholds,
+            "stored": path is not None,
+            "file": path,
+        }
+    )

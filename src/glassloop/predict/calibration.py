@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 from glassloop.base.errors import (
     DataError,
@@ -23,16 +21,15 @@ from glassloop.base.errors import (
     show,
     visible,
 )
-from glassloop.base.files import sha256_of, user_path
+from glassloop.base.files import user_path
 from glassloop.base.result import CommandResult
-from glassloop.base.versions import package_version
 from glassloop.report.build import write_report
-from glassloop.report.card import show_fitted, update_card
-from glassloop.runs.calibration import COST, F1, PRECISION, RECALL, Calibration, Gain, Target, weights_of, write_calibration
+from glassloop.report.card import update_card
+from glassloop.runs.calibration import COST, F1, PRECISION, RECALL, Gain, Target
 from glassloop.runs.layout import CALIBRATION_NAME, MODEL_NAME, REPORT_NAME, is_run, predictions_name
 from glassloop.runs.predictions import predicted_splits, read_predictions
-from glassloop.runs.record import RunRecord, model_of_run, refuse_seeds
-from glassloop.scores.calibration import Fitted, fitted_calibration, margins_of
+from glassloop.runs.record import RunRecord, refuse_seeds
+from glassloop.scores.calibration import Fitted, margins_of
 from glassloop.scores.intervals import ScoredRows, scored_rows
 from glassloop.settings.fields import CLASSES, SCORE
 
@@ -41,37 +38,14 @@ TARGETS = (F1, PRECISION, RECALL, COST, NONE)
 SIDES = ("false_positive", "false_negative")
 
 
-@dataclass(frozen=True)
-class Request:
-    """The options of the command.
-
-    Attributes:
-        target: One of `TARGETS`; None for the default.
-        recall: Lowest recall of the target precision.
-        precision: Lowest precision of the target recall.
-        cost: The costs as text.
-        split: The split to fit on.
-        positive: The class of two that has the threshold.
-        folds: Number of folds; None for 10, or fewer if the rows do not allow as many.
-        force: Whether to store what gains nothing.
-    """
-
-    target: str | None = None
-    recall: float | None = None
-    precision: float | None = None
-    cost: str | None = None
-    split: str | None = None
-    positive: str | None = None
-    folds: int | None = None
-    force: bool = False
-
-
-def named_target(wanted: Request) -> str | None:
+def named_target(
+    target: str | None = None, recall: float | None = None, precision: float | None = None, cost: str | None = None
+) -> str | None:
     """Return the target that the options name; None for the default. Raise `SettingsError` if they do not fit together."""
-    given = {PRECISION: wanted.recall, RECALL: wanted.precision, COST: wanted.cost}
+    given = {PRECISION: recall, RECALL: precision, COST: cost}
     options = {PRECISION: "--recall 0.9", RECALL: "--precision 0.9", COST: "--cost false_positive=1,false_negative=5"}
     implied = [name for name, value in given.items() if value is not None]
-    name = wanted.target or (implied[0] if implied else None)
+    name = target or (implied[0] if implied else None)
     if name is not None and name not in TARGETS:
         raise SettingsError(f"--target is {visible(name)}{did_you_mean(name, TARGETS)}", f"use {alternatives(TARGETS)}")
     if name in given and given[name] is None:
@@ -79,13 +53,15 @@ def named_target(wanted: Request) -> str | None:
     if other := [option for option in implied if option != name]:
         flag = options[other[0]].split()[0]
         raise SettingsError(f"{flag} does not fit --target {name}", f"use it with --target {other[0]}, or omit it")
-    for value in (wanted.recall, wanted.precision):
+    for value in (recall, precision):
         if value is not None and not 0 < value <= 1:
             raise SettingsError(f"{value:g} is not a share above 0 and up to 1", "use a number such as 0.9")
     return name
 
 
-def target_for(rows: ScoredRows, name: str | None, wanted: Request) -> Target | None:
+def target_for(
+    rows: ScoredRows, name: str | None, recall: float | None = None, precision: float | None = None, cost: str | None = None
+) -> Target | None:
     """Return what thresholds are chosen for; None to fit a temperature only."""
     several = rows.task == CLASSES and len(rows.labels) > 2
     if several and name not in (None, NONE):
@@ -96,8 +72,8 @@ def target_for(rows: ScoredRows, name: str | None, wanted: Request) -> Target | 
     if several or name == NONE:
         return None
     if name == COST:
-        return Target(COST, None, *costs_of(wanted.cost or ""))
-    return Target(name or F1, wanted.recall if name == PRECISION else wanted.precision)
+        return Target(COST, None, *costs_of(cost or ""))
+    return Target(name or F1, recall if name == PRECISION else precision)
 
 
 def costs_of(text: str) -> tuple[float, float]:
@@ -118,52 +94,6 @@ def costs_of(text: str) -> tuple[float, float]:
 
 
 LEAST_ROWS, DEFAULT_FOLDS = 20, 10
-
-
-def calibrate(run: str, wanted: Request) -> CommandResult:
-    """Fit, show the gain on rows that were not used for fitting, and store the parts that help."""
-    folder = user_path(run)
-    named = named_target(wanted)
-    model, record = model_of_run(folder)
-    if not record.finished:
-        raise ModelError(f"{folder}: the run is not finished", f"train it to the end: glassloop train --resume {folder}")
-    split = chosen_split(folder, wanted.split)
-    rows = usable_rows(folder, record, split)
-    positive = positive_class(record, wanted.positive)
-    target = target_for(rows, named, wanted)
-    folds = chosen_folds(wanted.folds, rows, positive)
-    fitted = fitted_calibration(rows, target, positive, folds=folds)
-    refuse_unreachable(fitted)
-    kept = Kept.of(fitted, wanted.force)
-    show_fitted(Console(), fitted, f"{split} ({counted(len(rows), 'row', 'rows')}, {folds} folds)", positive)
-    for line in kept.lines(fitted):
-        show(line)
-    path = None
-    if kept.anything:
-        facts = record.data.splits.get(split)
-        path = write_calibration(
-            model,
-            Calibration(
-                temperature=kept.temperature,
-                thresholds=dict(kept.thresholds),
-                target=target if kept.thresholds else None,
-                positive_label=positive,
-                split=split,
-                num_rows=len(rows),
-                fingerprint=facts.fingerprint if facts else "",
-                predictions=sha256_of(folder / predictions_name(split)),
-                folds=folds,
-                gains=kept.gains(fitted),
-                weights=weights_of(model, record.files),
-                written=datetime.now(UTC).isoformat(timespec="seconds"),
-                glassloop=package_version("glassloop") or "",
-            ),
-        )
-        show(f"→ {path}")
-        refresh(folder)
-    elif (model / CALIBRATION_NAME).is_file():
-        say(f"{model / CALIBRATION_NAME} was not changed")
-    return CommandResult(content_of(run, split, rows, fitted, kept, path))
 
 
 @dataclass(frozen=True)
@@ -317,22 +247,3 @@ def remove_calibration(run: str) -> CommandResult:
     if is_run(folder):
         refresh(folder)
     return CommandResult({"run": run, "removed": path})
-
-
-def content_of(run: str, split: str, rows: ScoredRows, fitted: Fitted, kept: Kept, path: Path | None) -> dict[str, object]:
-    """Return the result for `--json`."""
-    return {
-        "run": run,
-        "split": split,
-        "rows": len(rows),
-        "target": fitted.target,
-        "fitted": {"temperature": fitted.temperature, "thresholds": fitted.thresholds(fitted.temperature)},
-        "gains": [
-            {name: getattr(gain, name) for name in ("name", "before", "after", "change", "low", "high")}
-            for gain in (*fitted.temperature_gains, *fitted.target_gains)
-        ],
-        "temperature": kept.temperature,
-        "thresholds": kept.thresholds,
-        "stored": path is not None,
-        "file": path,
-    }

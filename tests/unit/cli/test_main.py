@@ -367,16 +367,16 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def calibrate(*_: Any) -> CommandResult:
+    def remove(*_: Any) -> CommandResult:
         print("a table")
         return CommandResult({"ok": True, "share": float("nan"), "text": "é\n"}, 1)
 
-    monkeypatch.setattr("glassloop.predict.calibration.calibrate", calibrate)
-    code, out, err = run("calibrate", "x", "--json")
+    monkeypatch.setattr("glassloop.predict.calibration.remove_calibration", remove)
+    code, out, err = run("calibrate", "x", "--remove", "--json")
     assert (code, err) == (1, "a table\n")
     assert json.loads(out) == {"ok": True, "share": None, "text": "é\n"}
     assert out.isascii(), "a terminal without these characters must not break the document"
-    assert run("calibrate", "x") == (1, "a table\n", "")
+    assert run("calibrate", "x", "--remove") == (1, "a table\n", "")
 
 
 def test_every_command_with_json_prints_one_document(

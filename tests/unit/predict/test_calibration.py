@@ -6,13 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_folders import drawn_rows, write_run_with_model
 
 from glassloop.base.errors import DataError, ModelError, SettingsError
 from glassloop.base.files import sha256_of
-from glassloop.predict.calibration import Request, calibrate, costs_of, named_target, remove_calibration, target_for
+from glassloop.cli.calibrate import calibrate
+from glassloop.predict.calibration import costs_of, named_target, remove_calibration, target_for
 from glassloop.runs.calibration import Target, read_calibration
 from glassloop.runs.record import RUNNING, model_of_run
 from glassloop.settings.fields import SCORE, SEVERAL
@@ -24,7 +26,7 @@ def test_a_calibration_is_stored_beside_the_model(
     monkeypatch.delenv("GLASSLOOP_NO_REPORT", raising=False)
     run = write_run_with_model(tmp_path / "run")
     (run / "report.html").write_text("old")
-    content = calibrate(str(run), Request(recall=0.9, force=True)).content
+    content = calibrate(str(run), recall=0.9, force=True).content
     told = capsys.readouterr()
     found = read_calibration(run / "model")
     assert found is not None
@@ -49,23 +51,23 @@ def test_a_calibration_is_stored_beside_the_model(
 
 def test_what_does_not_help_is_not_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run_with_model(tmp_path / "run", signal=30.0)  # no errors: nothing can be gained
-    content = calibrate(str(run), Request()).content
+    content = calibrate(str(run)).content
     assert content["stored"] is False
     assert not (run / "model" / "calibration.json").exists()
     told = capsys.readouterr().out
     assert "no temperature: these rows do not determine one" in told
     assert "no thresholds: the f1 changes by +0.0000 ± " in told
     assert "nothing was stored; --force stores it anyway" in told
-    assert calibrate(str(run), Request(force=True)).content["stored"] is True
+    assert calibrate(str(run), force=True).content["stored"] is True
     capsys.readouterr()
-    calibrate(str(run), Request())
+    calibrate(str(run))
     assert f"{run}/model/calibration.json was not changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("task", "labels"), [(SEVERAL, 3), ("single_label_classification", 4)])
 def test_every_task_with_labels(task: str, labels: int, tmp_path: Path) -> None:
     run = write_run_with_model(tmp_path / "run", task, num_labels=labels)
-    content = calibrate(str(run), Request(force=True)).content
+    content = calibrate(str(run), force=True).content
     found = read_calibration(run / "model")
     assert found is not None
     assert found.positive_label is None
@@ -76,40 +78,40 @@ def test_every_task_with_labels(task: str, labels: int, tmp_path: Path) -> None:
 
 def test_a_class_can_be_chosen(says, tmp_path: Path) -> None:
     run = write_run_with_model(tmp_path / "run")
-    assert [*calibrate(str(run), Request(positive="label 0", force=True)).content["thresholds"]] == ["label 0"]
+    assert [*calibrate(str(run), positive_label="label 0", force=True).content["thresholds"]] == ["label 0"]
     with says('"label 7" is not a label; did you mean "label 1"?', "labels: label 0, label 1"):
-        calibrate(str(run), Request(positive="label 7"))
+        calibrate(str(run), positive_label="label 7")
 
 
 def test_runs_that_cannot_be_calibrated(says, tmp_path: Path) -> None:
     run = write_run_with_model(tmp_path / "score", SCORE)
     with says("the run predicts a score: it has no probabilities to calibrate", "calibrate a run with labels"):
-        calibrate(str(run), Request())
+        calibrate(str(run))
     run = write_run_with_model(tmp_path / "few", num_rows=19)
     with says("validation has 19 rows, at least 20 are needed", "use more rows", DataError):
-        calibrate(str(run), Request())
+        calibrate(str(run))
     run = write_run_with_model(tmp_path / "running", status=RUNNING)
     with pytest.raises(ModelError, match="the run is not finished"):
-        calibrate(str(run), Request())
+        calibrate(str(run))
     run = write_run_with_model(tmp_path / "run")
     with says(f'{run} has no stored predictions for the split "test"', "use one of validation"):
-        calibrate(str(run), Request(split="test"))
+        calibrate(str(run), split="test")
     with says("--folds is 1", None):
-        calibrate(str(run), Request(folds=1))
+        calibrate(str(run), folds=1)
     flipped(run, best=True)
     with pytest.raises(SettingsError, match=r'no threshold of "label 1" reaches a precision of 1: the highest is 0\.'):
-        calibrate(str(run), Request(precision=1.0))
+        calibrate(str(run), precision=1.0)
     flipped(run, best=False)
     with says('all rows of validation have the label "label 1": nothing can be fitted', "use rows of all labels", DataError):
-        calibrate(str(run), Request())
+        calibrate(str(run))
     (run / "validation-predictions.jsonl").write_text("{")
     with pytest.raises(ModelError, match=r"validation-predictions\.jsonl, line 1"):
-        calibrate(str(run), Request())
+        calibrate(str(run))
     (run / "validation-predictions.jsonl").unlink()
     with says(f'{run} has no stored predictions for the split "validation"', "train again with rows for validation"):
-        calibrate(str(run), Request())
+        calibrate(str(run))
     with pytest.raises(ModelError, match="is not a run folder"):
-        calibrate(str(tmp_path), Request())
+        calibrate(str(tmp_path))
 
 
 def flipped(run: Path, *, best: bool) -> None:
@@ -128,9 +130,8 @@ def flipped(run: Path, *, best: bool) -> None:
 def test_it_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
     run = write_run_with_model(tmp_path / "run")
     code = (
-        "import sys; from glassloop.predict.calibration import calibrate;"
-        "from glassloop.predict.calibration import Request;"
-        "calibrate(sys.argv[1], Request(force=True)); print({'torch', 'transformers'} & {*sys.modules})"
+        "import sys; from glassloop.cli.calibrate import calibrate;"
+        "calibrate(sys.argv[1], force=True); print({'torch', 'transformers'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\n")
@@ -140,12 +141,12 @@ def test_few_rows_get_fewer_folds(tmp_path: Path, capsys: pytest.CaptureFixture[
     run = write_run_with_model(tmp_path / "run", num_rows=20)
     rarer = rarest(run)
     assert 2 <= rarer < 10
-    assert calibrate(str(run), Request(force=True)).exit_status == 0
+    assert calibrate(str(run), force=True).exit_status == 0
     shown = capsys.readouterr()
     assert f"{rarer} folds instead of 10: the number of rows of the rarer class is {rarer}" in shown.err
     assert f"(20 rows, {rarer} folds)" in shown.out
     with pytest.raises(SettingsError, match="--folds is 10") as caught:
-        calibrate(str(run), Request(folds=10))
+        calibrate(str(run), folds=10)
     assert caught.value.remedy == f"use 2 to {rarer}, the number of rows of the rarer class"
 
 
@@ -164,41 +165,46 @@ COST = "false_positive=1, false_negative=5"
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        (Request(), Target("f1")),
-        (Request("none"), None),
-        (Request("precision", recall=0.9), Target("precision", 0.9)),
-        (Request(recall=0.9), Target("precision", 0.9)),
-        (Request(precision=0.8), Target("recall", 0.8)),
-        (Request(cost=COST), Target("cost", None, 1.0, 5.0)),
+        ({}, Target("f1")),
+        ({"target": "none"}, None),
+        ({"target": "precision", "recall": 0.9}, Target("precision", 0.9)),
+        ({"recall": 0.9}, Target("precision", 0.9)),
+        ({"precision": 0.8}, Target("recall", 0.8)),
+        ({"cost": COST}, Target("cost", None, 1.0, 5.0)),
     ],
 )
-def test_the_target(given: Request, wanted: Target | None) -> None:
-    assert target_for(drawn_rows(30), named_target(given), given) == wanted
+def test_the_target(given: dict[str, Any], wanted: Target | None) -> None:
+    limits = {name: value for name, value in given.items() if name != "target"}
+    assert target_for(drawn_rows(30), named_target(**given), **limits) == wanted
 
 
 @pytest.mark.parametrize(
     ("given", "problem", "remedy"),
     [
-        (Request("precison"), '--target is "precison"; did you mean "precision"?', "use f1, precision, recall, cost or none"),
-        (Request("precision"), "--target precision needs --recall", "for example --recall 0.9"),
-        (Request("cost"), "--target cost needs --cost", "for example --cost false_positive=1,false_negative=5"),
-        (Request("f1", recall=0.9), "--recall does not fit --target f1", "use it with --target precision, or omit it"),
-        (Request(recall=0.9, precision=0.9), "--precision does not fit --target precision", None),
-        (Request(recall=1.5), "1.5 is not a share above 0 and up to 1", "use a number such as 0.9"),
-        (Request(precision=0.0), "0 is not a share above 0 and up to 1", None),
-        (Request(recall=float("nan")), "nan is not a share above 0 and up to 1", None),
+        (
+            {"target": "precison"},
+            '--target is "precison"; did you mean "precision"?',
+            "use f1, precision, recall, cost or none",
+        ),
+        ({"target": "precision"}, "--target precision needs --recall", "for example --recall 0.9"),
+        ({"target": "cost"}, "--target cost needs --cost", "for example --cost false_positive=1,false_negative=5"),
+        ({"target": "f1", "recall": 0.9}, "--recall does not fit --target f1", "use it with --target precision, or omit it"),
+        ({"recall": 0.9, "precision": 0.9}, "--precision does not fit --target precision", None),
+        ({"recall": 1.5}, "1.5 is not a share above 0 and up to 1", "use a number such as 0.9"),
+        ({"precision": 0.0}, "0 is not a share above 0 and up to 1", None),
+        ({"recall": float("nan")}, "nan is not a share above 0 and up to 1", None),
     ],
 )
-def test_options_that_do_not_fit(says, given: Request, problem: str, remedy: str | None) -> None:
+def test_options_that_do_not_fit(says, given: dict[str, Any], problem: str, remedy: str | None) -> None:
     with says(problem, remedy):
-        named_target(given)
+        named_target(**given)
 
 
 def test_many_classes_have_a_temperature_only(says) -> None:
     rows = drawn_rows(30, labels=("a", "b", "c"))
-    assert target_for(rows, None, Request()) is None
+    assert target_for(rows, None) is None
     with says("the run has 3 classes: only the most likely one is chosen, without a threshold"):
-        target_for(rows, "f1", Request("f1"))
+        target_for(rows, "f1")
 
 
 @pytest.mark.parametrize(
