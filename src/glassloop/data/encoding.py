@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from glassloop.base.cache import open_or_build
 from glassloop.base.errors import GlassloopError, ModelError, SettingsError, counted, listed, resource_error
 from glassloop.base.stages import advance, stage
-from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Row, Rows, Texts
 from glassloop.data.rows import arrow_rows
 from glassloop.runs.record import LengthFacts
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
     from transformers import BatchEncoding
 
+    from glassloop.data.examples import Examples
     from glassloop.data.interfaces import Tokenizer
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+from typing import TYPE_CHECKING
 
 from glassloop.base.errors import ModelError, counted, listed, visible
 from glassloop.data.encoding import LengthLimit
-from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.models.families import FAMILIES
 from glassloop.settings.fields import CLASSES, SCORE, repeated
+
+if TYPE_CHECKING:
+    from glassloop.data.examples import Examples
 
 GENERIC_LABEL = re.compile(r"LABEL_\d+")
 STAND_IN = "_config_of_outputs"  # the attribute of a plain torch module with what Glassloop reads of a config

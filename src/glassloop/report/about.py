@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from glassloop.base.files import home_name
 from glassloop.markup.templates import escaped
@@ -14,13 +15,15 @@ from glassloop.report.charts.bars import BarChart, Bars, Histogram, even_edges
 from glassloop.report.charts.figure import COUNT, LINEAR, LOG, PERCENT, Axis, Chart, figure
 from glassloop.report.charts.line import Event, LineChart, Series, smoothed
 from glassloop.report.page import Cell, code_block, details, fact_list, grid, heading, paragraph, table
-from glassloop.report.source import RunSource
 from glassloop.runs.history import numbers_by_step
 from glassloop.runs.layout import KEPT_CHECKPOINTS_NAME, checkpoints_in, is_checkpoint_name
 from glassloop.runs.record import DataRecord, LengthFacts, RunRecord, SplitFacts, is_timing
 from glassloop.scores.measures import LOWER_IS_BETTER
 from glassloop.settings.fields import DataSettings
 from glassloop.settings.training import TrainingArguments
+
+if TYPE_CHECKING:
+    from glassloop.report.source import RunSource
 
 
 class Drawn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +14,13 @@ from glassloop.report.charts.bars import BarChart, Bars
 from glassloop.report.charts.figure import LINEAR, PERCENT, Axis, Chart
 from glassloop.report.charts.points import DotChart, Dots, HeatMap
 from glassloop.report.page import Cell, Number, details, filters, grid, heading, number, paragraph, score, table
-from glassloop.report.source import RunSource
 from glassloop.scores.intervals import ScoredRows, class_counts, mean_interval, wilson
 from glassloop.scores.metrics import Array, probabilities
 from glassloop.scores.result import Result, class_scores
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+
+if TYPE_CHECKING:
+    from glassloop.report.source import RunSource
 
 MOST_ERRORS, MOST_UNCERTAIN = 100, 40
 MOST_CHARACTERS = 3_000  # of a text; the report says what it omits

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from glassloop.report.about import Drawn
 from glassloop.report.charts.figure import Axis
 from glassloop.report.charts.points import DotChart, Dots
 from glassloop.report.page import Cell, Number, card, cards, grid, paragraph, score, table
-from glassloop.report.source import RunSource
 from glassloop.runs.record import FAILED, KILLED, RUNNING, STOPPED
 from glassloop.scores.measures import short_metrics
 from glassloop.scores.result import Score
 from glassloop.settings.fields import SCORE, SEVERAL
+
+if TYPE_CHECKING:
+    from glassloop.report.source import RunSource
 
 
 def results_of(source: RunSource) -> list[Score]:

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from glassloop.base.errors import SettingsError, alternatives, closest, did_you_mean, listed, visible
 from glassloop.base.files import path_problem, user_path
-from glassloop.base.records import Dataclass
+
+if TYPE_CHECKING:
+    from glassloop.base.records import Dataclass
 
 CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classification", "regression"
 
@@ -37,7 +39,7 @@ FILE_SETTINGS = ("delimiter", "header", "columns", "encoding", "sheet", "bad_row
 Default = TypeVar("Default")
 
 
-Kind = TypeVar("Kind", bound=Dataclass)
+Kind = TypeVar("Kind", bound="Dataclass")
 
 
 def setting(default: Default, help_text: str) -> Default:

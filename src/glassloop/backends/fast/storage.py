@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
-from glassloop.backends.fast.encoder_parts import LayerParts
 from glassloop.base.errors import SettingsError
 from glassloop.data.interfaces import Model, Rows
 from glassloop.data.rows import RowReader, arrow_rows
+
+if TYPE_CHECKING:
+    from glassloop.backends.fast.encoder_parts import LayerParts
 
 MAX_USED_SHARE = 0.9  # if more of the word vectors are used, a smaller table saves nothing
 READ_ROWS = 10_000
