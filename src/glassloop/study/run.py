@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from glassloop.data.examples import Examples
 from glassloop.data.sources import load_examples
 from glassloop.models.interface import encoder_weights
 from glassloop.models.loading import load_config
-from glassloop.report.build import NO_REPORT, write_report
+from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs.claim import (
     cleared_unless_started,
@@ -122,15 +121,16 @@ def train(
 ) -> CommandResult:
     """Train one run, in this process or in several, or one run per random seed, and return the result."""
     leave_on_signal()
-    if not with_report:
-        os.environ[NO_REPORT] = "1"  # also for the processes of this command
     if resume is None:
         given.checked()  # a resumed run is checked together with the settings it was started with
     if seeds is not None or seeds_at_once is not None:
-        return train_with_seeds(given, seeds, seeds_at_once, resume, restart=restart, processes=processes)
+        return train_with_seeds(
+            given, seeds, seeds_at_once, resume, restart=restart, processes=processes, with_report=with_report
+        )
     if processes > 1:
-        train_in_processes(given, resume, processes, restart=restart, flags={"--json": as_json, "--debug": debug})
-    folder = train_run(given, resume, restart=restart)
+        flags = {"--json": as_json, "--debug": debug, "--no_report": not with_report}
+        train_in_processes(given, resume, processes, restart=restart, flags=flags)
+    folder = train_run(given, resume, restart=restart, with_report=with_report)
     return CommandResult(run_content(folder, read_run(folder)))
 
 
@@ -152,7 +152,12 @@ def train_in_processes(
 
 
 def train_run(
-    given: GivenSettings, resume: str | None = None, *, restart: bool = False, shared: SharedParts | None = None
+    given: GivenSettings,
+    resume: str | None = None,
+    *,
+    restart: bool = False,
+    shared: SharedParts | None = None,
+    with_report: bool = True,
 ) -> Path:
     """Train a run and return its folder.
 
@@ -161,6 +166,7 @@ def train_run(
         resume: Folder of a run or of one of its checkpoints, or "newest" for the run in `output_dir`.
         restart: Start the resumed run again from step 0 and move its checkpoints aside.
         shared: Keeps what later runs of this process need too.
+        with_report: Whether to write report.html.
     """
     began = time.perf_counter()
     checkpoint: bool | Path | None = None
@@ -176,7 +182,8 @@ def train_run(
             if leftovers(folder):  # it was killed while it wrote the report, or it is writing it right now and holds the lock
                 with suppress(LockedError), locked(folder, say):
                     remove_leftovers(folder)
-                    write_report(folder)
+                    if with_report:
+                        write_report(folder)
             return folder
     args = training_arguments(given.training)
     if args.disable_tqdm:
@@ -203,7 +210,7 @@ def train_run(
         run_to_end(run, checkpoint, began, restart=restart)
         if backend.processes.is_main:
             update_card(folder)
-            if path := write_report(folder):
+            if with_report and (path := write_report(folder)):
                 note(f"  report: {path}")
     return folder
 

@@ -95,7 +95,12 @@ def measures_of(entry: SeedRecord) -> Measures:
 
 
 def train_seeds(
-    settings: RunSettings, seeds: Iterable[int], *, output_dir: str | Path | None = None, at_once: int | None = None
+    settings: RunSettings,
+    seeds: Iterable[int],
+    *,
+    output_dir: str | Path | None = None,
+    at_once: int | None = None,
+    report: bool = True,
 ) -> SeedsRecord:
     """Train the same run once for each random seed, and return the scores of all of them.
 
@@ -108,6 +113,7 @@ def train_seeds(
         output_dir: New or empty folder for the runs. Default: `settings.training.output_dir`, else the next free
             runs/run-001.
         at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
+        report: Whether to write the report of each run.
 
     Returns:
         The record of every seed, with mean and standard deviation. It is also stored as seeds.json.
@@ -134,20 +140,23 @@ def train_seeds(
     )
     record = SeedsRecord(settings, entries, folder, versions=versions())
     try:
-        return run_seeds(record, at_once, is_new=True)
+        return run_seeds(record, at_once, is_new=True, report=report)
     except GlassloopError:
         if not chosen:
             remove_if_empty(*new_folders(folder))
         raise
 
 
-def resume_seeds(output_dir: str | Path, *, seeds: Iterable[int] = (), at_once: int | None = None) -> SeedsRecord:
+def resume_seeds(
+    output_dir: str | Path, *, seeds: Iterable[int] = (), at_once: int | None = None, report: bool = True
+) -> SeedsRecord:
     """Train the seeds of a folder that are not finished yet, with the settings stored there.
 
     Args:
         output_dir: The folder of an earlier `train_seeds`.
         seeds: Random seeds to add.
         at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
+        report: Whether to write the report of each run.
 
     Returns:
         The record of every seed, with mean and standard deviation.
@@ -163,7 +172,7 @@ def resume_seeds(output_dir: str | Path, *, seeds: Iterable[int] = (), at_once: 
     for seed in dict.fromkeys([*record.seeds, *checked_seeds(record.settings, seeds)]):
         done = found_done(folder / seed_name(seed), seed_name(seed), 1.0)
         entries[seed] = reached(SeedRecord(seed=seed), done, 1.0) if done else SeedRecord(seed=seed)
-    return run_seeds(replace(record, seeds=entries, versions=versions()), at_once, is_new=False)
+    return run_seeds(replace(record, seeds=entries, versions=versions()), at_once, is_new=False, report=report)
 
 
 def checked_seeds(settings: RunSettings, seeds: Iterable[int]) -> list[int]:
@@ -171,7 +180,7 @@ def checked_seeds(settings: RunSettings, seeds: Iterable[int]) -> list[int]:
     return [replace(settings.training, seed=seed).seed for seed in dict.fromkeys(seeds)]
 
 
-def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool) -> SeedsRecord:
+def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool, report: bool) -> SeedsRecord:
     """Train all unfinished seeds of a record and return it with their results."""
     folder, unfinished = record.folder, record.unfinished
     for seed in record.finished:
@@ -187,7 +196,7 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool) -> Seed
         if len(unfinished) > 1:
             note(f"{counted(len(unfinished), 'seed', 'seeds')}, {num_at_once} at a time → {folder}")
         with LocalWorkers([Place()] * num_at_once) as workers, closing(SeedsRunner(record, num_steps)) as runner:
-            run_tasks([task_of(record, seed) for seed in unfinished], workers, signals, runner)
+            run_tasks([task_of(record, seed, report=report) for seed in unfinished], workers, signals, runner)
             record = runner.record
         stopped = bool(signals and record.unfinished)
         record = replace(record, status=STOPPED if stopped else FAILED if record.unfinished else FINISHED)
@@ -250,14 +259,14 @@ class SeedsRunner:
         self.progress.update(self.ended_seeds)
 
 
-def task_of(record: SeedsRecord, seed: int) -> Task:
+def task_of(record: SeedsRecord, seed: int, *, report: bool) -> Task:
     """Return the task of training or resuming one seed, and write the settings of a new run to a file."""
     run = record.folder.absolute() / seed_name(seed)
     training = replace(record.settings.training, seed=seed, output_dir=str(run))
     given = replace(record.settings, training=training).given()
     if not is_run(run):
         write_settings(run.with_suffix(".toml"), given)
-    return Task(run.name, given, alone=True)
+    return Task(run.name, given, alone=True, report=report)
 
 
 def seed_of(task: Task) -> int:
@@ -276,7 +285,14 @@ def resume_hint(record: SeedsRecord) -> str:
 
 
 def train_with_seeds(
-    given: GivenSettings, count: int | None, at_once: int | None, resume: str | None, *, restart: bool, processes: int
+    given: GivenSettings,
+    count: int | None,
+    at_once: int | None,
+    resume: str | None,
+    *,
+    restart: bool,
+    processes: int,
+    with_report: bool = True,
 ) -> CommandResult:
     """Train `count` seeds, or resume those of a folder, and print their scores. A failed seed gives the exit status."""
     if count is None:
@@ -296,7 +312,7 @@ def train_with_seeds(
     if resume is None:
         settings = settled(given)
         first = settings.training.seed
-        record = train_seeds(settings, range(first, first + count), at_once=at_once)
+        record = train_seeds(settings, range(first, first + count), at_once=at_once, report=with_report)
     else:
         stored = stored_seeds(resume, given)
         first, num_stored = min(stored.seeds), len(stored.seeds)
@@ -304,11 +320,11 @@ def train_with_seeds(
             problem = f"{stored.folder} was started with {counted(num_stored, 'seed', 'seeds')}, starting at {first}"
             raise SettingsError(problem, f"use --seeds {num_stored}, or a larger number to add seeds")
         added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
-        record = resume_seeds(stored.folder, seeds=added, at_once=at_once)
+        record = resume_seeds(stored.folder, seeds=added, at_once=at_once, report=with_report)
     show_seeds(record)
     for seed in record.finished:
         update_card(record.folder / seed_name(seed))  # with the results of all seeds
-    if path := write_report(record.folder):
+    if with_report and (path := write_report(record.folder)):
         note(f"  report: {path}")
     return CommandResult(seeds_content(record), report_failures(record))
 

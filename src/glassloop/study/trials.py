@@ -37,12 +37,14 @@ class Task:
         given: Its settings. Their `output_dir` is its run folder.
         fraction: How much of its training to do; 1 for all.
         alone: Whether it ends like a run of `glassloop train`: with its checkpoints, a report and a model card.
+        report: Whether such a run writes its report.
     """
 
     name: str
     given: GivenSettings
     fraction: float = 1.0
     alone: bool = False
+    report: bool = True
 
     @property
     def folder(self) -> Path:

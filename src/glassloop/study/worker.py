@@ -91,9 +91,9 @@ def attempted_part(task: Task, shared: SharedParts | None) -> Done:
 def trained_alone(task: Task, shared: SharedParts | None) -> Done:
     """Train or resume a run exactly as `glassloop train` does; raises if it cannot."""
     if is_run(task.folder):
-        train_run(GivenSettings(), str(task.folder), shared=shared)
+        train_run(GivenSettings(), str(task.folder), shared=shared, with_report=task.report)
     else:
-        train_run(task.given, shared=shared)
+        train_run(task.given, shared=shared, with_report=task.report)
     return finished_done(task.name, read_run(task.folder), {})
 
 

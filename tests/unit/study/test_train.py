@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -392,6 +393,7 @@ def test_a_run_ends_with_its_report_unless_it_is_unwanted(
     assert f"{accuracy:.4f}" in path.read_text(encoding="utf-8")
     train(GivenSettings("rows.csv", "tiny", {**COMMON, "output_dir": "silent"}), with_report=False)
     assert not (tmp_path / "silent" / "report.html").exists()
+    assert "GLASSLOOP_NO_REPORT" not in os.environ, "a later training of this process writes its report"
 
 
 def test_a_report_that_fails_does_not_fail_the_run(
