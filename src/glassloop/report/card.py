@@ -28,14 +28,8 @@ from glassloop.scores.calibration import Fitted
 from glassloop.settings.fields import CLASSES
 
 SEAL = re.compile(r"<!-- written by Glassloop, sha256 ([0-9a-f]{64}): a card that was edited is not overwritten -->\n\Z")
-
-
 TEMPLATE = "report/run_card.md.j2"
-
-
 TASK = "text-classification"
-
-
 LIBRARY = "transformers"
 
 
@@ -183,11 +177,7 @@ def show_fitted(console: Console, fitted: Fitted, title: str, positive: str | No
 
 
 QUICKSTART = "sentence-transformers/all-MiniLM-L6-v2"  # the packaged model
-
-
 MOST_LABELS = 30
-
-
 SETTINGS = (
     *("learning_rate", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "lr_scheduler_type"),
     *("warmup_steps", "weight_decay", "optim", "max_grad_norm", "label_smoothing_factor", "seed"),

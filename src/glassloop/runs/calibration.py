@@ -13,11 +13,7 @@ from glassloop.base.records import NotARecordError, read_sealed, write_sealed
 from glassloop.runs.layout import CALIBRATION_NAME, remove_leftovers
 
 FORMAT = 1
-
-
 F1, PRECISION, RECALL, COST = "f1", "precision", "recall", "cost"
-
-
 AGAIN = "fit it again: glassloop calibrate RUN, or remove it: glassloop calibrate RUN --remove"
 
 

@@ -13,17 +13,9 @@ from glassloop.runs.layout import has_name
 from glassloop.runs.record import RunRecord
 
 EXPORT_NAME, REFERENCE_NAME, README_NAME = "export.json", "reference.jsonl", "README.md"
-
-
 FORMAT = 1
-
-
 ONNX, ONNX_INT8, TORCH = "onnx", "onnx-int8", "torch"
-
-
 MODEL_FILES = {ONNX: "model.onnx", ONNX_INT8: "model.onnx", TORCH: "model.pt2"}  # by the format of the export
-
-
 RESTORE = "restore the folder from a copy, or export the run again"
 
 

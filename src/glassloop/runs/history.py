@@ -16,8 +16,6 @@ from glassloop.runs.layout import HISTORY_NAME
 from glassloop.runs.record import is_timing
 
 Entry: TypeAlias = dict[str, Json]
-
-
 TAIL_BYTES = 4096  # more than one line
 
 
@@ -92,23 +90,11 @@ def numbers_by_step(history: Sequence[Entry], name: str) -> list[tuple[float, fl
 
 
 Point: TypeAlias = tuple[float, float]
-
-
 MOST_BINS = 300  # of a curve; each has up to two points
-
-
 MOST_CURVES, LONGEST_NAME = 60, 100  # a history has about ten; a hostile one may have any number
-
-
 MOST_BYTES = 32_000_000  # that one refresh reads; the next one continues
-
-
 LONGEST_LINE = 1_000_000
-
-
 FEW = 30  # points of a curve: each one is visible
-
-
 CHECKED_BYTES = 200  # before the place where reading continues; they show whether it is still the same file
 
 

@@ -7,56 +7,24 @@ import shutil
 from pathlib import Path
 
 RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
-
-
 TRAINER_NAME = "trainer.json"  # the record of a training by a Trainer, which has no run.json
-
-
 REPORT_NAME = "report.html"
-
-
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
-
-
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
-
-
 MODEL_NAME = "model"
-
-
 CARD_NAME, CALIBRATION_NAME = "README.md", "calibration.json"  # in the folder of the model, written after it
-
-
 KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: checkpoints.kept-1
-
-
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
-
-
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
-
-
 SEEDS_NAME = "seeds.json"
-
-
 STUDY_NAME, RUNGS_NAME = "study.json", "rungs.json"  # of a study, and of each of its runs that was paused
-
-
 CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
-
-
 EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
-
-
 NAMES = (
     *(RUN_NAME, TRAINER_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME),
     *(CARD_NAME, CALIBRATION_NAME),
 )
-
-
 WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
-
-
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
 
 

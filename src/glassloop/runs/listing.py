@@ -25,8 +25,6 @@ from glassloop.runs.status import RunSummary, summary_of
 from glassloop.runs.study import read_seeds
 
 DEEPEST = 4  # levels of folders below the first
-
-
 MOST_RUNS, MOST_FOLDERS = 5_000, 20_000
 
 

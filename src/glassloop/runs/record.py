@@ -34,11 +34,7 @@ FAILED = "failed"  # by an error
 PAUSED = "paused"  # stopped at a step of a study, with a checkpoint: a weak setting, or one that will be continued
 KILLED = "killed"
 DAMAGED = "damaged"
-
-
 TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: among its metrics, but not scores
-
-
 SELECTION = "selection"  # the split that settings are chosen on, held out from the training rows
 
 

@@ -23,8 +23,6 @@ from glassloop.runs.layout import HISTORY_NAME, RUN_NAME, SESSIONS_NAME, TRAINER
 from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, read_record, read_run
 
 START, RESUME, STOP, END = "start", "resume", "stop", "end"
-
-
 MOST_BYTES = 1_000_000  # that are read; a line has about 150
 
 

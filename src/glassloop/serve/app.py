@@ -44,17 +44,9 @@ def openapi_document(limits: Limits, models: Sequence[str]) -> dict[str, object]
 
 
 Read: TypeAlias = Callable[[Mapping[str, Json], Limits], Question]
-
-
 Write: TypeAlias = Callable[[Hosted, Question, Answered], Json]
-
-
 CLOSED = 499  # the status under which requests are counted whose client closed the connection
-
-
 PROBES = ("/health", "/ready")  # they need no API key and answer to every Host: a probe uses the address of a container
-
-
 OPEN = (*PROBES, "/")  # the page needs no API key, either: it asks for one
 
 

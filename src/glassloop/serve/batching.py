@@ -271,14 +271,8 @@ class Batcher:
 
 
 SIZES = (256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536)
-
-
 ENOUGH = 0.95  # of the largest number of tokens per second
-
-
 MEASURED_SECONDS = 3.0
-
-
 ROW_TOKENS = 64
 
 

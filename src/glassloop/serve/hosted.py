@@ -26,8 +26,6 @@ from glassloop.serve.limits import EMPTY, Limits, Refused, empty, invalid, too_l
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 FUNCTIONS = ("softmax", "sigmoid", "none")
-
-
 SHAPES = 'a text, a pair ["first", "second"], or a list of such lists'
 
 
@@ -190,8 +188,6 @@ def is_half(text: str) -> bool:
 
 
 CHECKED_ROWS = 16
-
-
 ALLOWED = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2, "int8": 5e-2}  # difference of logits, relative to the largest
 
 

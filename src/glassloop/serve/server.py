@@ -20,11 +20,7 @@ from glassloop.serve.app import Service, make_app
 from glassloop.serve.batching import free_thread
 
 MOST_HEADER_BYTES = 32_768
-
-
 KEEP_ALIVE_SECONDS = 15
-
-
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -44,14 +44,8 @@ def write_int8(path: Path) -> None:
 
 
 ROWS, TOKENS = 3, 11  # of the example: sizes of 1, and sizes that the model has too, would be taken for constants
-
-
 REHEARSED_LAYERS = 2
-
-
 PACKAGES, ONNX_PACKAGES = ("torch", "transformers"), ("onnx", "onnxscript", "onnxruntime")
-
-
 ANOTHER = "use glassloop serve or Predictor with the run itself"
 
 

@@ -313,8 +313,6 @@ def versions_of(kind: str) -> dict[str, str]:
 
 
 MOST_ROWS = 10
-
-
 EXPORT_TITLES = {"glassloop": "Glassloop", "transformers": "transformers"}
 
 

@@ -16,17 +16,9 @@ from glassloop.runs.export import EXPORT_NAME, read_record
 from glassloop.runs.layout import RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME
 
 KINDS = (".safetensors", ".json", ".txt", ".model", ".md", ".onnx", ".onnx_data", ".data", ".pt2", ".jinja")
-
-
 LICENCES = ("LICENSE", "LICENCE", "NOTICE")
-
-
 NEVER = (RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, "trainer_state.json", "optimizer.safetensors")
-
-
 SETTINGS = ("config.json", "tokenizer_config.json", "special_tokens_map.json", "adapter_config.json", "generation_config.json")
-
-
 LABELS = ("id2label", "label2id", "labels", "label_order", "label_counts")
 
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
-from importlib.resources import files
 from os import fsencode
 from pathlib import Path
 from urllib.parse import quote
@@ -19,7 +18,7 @@ from markupsafe import Markup
 from glassloop.base.errors import counted, listed, printable
 from glassloop.base.files import near_name
 from glassloop.base.quantities import duration
-from glassloop.markup.templates import escaped
+from glassloop.markup.templates import html, package_text
 from glassloop.report.about import Drawn
 from glassloop.report.about import curves as learning_curves
 from glassloop.report.charts.figure import COUNT, Axis, figure
@@ -48,8 +47,6 @@ from glassloop.scores.measures import LOSS, Measures, short_metrics
 from glassloop.web.watch import GroupSummary
 
 TAGS = {RUNNING: "live", FINISHED: "good", KILLED: "bad", FAILED: "bad", DAMAGED: "bad"}
-
-
 SHOWN_METRICS = 1  # of the result in the list; two make the table wider than a page
 
 
@@ -139,10 +136,8 @@ def rows_words(run: RunSummary) -> str:
     return ", ".join(f"{name}: {counted(split.num_rows, 'row', 'rows')}" for name, split in splits.items())
 
 
-STYLE = files("glassloop.web").joinpath("live.css").read_text(encoding="utf-8")
-
-
-SCRIPT = files("glassloop.web").joinpath("live.js").read_text(encoding="utf-8")
+STYLE = package_text("web", "live.css")
+SCRIPT = package_text("web", "live.js")
 
 
 @dataclass(frozen=True)
@@ -188,19 +183,13 @@ class View:
 
 
 def part(name: str, body: str) -> str:
-    """Return a part of a page that can be replaced."""
-    return f'<div data-part="{escaped(name)}">{body}</div>'
+    """Return HTML that the script of the page can replace."""
+    return html('<div data-part="{}">{}</div>', name, Markup(body))
 
 
 EVALUATION = "eval_"
-
-
 LOSSES = (LOSS, f"{EVALUATION}{LOSS}")
-
-
 SMOOTHED = (LOSS, "grad_norm")
-
-
 LAST = {"learning_rate": "Learning rate", "grad_norm": "Gradient norm"}  # shown after the metrics
 
 
@@ -272,11 +261,7 @@ def latest_metrics(curves: Curves) -> dict[str, float]:
 
 
 LIVE_SECONDS, QUIET_SECONDS = 1.0, 4.0  # between two updates of a page, with and without a run that trains
-
-
 MOST_EVALUATIONS = 30
-
-
 MOST_LINKS = 40
 
 
@@ -287,7 +272,7 @@ def quoted(name: str) -> str:
 
 def link(name: str, base: str) -> str:
     """Return a link to a run, or to several."""
-    return f'<a href="{base}run/{escaped(quoted(name))}">{escaped(name)}</a>'
+    return html('<a href="{}run/{}">{}</a>', base, quoted(name), name)
 
 
 def group_links(group: GroupSummary, base: str) -> str:
@@ -301,7 +286,7 @@ def group_links(group: GroupSummary, base: str) -> str:
 
 def way_back(base: str) -> str:
     """Return the link to the list."""
-    return f'<p class="way"><a href="{base}">← All runs</a></p>'
+    return html('<p class="way"><a href="{}">← All runs</a></p>', base)
 
 
 def status_tag(run: RunSummary) -> str:
@@ -347,7 +332,7 @@ def list_view(root: Path, runs: Sequence[RunSummary], found: Found, base: str, g
 
 def group_row(group: GroupSummary, base: str) -> list[Cell]:
     """Return a row of the list for several seeds or for a study. It cannot be chosen to be compared side by side."""
-    box = f'<input type="checkbox" value="{escaped(quoted(group.name))}" aria-label="{escaped(group.name)}" disabled>'
+    box = html('<input type="checkbox" value="{}" aria-label="{}" disabled>', quoted(group.name), group.name)
     began, share = moment(group.started), 100 * group.done / max(group.number, 1)
     return [
         Markup(box),
@@ -364,7 +349,7 @@ def group_row(group: GroupSummary, base: str) -> list[Cell]:
 
 def list_row(run: RunSummary, base: str) -> list[Cell]:
     """Return a row of the list."""
-    box = f'<input type="checkbox" value="{escaped(quoted(run.name))}" aria-label="Compare {escaped(run.name)}">'
+    box = html('<input type="checkbox" value="{}" aria-label="Compare {}">', quoted(run.name), run.name)
     record, began = run.record, moment(run.started)
     value, result = result_of(run)
     seconds = record.seconds if record else None
@@ -386,7 +371,7 @@ def list_row(run: RunSummary, base: str) -> list[Cell]:
 
 def run_view(run: RunSummary, curves: Curves, base: str, problem: str = "") -> View:
     """Return a run while it trains, or one that has no report. `problem` says why there is none."""
-    head = way_back(base) + f"<p>{status_tag(run)} {escaped(progress_words(run))}</p>" + bar(run)
+    head = way_back(base) + html("<p>{} {}</p>", Markup(status_tag(run)), progress_words(run)) + bar(run)
     head += paragraph(status_words(run)) + paragraph(problem, "note")
     if run.record and not run.by_trainer and not run.running and run.status not in (FINISHED, DAMAGED):
         head += paragraph("To resume it:", "note") + code_block(f"glassloop train --resume {shlex.quote(str(run.folder))}")
@@ -490,7 +475,7 @@ def comparison(runs: Sequence[RunSummary], base: str) -> str:
         return paragraph("The results can be compared with a test when all runs are finished.", "soft")
     address = f"{base}comparison?" + "&".join(f"run={quote(quoted(run.name), safe='')}" for run in runs)
     command = code_block(f"glassloop compare {shlex.join(str(run.folder) for run in runs)}")
-    return f'<p><a class="action" href="{escaped(address)}">Compare the results with a test</a></p>{command}'
+    return html('<p><a class="action" href="{}">Compare the results with a test</a></p>', address) + command
 
 
 def values_of(run: RunSummary) -> dict[str, str]:

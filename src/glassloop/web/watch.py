@@ -144,14 +144,8 @@ def study_of(name: str, folder: Path, runs: Sequence[RunSummary], version: objec
 
 
 Signature: TypeAlias = tuple[object, ...]
-
-
 SCAN_SECONDS, REFRESH_SECONDS = 2.0, 0.4  # between two looks at the same files
-
-
 MOST_FOLLOWED = 24  # runs whose curves are kept
-
-
 SILENT_SECONDS, SILENT_TIMES = 120.0, 20  # without an entry, after which a run of another machine is called silent
 
 

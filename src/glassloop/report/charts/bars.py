@@ -25,8 +25,6 @@ from glassloop.report.charts.figure import (
 )
 
 TOP, BOTTOM, RIGHT = 6.0, 38.0, 52.0
-
-
 MOST_LABEL = 0.4  # share of the width that labels may use
 
 

@@ -16,8 +16,6 @@ from glassloop.base.formulas import protected
 from glassloop.markup.templates import escaped, package_text
 
 FONT_SIZE = 11.0
-
-
 NARROW, WIDE = frozenset("iljtfrI.,:;'|!()[] 1"), frozenset("mwMW@%")
 
 
@@ -235,11 +233,7 @@ def value_text(value: float | None, kind: str = LINEAR) -> str:
 
 
 WIDTH, HEIGHT = 440.0, 260.0
-
-
 NUM_COLORS = 8
-
-
 Cell: TypeAlias = str | float | int | None
 
 
@@ -250,11 +244,7 @@ def palettes(rules: str) -> tuple[str, str]:
 
 
 SHEET = package_text("report/charts", "charts.css")
-
-
 LIGHT, NIGHT = palettes(SHEET)
-
-
 CHART_CSS = SHEET.replace("DARK", NIGHT)  # the same colors by choice of the reader and of the system
 
 

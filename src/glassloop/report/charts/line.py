@@ -30,14 +30,8 @@ from glassloop.report.charts.figure import (
 )
 
 Points: TypeAlias = Sequence[tuple[float, float]]
-
-
 MOST_POINTS = 400  # of a drawn line; more would not be visible
-
-
 MOST_HITS = 200  # places that show values on hover
-
-
 TOP, BOTTOM, RIGHT = 24.0, 38.0, 18.0
 
 

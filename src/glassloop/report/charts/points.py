@@ -30,8 +30,6 @@ from glassloop.report.charts.figure import (
 )
 
 TOP, ROW, BOTTOM, RIGHT = 8.0, 26.0, 38.0, 12.0
-
-
 MOST_LABEL = 0.42  # share of the width that labels may use
 
 
@@ -229,11 +227,7 @@ class ScatterChart:
 
 
 PARALLEL_TOP, PARALLEL_BOTTOM, SIDE = 30.0, 18.0, 46.0
-
-
 WIDE_RANGE = 20.0  # values that differ by more than this factor get a logarithmic axis
-
-
 Value = str | float | int | bool | None
 
 
@@ -320,11 +314,7 @@ def cell(value: Value) -> str | float | int | None:
 
 
 HEAT_MOST_LABEL = 0.3  # share of the width that row names may use
-
-
 HEAT_TOP = 8.0
-
-
 SMALL = 8.0  # font size in narrow cells
 
 
