@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -53,10 +53,44 @@ def markdown(value: object) -> Markup:
     return Markup(text)
 
 
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Markup:
-    """Return a table in Markdown; all cells are escaped. Empty without rows."""
-    lines = [head, ["---"] * len(head), *([markdown(cell) for cell in row] for row in rows)]
+def markdown_table(
+    head: Sequence[str], rows: Sequence[Sequence[object]], right: int | None = None, escape: Callable[[object], str] = markdown
+) -> Markup:
+    """Return a table in Markdown; all cells are escaped. Empty without rows.
+
+    Args:
+        head: The names of the columns.
+        rows: The cells.
+        right: The first column that is aligned to the right; None for no column.
+        escape: What escapes a cell. A table that a user pastes into a text escapes only bars: `bars_escaped`.
+    """
+    rule = ["---:" if right is not None and place >= right else "---" for place in range(len(head))]
+    lines = [[escape(cell) for cell in head], rule, *([escape(cell) for cell in row] for row in rows)]
     return Markup("\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else "")
+
+
+def bars_escaped(cell: object) -> str:
+    """Return a cell on one line that cannot end early."""
+    return str(cell).replace("|", "\\|").replace("\n", " ")
+
+
+LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "\n": " ",
+}
+
+
+def latex_table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: str) -> str:
+    """Return a table in LaTeX for the package booktabs. No character of a cell is a command. `columns` is such as "llr"."""
+    cells = [["".join(LATEX.get(sign, sign) for sign in cell) for cell in row] for row in (head, *rows)]
+    first, *lines = [" & ".join(row) + r" \\" for row in cells]
+    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", first, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(parts) + "\n"
 
 
 MARKDOWN = ENVIRONMENT.overlay(finalize=markdown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from glassloop.markup.templates import bars_escaped, latex_table, markdown_table
 from glassloop.report.about import Drawn
 from glassloop.report.charts.figure import Axis
 from glassloop.report.charts.points import DotChart, Dots
@@ -53,24 +54,13 @@ def cells_of(results: Sequence[Score]) -> list[list[str]]:
 def markdown(results: Sequence[Score]) -> str:
     """Return the results as a Markdown table."""
     head, *rows = cells_of(results)
-    lines = [head, ["---" if place < 2 else "---:" for place in range(len(head))], *rows]
-    escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+    return f"{markdown_table(head, rows, 2, bars_escaped)}\n"
 
 
 def latex(results: Sequence[Score]) -> str:
     """Return the results as a LaTeX table. It needs the package booktabs."""
-    head, *rows = [" & ".join(cell.translate(LATEX) for cell in line) + r" \\" for line in cells_of(results)]
-    begin = rf"\begin{{tabular}}{{ll{'r' * (head.count('&') - 1)}}}"
-    return "\n".join([begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", ""])
-
-
-LATEX = str.maketrans(
-    {
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-        **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "},
-    }
-)
+    head, *rows = cells_of(results)
+    return latex_table(head, rows, "ll" + "r" * (len(head) - 2))
 
 
 MOST_CARDS = 4
