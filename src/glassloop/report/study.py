@@ -12,6 +12,7 @@ from rich.text import Text
 
 from glassloop.base.errors import GlassloopError, counted, printable
 from glassloop.base.files import home_name, write_text
+from glassloop.markup import templates
 from glassloop.markup.templates import escaped
 from glassloop.report.about import Drawn, command, data_section, metric_names
 from glassloop.report.charts.figure import COUNT, Axis, figure
@@ -162,23 +163,13 @@ def difference_title(record: StudyRecord) -> str:
 
 def markdown_table(record: StudyRecord) -> str:
     """Return the table of all settings in Markdown."""
-    columns, rows = table_of(record)
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines) + "\n"
+    return f"{templates.markdown_table(*table_of(record), escape=templates.bars_escaped)}\n"
 
 
 def latex_table(record: StudyRecord) -> str:
     """Return the table of all settings in LaTeX, for the booktabs package."""
     columns, rows = table_of(record)
-    head, *body = [" & ".join(map(latex, line)) + r" \\" for line in [columns, *rows]]
-    begin = rf"\begin{{tabular}}{{{'l' * len(columns)}}}"
-    return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def latex(text: str) -> str:
-    """Return text with the special characters of LaTeX escaped."""
-    text = "".join(f"\\{sign}" if sign in "&%$#_{}" else r"\textbackslash{}" if sign == "\\" else sign for sign in text)
-    return text.replace("±", r"$\pm$").replace("–", "--").replace("~", r"\textasciitilde ")
+    return templates.latex_table(columns, rows, "l" * len(columns))
 
 
 def lines_of(record: StudyRecord) -> list[str]:

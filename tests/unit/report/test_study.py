@@ -13,7 +13,6 @@ from run_folders import write_fake_run
 
 from glassloop.report.build import report_of
 from glassloop.report.study import (
-    latex,
     latex_table,
     lines_of,
     markdown_table,
@@ -58,7 +57,6 @@ def test_tables_for_a_paper(record: StudyRecord) -> None:
     assert tex.startswith("\\begin{tabular}{lllllllll}\n\\toprule\nlearning\\_rate & trained & ")
     assert "100\\%" in tex
     assert "$\\pm$" in tex
-    assert latex("a_b\\~") == r"a\_b\textbackslash{}\textasciitilde "
 
 
 def test_several_comparisons_state_their_correction(record: StudyRecord) -> None:
