@@ -50,9 +50,9 @@ def test_the_test_split_is_evaluated_once_and_a_second_setting_is_reported(
 
     def evaluated(run: str, wanted: object) -> SimpleNamespace:
         calls.append(Path(run).name)
-        return SimpleNamespace(examples=None, outcomes=[SimpleNamespace(found=None)])
+        return SimpleNamespace(examples=None, results=[None])
 
-    def write(path: Path, examples: object, split: str, found: object) -> None:
+    def write(path: Path, examples: object, result: object) -> None:
         path.write_bytes((path.parent / "validation-predictions.jsonl").read_bytes())
 
     monkeypatch.setattr(conclusions, "evaluate_run", evaluated)
