@@ -232,9 +232,11 @@ def test_the_result_for_scripts(text_run: Path, tmp_path: Path) -> None:
 
 def test_a_folder_of_seeds_predicts_with_all_of_them(seeds_folder: Path, text_run: Path, tmp_path: Path) -> None:
     found = answered(str(seeds_folder), "a good film")
-    assert found["scores"] == SeedsPredictor(seeds_folder, device="cpu").predict("a good film")[0].scores
+    expected = SeedsPredictor(seeds_folder, device="cpu").predict("a good film")[0]
+    assert (found["label"], found["scores"]) == (expected.label, expected.scores)
     source, target = text_run.parent / "test.csv", tmp_path / "out.csv"
-    assert predict(str(seeds_folder), file=str(source), out=str(target), device="cpu").content["rows"] == 9
+    content = predict(str(seeds_folder), file=str(source), out=str(target), device="cpu").content
+    assert (content["rows"], content["out"]) == (9, target)
     with target.open(newline="") as opened:
         rows = [*csv.DictReader(opened)]
     answers = SeedsPredictor(seeds_folder, device="cpu").predict([row["text"] for row in rows])
