@@ -40,6 +40,21 @@ def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: P
     assert not checkpoints_in(tmp_path / "never")
 
 
+def test_a_weight_that_is_not_finite_at_the_end_is_refused(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    """Its losses were finite: without this check the model would be returned, or saved."""
+    model = tiny_model()
+
+    class Spoiling(Callback):
+        def on_step(self, state: Any, batches: list[Any]) -> None:
+            model.classifier.bias.data[0] = float("inf")
+
+    args = TrainingArguments(tmp_path, max_steps=1, device="cpu", precision="fp32", backend="plain", save_strategy="no")
+    trainer = Trainer(model, args, train_dataset=rows, processing_class=tiny_tokenizer, callbacks=[Spoiling()])
+    trainer._quiet = True
+    with pytest.raises(DivergedError, match=r"step 1: the weight classifier\.bias is not finite"):
+        trainer.train()
+
+
 def test_the_seed_draws_the_dropout_of_a_training(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     given = {"data_seed": 1, "max_steps": 2, "save_strategy": "no"}
     hashes = [weights_hash(trained(tmp_path / str(n), rows, tiny_tokenizer, seed=n % 2, **given).model) for n in range(3)]
