@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from glassloop.base.errors import GlassloopError, counted, printable
 from glassloop.base.files import home_name, write_text
@@ -47,6 +45,9 @@ from glassloop.scores.measures import COMPUTED, LOSS
 from glassloop.scores.result import ROUNDING, Score, mean_verdict
 from glassloop.settings.fields import SCORE
 from glassloop.settings.study import setting_name, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Row = Mapping[str, object]
 MOST_SHOWN = 24  # settings in the terminal
@@ -204,6 +205,10 @@ def lines_of(record: StudyRecord) -> list[str]:
 
 def show_study(folder: Path, record: StudyRecord, console: Console | None = None) -> None:
     """Print the table of the settings and what the study shows."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = console or Console(stderr=True)
     columns, rows = table_of(record)
     table = Table(box=None, header_style="dim", pad_edge=False)
