@@ -423,6 +423,14 @@ def seeds_sections(folder: Path, drawn: Drawn) -> tuple[list[Section], list[Scor
     return sections, results, f'<p class="soft">{state} {escaped(words)}</p>'
 
 
+def seeds_verdict(folder: Path) -> str:
+    """Return the verdict on several seeds that their report shows, for the terminal and for JSON; empty if there is none."""
+    record = read_seeds(folder)
+    runs = {seed: run for seed in record.finished if (run := readable(folder / seed_name(seed)))}
+    results = seeds_results(record, runs)
+    return mean_verdict(results[0]) if results else ""
+
+
 def readable(folder: Path) -> RunSource | None:
     """Return the run of a seed, or None if there is none yet or it is damaged."""
     try:

@@ -25,6 +25,7 @@ from glassloop.base.versions import versions
 from glassloop.models.loading import load_config
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
+from glassloop.report.study import seeds_verdict
 from glassloop.runs.claim import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.runs.layout import has_checkpoint, is_checkpoint_name, is_run, is_seeds_folder, seed_name
 from glassloop.runs.record import FAILED, FINISHED, STOPPED
@@ -322,11 +323,13 @@ def train_with_seeds(
         added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
         record = resume_seeds(stored.folder, seeds=added, at_once=at_once, report=with_report)
     show_seeds(record)
+    if verdict := seeds_verdict(record.folder):
+        note(f"• {verdict}")
     for seed in record.finished:
         update_card(record.folder / seed_name(seed))  # with the results of all seeds
     if with_report and (path := write_report(record.folder)):
         note(f"  report: {path}")
-    return CommandResult(seeds_content(record), report_failures(record))
+    return CommandResult({**seeds_content(record), "verdict": verdict}, report_failures(record))
 
 
 def settled(given: GivenSettings) -> RunSettings:

@@ -69,7 +69,7 @@ class Worker:
     What it prints before its first task goes to the log of that task, then each task redirects it to a log of its own.
     """
 
-    def __init__(self, place: Place, log: Path, answers: queue.SimpleQueue[tuple[Worker, Done]]) -> None:
+    def __init__(self, place: Place, log: Path, answers: queue.Queue[tuple[Worker, Done]]) -> None:
         self.answers = answers
         self.task: Task | None = None
         with log.open("ab") as output:
@@ -125,7 +125,8 @@ class LocalWorkers:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self.places = places
-        self.answers: queue.SimpleQueue[tuple[Worker, Done]] = queue.SimpleQueue()
+        # SimpleQueue.get waits forever if a signal comes as its timeout ends (Python 3.11 to 3.13)
+        self.answers: queue.Queue[tuple[Worker, Done]] = queue.Queue()
         self.workers: dict[int, Worker] = {}
         self.idle = [*range(len(places))]
         self.stopped = False

@@ -13,6 +13,7 @@ from fake_seeds import FakeSeeds
 
 from glassloop.base.errors import DataError, LockedError, ModelError, SettingsError
 from glassloop.base.lock import locked
+from glassloop.report.build import report_of
 from glassloop.runs.record import FAILED
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
 from glassloop.settings.fields import DataSettings
@@ -68,6 +69,7 @@ def test_the_seeds_start_at_the_seed_and_a_table_follows(run: Runner) -> None:
     code, lines = run(2, training={"seed": 7})
     assert code == 0
     assert run.record["seeds"] == [7, 8]
+    verdict = "Better than the baseline: mean f1 0.5000 against 0.4000 (95 % interval 0.5000 to 0.5000)"
     assert lines[5:] == [
         "                      loss      f1",
         "seed 7              0.0700  0.5000",
@@ -75,7 +77,11 @@ def test_the_seeds_start_at_the_seed_and_a_table_follows(run: Runner) -> None:
         "mean of 2           0.0750  0.5000",
         "standard deviation  0.0071  0.0000",
         "majority baseline        -  0.4000",
+        f"• {verdict}",
     ]
+    assert verdict in report_of(run.out).save(run.out / "report.html").read_text(encoding="utf-8"), (
+        "terminal and report give one verdict"
+    )
 
 
 def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: Path, capsys) -> None:

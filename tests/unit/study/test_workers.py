@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -151,3 +152,19 @@ def test_stopped_workers_have_not_failed(fake: Path) -> None:
         local.stop()
         local.stop()
         assert [(done.name, done.status) for done in ended(local, 1)] == [("hang", "stopped")]
+
+
+def test_a_signal_while_it_waits_does_not_make_it_wait_forever() -> None:
+    """In a process of its own, which a hang cannot keep: signals come about as often as its wait ends."""
+    code = """
+import signal
+from glassloop.study import workers
+workers.WAIT_SECONDS = 0.001
+signal.signal(signal.SIGALRM, lambda number, frame: None)
+signal.setitimer(signal.ITIMER_REAL, 0.0011, 0.0011)
+idle = workers.LocalWorkers([])
+for _ in range(500):
+    assert idle.wait() == []
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
