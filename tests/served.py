@@ -12,10 +12,9 @@ import numpy as np
 
 from glassloop.data.encoding import EncodedText, EncodedTexts
 from glassloop.serve.app import Service
-from glassloop.serve.batching import Batcher
+from glassloop.serve.batching import Batcher, Meters
 from glassloop.serve.hosted import load_hosted
 from glassloop.serve.limits import Limits
-from glassloop.serve.meters import Meters
 
 
 class CountingModel:

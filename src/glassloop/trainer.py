@@ -39,8 +39,17 @@ from glassloop.data.rows import (
     without_missing_labels,
 )
 from glassloop.markup.notebook import scores
-from glassloop.models.adapters import base_of, refuse_unmergeable, save_whole
-from glassloop.models.interface import accepted_inputs, config_of, label_names, refuse_config, refuse_unknown_tokens, task_of
+from glassloop.models.interface import (
+    accepted_inputs,
+    base_of,
+    config_of,
+    label_names,
+    refuse_config,
+    refuse_unknown_tokens,
+    refuse_unmergeable,
+    save_whole,
+    task_of,
+)
 from glassloop.models.loading import quiet_transformers, refuse_not_finite
 from glassloop.report.build import Report, report_of, source_report, write_report
 from glassloop.report.errors import listed_rows

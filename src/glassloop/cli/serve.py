@@ -69,7 +69,7 @@ def serve(
         cores = bind_threads()  # before the first operation of torch starts its threads
         try:
             from glassloop.serve.app import Service
-            from glassloop.serve.meters import Meters
+            from glassloop.serve.batching import Meters
             from glassloop.serve.server import bound_socket, serve_on
         except ModuleNotFoundError as error:
             raise SettingsError(f"serve needs the package {error.name}", 'pip install "glassloop[web]"') from error

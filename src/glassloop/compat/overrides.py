@@ -20,8 +20,7 @@ from transformers.utils import find_labels
 from glassloop.base.errors import SettingsError
 from glassloop.data.batches import Batch
 from glassloop.data.interfaces import Model, Rows
-from glassloop.models.adapters import base_of
-from glassloop.models.interface import STAND_IN
+from glassloop.models.interface import STAND_IN, base_of
 from glassloop.settings.training import TrainingArguments
 from glassloop.trainer import IGNORED, EvalPrediction
 from glassloop.training.evaluate import Evaluation, Nested, PredictBatch, each_array, first_array

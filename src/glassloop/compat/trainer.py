@@ -80,7 +80,7 @@ from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.data.order import random_states_kept, seed_all
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_table, labels_in
 from glassloop.markup.templates import markdown_table
-from glassloop.models.adapters import base_of
+from glassloop.models.interface import base_of
 from glassloop.report.card import Card, DataName, Score, scores_table, write_card
 from glassloop.runs.history import Entry
 from glassloop.runs.record import Plan

@@ -21,10 +21,9 @@ from glassloop.base.hosts import LOCAL, AllowedHosts
 from glassloop.base.records import Json
 from glassloop.markup.templates import package_text, rendered
 from glassloop.report.page import policy
-from glassloop.serve.batching import Answered, Batcher
+from glassloop.serve.batching import Answered, Batcher, Meters
 from glassloop.serve.hosted import Hosted, Question, own_question, parsed, predict_question, rerank_question
 from glassloop.serve.limits import Limits, Refused, draining, overloaded, too_large
-from glassloop.serve.meters import Meters
 
 STYLE = package_text("serve", "page.css")
 SCRIPT = package_text("serve", "page.js")

@@ -17,7 +17,6 @@ from markupsafe import Markup
 
 from glassloop.base.errors import counted, listed, printable
 from glassloop.base.files import near_name
-from glassloop.base.quantities import duration
 from glassloop.markup.templates import html, package_text
 from glassloop.report.about import Drawn
 from glassloop.report.about import curves as learning_curves
@@ -40,7 +39,7 @@ from glassloop.report.page import (
 )
 from glassloop.report.source import RunSource
 from glassloop.runs.history import Curves, Entry
-from glassloop.runs.listing import Found
+from glassloop.runs.listing import Found, duration
 from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, is_timing
 from glassloop.runs.status import RunSummary
 from glassloop.scores.measures import LOSS, Measures, short_metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glassloop.base.quantities import amount, duration
+from glassloop.runs.listing import amount, duration
 
 
 @pytest.mark.parametrize(

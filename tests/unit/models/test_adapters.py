@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from glassloop import Callback, Predictor, Trainer, TrainingArguments, load_model
 from glassloop.base.errors import ModelError
-from glassloop.models.adapters import ADAPTER_DIR, base_of, merged
+from glassloop.models.interface import ADAPTER_DIR, base_of, merged
 
 peft = pytest.importorskip("peft")
 TARGETS = {

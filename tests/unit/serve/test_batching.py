@@ -8,9 +8,8 @@ from contextlib import ExitStack
 import pytest
 from served import CountingModel, start
 
-from glassloop.serve.batching import SIZES, Batcher, Job, measured_budget, warm_up
+from glassloop.serve.batching import SIZES, Batcher, Job, Meters, measured_budget, warm_up
 from glassloop.serve.limits import Refused
-from glassloop.serve.meters import Meters
 
 
 class Clock:

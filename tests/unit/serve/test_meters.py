@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from glassloop.serve.meters import Meters
+from glassloop.serve.batching import Meters
 
 NAMES = {
     *("glassloop_requests_total", "glassloop_inputs_total", "glassloop_tokens_total", "glassloop_truncated_total"),

@@ -9,8 +9,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
-from glassloop.web import guard
-from glassloop.web.guard import Guard, page_answer, path_parts, plain_answer
+from glassloop.web import app as guard
+from glassloop.web.app import Guard, page_answer, path_parts, plain_answer
 
 HERE = "http://127.0.0.1:8000"
 
