@@ -198,3 +198,9 @@ def alternatives(names: Iterable[str]) -> str:
     """Return `a, b or c`."""
     *first, last = names
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def failure_of(error: BaseException) -> tuple[int, tuple[str, ...]]:
+    """Return the exit status that an error would have ended the command with, and what was wrong: problem and remedy."""
+    known = error if isinstance(error, GlassloopError) else resource_error(error)
+    return (known.exit_code, (known.problem, known.remedy)) if known else (1, (f"{type(error).__name__}: {error}",))

@@ -17,7 +17,6 @@ from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 
 from glassloop.base.errors import show
 from glassloop.base.files import write_text
-from glassloop.compat.overrides import overrides
 from glassloop.data.batches import Batch
 from glassloop.runs.history import Entry, lasting
 from glassloop.runs.layout import checkpoint_name
@@ -26,6 +25,12 @@ from glassloop.settings.training import TrainingArguments
 from glassloop.training.callbacks import Callback
 from glassloop.training.session import log_history
 from glassloop.training.state import State
+
+
+def overrides(trainer: object, base: type, name: str) -> bool:
+    """Return whether a Trainer has its own version of a method, by a subclass or by an assignment."""
+    own = getattr(type(trainer), name, None) is not getattr(base, name, None)
+    return own or name in vars(trainer)
 
 
 class TrainerState(TheirState):  # type: ignore[misc]

@@ -61,12 +61,6 @@ def adds_up_batches(model: torch.nn.Module) -> bool:
     return inspect.Parameter.VAR_KEYWORD in kinds if accepts is None else bool(accepts)
 
 
-def overrides(trainer: object, base: type, name: str) -> bool:
-    """Return whether a Trainer has its own version of a method, by a subclass or by an assignment."""
-    own = getattr(type(trainer), name, None) is not getattr(base, name, None)
-    return own or name in vars(trainer)
-
-
 def inputs_with_labels(batch: TrainingBatch | Batch, backend: StepBackend) -> Inputs:
     """Return the inputs of a batch and its labels as a script gets them, on the device."""
     inputs: Inputs = {**batch.inputs}  # type: ignore[dict-item]  # batches consist of tensors

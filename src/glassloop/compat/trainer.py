@@ -34,6 +34,7 @@ from glassloop.compat.callbacks import (
     freezes_weights,
     is_for_transformers,
     make_handler,
+    overrides,
     show_metrics,
     write_metrics,
 )
@@ -58,7 +59,6 @@ from glassloop.compat.overrides import (
     is_own,
     labels_of,
     logits_of,
-    overrides,
     predicted,
     predicted_by_step,
     predicted_with_loss,

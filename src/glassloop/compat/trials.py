@@ -13,7 +13,17 @@ from typing import NamedTuple, Protocol
 
 from transformers.trainer_callback import CallbackHandler
 
-from glassloop.base.errors import DivergedError, GlassloopError, SettingsError, counted, did_you_mean, listed, say, visible
+from glassloop.base.errors import (
+    DivergedError,
+    GlassloopError,
+    SettingsError,
+    counted,
+    did_you_mean,
+    failure_of,
+    listed,
+    say,
+    visible,
+)
 from glassloop.base.files import set_aside
 from glassloop.base.versions import versions
 from glassloop.compat.arguments import OWN
@@ -29,7 +39,6 @@ from glassloop.settings.study import SCRIPT, StudySettings, Value, Values, setti
 from glassloop.settings.training import TYPES, TrainingArguments
 from glassloop.settings.transformers_names import SETTINGS
 from glassloop.study.strategies import KnownTrial, sampler_for, started_search
-from glassloop.study.trials import failure_of
 from glassloop.trainer import DEFAULT_DIR
 from glassloop.training.callbacks import Callback
 from glassloop.training.identity import digest, identified, rows_fingerprint

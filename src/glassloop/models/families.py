@@ -6,8 +6,12 @@ family, add an entry here and a tiny config in tests/families.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # How packed batches run through a model: with its layers rewritten, through its own modules, or not at all (padded batches).
 Packing = Literal["layers", "modules", "none"]
@@ -166,3 +170,15 @@ FAMILIES: dict[str, Family] = {
 def families_packed_by(packing: Packing) -> dict[str, Family]:
     """Return the families that are packed in this way, by their `model_type`."""
     return {name: family for name, family in FAMILIES.items() if family.packing == packing}
+
+
+def head_activation(name: str) -> Callable[[Tensor], Tensor]:
+    """Return the function between the two layers of a classification head."""
+    import torch  # the table of families is read by commands that need no torch
+
+    functions: dict[str, Callable[[Tensor], Tensor]] = {
+        "tanh": torch.tanh,
+        "gelu": torch.nn.functional.gelu,
+        "relu": torch.relu,
+    }
+    return functions[name]

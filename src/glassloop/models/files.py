@@ -14,7 +14,6 @@ from glassloop.base.errors import ModelError, ResourceError, did_you_mean, liste
 from glassloop.base.files import find_path, names_beside, sha256_of
 from glassloop.base.hub import hub_unreachable, is_hub_name
 from glassloop.base.records import Json
-from glassloop.data.readers import SUFFIXES
 from glassloop.runs.layout import is_run
 from glassloop.runs.record import model_of_run, refuse_seeds
 from glassloop.settings.fields import name_problem
@@ -161,6 +160,8 @@ def find_model(name: str | Path) -> Place:
             folder = model_of_run(folder)[0]
         refuse_folder(folder)
         return Place(str(folder))
+    from glassloop.data.readers import SUFFIXES  # for an error only
+
     if folder or Path(text).suffix.lower() in SUFFIXES:
         what = "a file" if folder else "the name of a data file"
         raise ModelError(f"{visible(text)} is {what}, not a model", "use a folder, a hub model (owner/name), or quickstart")

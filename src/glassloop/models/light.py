@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.encoding import backend_state, key_of
-from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, Family
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, Family, head_activation
 from glassloop.models.files import CONFIG_NAME, find_model, read_json_file
 from glassloop.models.interface import longest_input
 from glassloop.runs.record import RunRecord
@@ -152,11 +152,6 @@ def is_usual(tokenizer: LightTokenizer) -> bool:
 
 
 WEIGHTS_NAME, WORDS_NAME = "model.safetensors", "embeddings.word_embeddings.weight"
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "tanh": torch.tanh,
-    "gelu": functional.gelu,
-    "relu": torch.relu,
-}
 # What the config of DistilBERT calls the settings of other families, and what it does not say.
 DISTILBERT_NAMES = {
     **{"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"},
@@ -229,7 +224,7 @@ class LightClassifier(nn.Module):
         hidden = self.embed(input_ids, token_type_ids)
         for layer in self.layer_calls():
             hidden = self.run_layer(layer, hidden, mask)
-        activate = ACTIVATIONS[self.head.activation]
+        activate = head_activation(self.head.activation)
         return LightOutput(self.linear(self.head.outputs, activate(self.linear(self.head.dense, hidden[:, 0]))))
 
     def embed(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from glassloop.base.errors import GlassloopError, ModelError, ResourceError, resource_error
+from glassloop.base.errors import GlassloopError, ModelError, ResourceError
 from glassloop.base.files import absolute_name, find_path, sha256_of, write_text
 from glassloop.runs.layout import RUNGS_NAME, checkpoints_in, is_run, step_of
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, STOPPED, RunRecord, read_run
@@ -96,12 +96,6 @@ class Done:
     def leaves_doubt(self) -> bool:
         """Whether the process of a failed run may be damaged: a bug, an error of the GPU, or no memory."""
         return self.status == FAILED and self.exit_code in (1, ResourceError.exit_code)
-
-
-def failure_of(error: BaseException) -> tuple[int, tuple[str, ...]]:
-    """Return the exit status that an error would have ended the command with, and what was wrong: problem and remedy."""
-    known = error if isinstance(error, GlassloopError) else resource_error(error)
-    return (known.exit_code, (known.problem, known.remedy)) if known else (1, (f"{type(error).__name__}: {error}",))
 
 
 class RunSettler:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from glassloop.backends.choose import choose_backend
 from glassloop.base.collection import freeze_objects
-from glassloop.base.errors import GlassloopError, LockedError, ModelError, note
+from glassloop.base.errors import GlassloopError, LockedError, ModelError, failure_of, note
 from glassloop.base.files import unsynced
 from glassloop.base.lock import locked
 from glassloop.base.records import decoded
@@ -40,7 +40,6 @@ from glassloop.study.trials import (
     drop_checkpoints,
     drop_damaged_checkpoints,
     drop_later_checkpoints,
-    failure_of,
     finished_done,
     found_done,
     record_of,

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from glassloop import Trainer, TrainingArguments
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import SettingsError
+from glassloop.compat.callbacks import overrides
 from glassloop.compat.overrides import (
     LoaderBatches,
     Outputs,
@@ -26,7 +27,6 @@ from glassloop.compat.overrides import (
     is_bare,
     is_own,
     logits_of,
-    overrides,
     predicted_by_step,
     predicted_with_loss,
     preprocessed,

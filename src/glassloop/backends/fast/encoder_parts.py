@@ -22,8 +22,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from glassloop.data.interfaces import Model
-from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, EncoderLayout, Family
-from glassloop.models.light import ACTIVATIONS
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, EncoderLayout, Family, head_activation
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +160,7 @@ def head_of(model: Model) -> HeadParts | None:
     if family is None or family.head is None:
         return None
     dense, outputs = linear_at(model, family.head.dense), linear_at(model, family.head.outputs)
-    return HeadParts(dense, ACTIVATIONS[family.head.activation], outputs) if dense and outputs else None
+    return HeadParts(dense, head_activation(family.head.activation), outputs) if dense and outputs else None
 
 
 def projection_of(model: Model) -> nn.Linear | None:
