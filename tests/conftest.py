@@ -69,7 +69,7 @@ def packaged() -> Path:
     """The folder of the packaged model. Only its absence is a reason to skip: one that is damaged is an error."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from glassloop.models.files import PACKAGED, PACKAGED_INSTALL, quickstart_model
+    from glassloop.models.loading import PACKAGED, PACKAGED_INSTALL, quickstart_model
 
     try:
         version(PACKAGED)

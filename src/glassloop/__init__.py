@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from glassloop.data.order import seed_all as seed_all
     from glassloop.data.sources import load_dataset as load_dataset
     from glassloop.data.sources import load_examples as load_examples
-    from glassloop.models.files import quickstart_model as quickstart_model
     from glassloop.models.loading import load_model as load_model
     from glassloop.models.loading import load_tokenizer as load_tokenizer
+    from glassloop.models.loading import quickstart_model as quickstart_model
     from glassloop.predictor import Predictor as Predictor
     from glassloop.report.run import Run as Run
     from glassloop.runs.record import Plan as Plan
@@ -95,7 +95,7 @@ PUBLIC = {
     "make_scheduler": "training.optimizer",
     "metrics_for": "scores.metrics",
     "padding_waste": "data.order",
-    "quickstart_model": "models.files",
+    "quickstart_model": "models.loading",
     "resume_seeds": "study.seeds",
     "run_over": "training.evaluate",
     "seed_all": "data.order",

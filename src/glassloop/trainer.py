@@ -45,12 +45,13 @@ from glassloop.models.interface import (
     config_of,
     label_names,
     refuse_config,
+    refuse_not_finite,
     refuse_unknown_tokens,
     refuse_unmergeable,
     save_whole,
     task_of,
 )
-from glassloop.models.loading import quiet_transformers, refuse_not_finite
+from glassloop.models.loading import quiet_transformers
 from glassloop.report.build import Report, report_of, source_report, write_report
 from glassloop.report.errors import listed_rows
 from glassloop.report.source import UNKNOWN, RunSource

@@ -225,7 +225,7 @@ def test_a_pretrained_model_learns_more_than_the_majority(glue_dir: Path, tmp_pa
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
 
     from glassloop import Trainer, TrainingArguments, load_dataset, load_metric
-    from glassloop.models.files import quickstart_model
+    from glassloop.models.loading import quickstart_model
 
     monkeypatch.setenv("GLASSLOOP_DATA", str(glue_dir.parent))
     monkeypatch.chdir(tmp_path)

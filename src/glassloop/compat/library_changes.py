@@ -19,8 +19,7 @@ from glassloop.base.hub import is_hub_name
 from glassloop.compat.loading import why_offline
 from glassloop.compat.names import CALLED_INSTEAD, NO_LONGER_IN_PLACE
 from glassloop.compat.substitution import LEDGER, Change, is_script, script_frame
-from glassloop.models.files import quickstart_model
-from glassloop.models.loading import offline
+from glassloop.models.loading import offline, quickstart_model
 
 PACKAGED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "quickstart")
 RENAMED_ARGUMENTS = {"is_pretokenized": "is_split_into_words", "return_lengths": "return_length"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,6 +141,21 @@ def refuse_unknown_tokens(tokenizer: Tokenizer | None, model: Model) -> None:
             f"({listed(sorted(unknown), 5)})",
             "use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) and save both",
         )
+
+
+def refuse_not_finite(model: Model, where: Callable[[str], str]) -> None:
+    """Raise with the first weight that contains NaN or infinity. `where` returns the file of a weight."""
+    # NaN in a pretrained model otherwise looks like a learning rate that is too high, or like an answer.
+    import torch
+
+    kinds = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    for name, weight in model.named_parameters():
+        if weight.numel() and weight.dtype in kinds and not torch.isfinite(torch.stack(torch.aminmax(weight.detach()))).all():
+            number = int((~torch.isfinite(weight)).sum())
+            raise ModelError(
+                f"{where(name)}: the weight {name} is not finite ({number:,} of its {weight.numel():,} numbers)",
+                "download the model again: its weights are damaged, or its training diverged",
+            )
 
 
 ADAPTER_DIR = "adapter"  # below the folder of the merged model, where transformers does not look for one

@@ -15,8 +15,8 @@ from torch.nn import functional
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.encoding import backend_state, key_of
 from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, Family, head_activation
-from glassloop.models.files import CONFIG_NAME, find_model, read_json_file
 from glassloop.models.interface import longest_input
+from glassloop.models.loading import CONFIG_NAME, find_model, read_json_file
 from glassloop.runs.record import RunRecord
 
 if TYPE_CHECKING:

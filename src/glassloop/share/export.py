@@ -23,7 +23,7 @@ from glassloop.base.stages import stage
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.encoding import EncodedText
 from glassloop.markup.templates import rendered
-from glassloop.models.files import CONFIG_NAME
+from glassloop.models.loading import CONFIG_NAME
 from glassloop.predict.answers import Answering
 from glassloop.predictor import Predictor
 from glassloop.report.comparison import answer_text, measures_of

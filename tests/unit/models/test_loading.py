@@ -22,11 +22,10 @@ from raised import error_of
 
 from glassloop.base.errors import ModelError, ResourceError, SettingsError
 from glassloop.data.labels import LabelSet
-from glassloop.models import files as model_files
+from glassloop.models import loading as model_files
 from glassloop.models import loading as modeling
-from glassloop.models.files import Place
 from glassloop.models.interface import longest_input
-from glassloop.models.loading import load_config, load_model, load_tokenizer
+from glassloop.models.loading import Place, load_config, load_model, load_tokenizer
 
 NO_YES = LabelSet(("no", "yes"))
 NAME_ONE = "use a folder, a hub model (owner/name), or quickstart"

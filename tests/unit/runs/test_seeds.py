@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glassloop.base.errors import ModelError
-from glassloop.models.files import find_model
+from glassloop.models.loading import find_model
 from glassloop.predictor import Predictor
 from glassloop.runs.layout import is_seeds_folder
 from glassloop.runs.record import FAILED, read_run
