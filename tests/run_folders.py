@@ -33,8 +33,7 @@ from glassloop.runs.record import (
 from glassloop.runs.status import END, RESUME, START, note_moment
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.intervals import ScoredRows
-from glassloop.scores.measures import Measures, default_measures
-from glassloop.scores.metrics import decide
+from glassloop.scores.metrics import Measures, decide, default_measures
 from glassloop.scores.result import label_of, rows_of, verdict_on
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
 from glassloop.settings.file import RunSettings

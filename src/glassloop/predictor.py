@@ -28,7 +28,7 @@ from glassloop.models.interface import carried_labels, label_names, longest_inpu
 from glassloop.predict.answers import Given, Prediction, answering_of, columns_of, finite, paired
 from glassloop.predict.files import Counts, FileJob, model_key, predict_rows
 from glassloop.predict.models import is_int8, open_model, quantize
-from glassloop.scores.measures import Measures
+from glassloop.scores.metrics import Measures
 from glassloop.settings.fields import SCORE, data_settings
 from glassloop.training.evaluate import Evaluation, named_metrics, run_over
 from glassloop.training.interfaces import Backend, LossSum

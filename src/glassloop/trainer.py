@@ -57,7 +57,7 @@ from glassloop.report.errors import listed_rows
 from glassloop.report.source import UNKNOWN, RunSource
 from glassloop.runs.record import Plan
 from glassloop.runs.status import resumed_steps
-from glassloop.scores.measures import Measures, chosen_measures, read_scores
+from glassloop.scores.metrics import Measures, chosen_measures, read_scores
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.callbacks import Callback, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over

@@ -129,14 +129,12 @@ def test_09_a_disk_that_fills_up_during_training_has_room_for_the_final_model(ru
 
 def test_09_a_disk_without_room_for_the_final_model(runs: Any, disk: Disk, run: Path) -> None:
     never = {"max_steps": 6, "save_strategy": "no", "save_steps": None, "eval_steps": 2}
-    ended = disk.run(
-        runs.arguments(run, **never), disk.fill("glassloop.study.assembly:load_model", 1, 20_000), Hook(STEP, 1, "bug")
-    )
+    ended = disk.run(runs.arguments(run, **never), disk.fill("glassloop.study.run:load_model", 1, 20_000), Hook(STEP, 1, "bug"))
     is_told(ended, run, "bytes are needed for the final model")
 
 
 def test_09_a_disk_without_room_for_two_checkpoints(runs: Any, disk: Disk, run: Path) -> None:
-    ended = disk.run(runs.arguments(run, **SHORT), disk.fill("glassloop.study.assembly:load_model", 1, checkpoint_bytes(runs)))
+    ended = disk.run(runs.arguments(run, **SHORT), disk.fill("glassloop.study.run:load_model", 1, checkpoint_bytes(runs)))
     is_told(ended, run, "bytes are needed for two checkpoints and the final model")
     assert not list((disk.inside / "run").glob("*checkpoint-*"))
     disk.make_room()

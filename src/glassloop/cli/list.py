@@ -68,8 +68,7 @@ def name_of(entry: ListedRun) -> str:
 
 def result_of(entry: ListedRun) -> str:
     """Return the first score of a run, else how far it is."""
-    from glassloop.scores.measures import Measures
-    from glassloop.scores.metrics import AVERAGED
+    from glassloop.scores.metrics import AVERAGED, Measures
 
     key = next(iter(entry.metrics), None)
     if entry.seeds and entry.status != FINISHED:

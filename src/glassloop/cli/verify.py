@@ -30,7 +30,7 @@ def verify(
         from rich.table import Table
         from rich.text import Text
 
-        from glassloop.study.verification import BATCH, STEPS, check_claims
+        from glassloop.cli.verification import BATCH, STEPS, check_claims
 
     data = what
     given = given_for(DataSettings, options)

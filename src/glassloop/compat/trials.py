@@ -33,7 +33,7 @@ from glassloop.data.interfaces import Model, Rows
 from glassloop.runs.layout import STUDY_NAME, checkpoints_in, is_study, step_of
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, TIMINGS, WAITING
 from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord, read_study, write_study
-from glassloop.scores.measures import short_metrics
+from glassloop.scores.metrics import short_metrics
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import SCRIPT, StudySettings, Value, Values, setting_name
 from glassloop.settings.training import TYPES, TrainingArguments

@@ -45,7 +45,7 @@ from glassloop.data.labels import (
 )
 from glassloop.data.readers import BadRows
 from glassloop.runs.record import SELECTION, Columns, SplitFacts
-from glassloop.scores.measures import Measures, default_measures
+from glassloop.scores.metrics import Measures, default_measures
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings, fold_of
 
 if TYPE_CHECKING:

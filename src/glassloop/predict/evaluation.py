@@ -22,8 +22,7 @@ from glassloop.runs.layout import is_run, is_seeds_folder, seed_name
 from glassloop.runs.record import held_out_splits, split_changes
 from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import averaged_logits
-from glassloop.scores.measures import Measures, chosen_measures, only_measures, recorded_measures
-from glassloop.scores.metrics import probabilities
+from glassloop.scores.metrics import Measures, chosen_measures, only_measures, probabilities, recorded_measures
 from glassloop.scores.result import Result, facts_of, label_of
 from glassloop.settings.fields import CLASSES, split_names
 from glassloop.training.evaluate import Evaluation

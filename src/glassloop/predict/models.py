@@ -28,8 +28,7 @@ from glassloop.runs.layout import is_run, predictions_name
 from glassloop.runs.predictions import predicted_splits, read_predictions
 from glassloop.runs.record import RunRecord, model_of_run
 from glassloop.scores.intervals import scored_rows
-from glassloop.scores.measures import LOWER_IS_BETTER, recorded_measures
-from glassloop.scores.metrics import one_of
+from glassloop.scores.metrics import LOWER_IS_BETTER, one_of, recorded_measures
 from glassloop.settings.fields import SCORE
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.interfaces import Backend

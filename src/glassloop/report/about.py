@@ -18,7 +18,7 @@ from glassloop.report.page import Cell, code_block, details, fact_list, grid, he
 from glassloop.runs.history import numbers_by_step
 from glassloop.runs.layout import KEPT_CHECKPOINTS_NAME, checkpoints_in, is_checkpoint_name
 from glassloop.runs.record import DataRecord, LengthFacts, RunRecord, SplitFacts, is_timing
-from glassloop.scores.measures import LOWER_IS_BETTER
+from glassloop.scores.metrics import LOWER_IS_BETTER
 from glassloop.settings.fields import DataSettings
 from glassloop.settings.training import TrainingArguments
 

@@ -20,8 +20,7 @@ from glassloop.runs.record import RunRecord, read_run, record_of
 from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import Conclusion, SettingRuns, concluded
 from glassloop.scores.intervals import OF_CLASSES, OF_LABELS, OF_SCORES, ScoredRows, has_rows_right, scored_rows
-from glassloop.scores.measures import Measures, default_measures
-from glassloop.scores.metrics import Array
+from glassloop.scores.metrics import Array, Measures, default_measures
 from glassloop.settings.fields import CLASSES, SCORE
 from glassloop.settings.training import TrainingArguments
 

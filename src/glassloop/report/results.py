@@ -11,7 +11,7 @@ from glassloop.report.charts.figure import Axis
 from glassloop.report.charts.points import DotChart, Dots
 from glassloop.report.page import Cell, Number, card, cards, grid, paragraph, score, table
 from glassloop.runs.record import FAILED, KILLED, RUNNING, STOPPED
-from glassloop.scores.measures import short_metrics
+from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import Score
 from glassloop.settings.fields import SCORE, SEVERAL
 

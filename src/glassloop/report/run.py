@@ -14,7 +14,7 @@ from glassloop.runs.layout import MODEL_NAME
 from glassloop.runs.predictions import predicted_splits, read_predictions
 from glassloop.runs.record import ClassRecord, RunRecord, record_of
 from glassloop.runs.status import run_status
-from glassloop.scores.measures import short_metrics
+from glassloop.scores.metrics import short_metrics
 from glassloop.settings.training import TrainingArguments
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from glassloop.runs.predictions import objects_in, predicted_splits, read_predic
 from glassloop.runs.record import DataRecord, RunRecord, record_of
 from glassloop.runs.status import read_moments, resumed_steps, status_of
 from glassloop.scores.intervals import ScoredRows, scored_rows
-from glassloop.scores.measures import Measures
+from glassloop.scores.metrics import Measures
 from glassloop.scores.result import Result, split_scores
 
 LOGITS = b'"logits": ['  # quotation marks within a text are escaped, so that this is always the key

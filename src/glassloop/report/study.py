@@ -41,7 +41,7 @@ from glassloop.runs.record import FINISHED
 from glassloop.runs.study import RoundRecord, SeedsRecord, StudyRecord, read_seeds
 from glassloop.scores.comparisons import seeds_estimate
 from glassloop.scores.intervals import NO_INTERVAL, mean_interval
-from glassloop.scores.measures import COMPUTED, LOSS
+from glassloop.scores.metrics import COMPUTED, LOSS
 from glassloop.scores.result import ROUNDING, Score, mean_verdict
 from glassloop.settings.fields import SCORE
 from glassloop.settings.study import setting_name, shown

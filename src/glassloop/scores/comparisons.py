@@ -24,8 +24,7 @@ from glassloop.scores.intervals import (
     row_metrics_of,
     too_few_rows,
 )
-from glassloop.scores.measures import LOWER_IS_BETTER
-from glassloop.scores.metrics import Array
+from glassloop.scores.metrics import LOWER_IS_BETTER, Array
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from glassloop.scores.comparisons import (
     seeds_estimate,
 )
 from glassloop.scores.intervals import LEVEL, Interval, ScoredRows
-from glassloop.scores.measures import LOWER_IS_BETTER
-from glassloop.scores.metrics import Array, decide, probabilities
+from glassloop.scores.metrics import LOWER_IS_BETTER, Array, decide, probabilities
 from glassloop.settings.fields import CLASSES, SCORE
 
 MOST_PAIRS = 10  # of settings whose rows are compared to plan a design

@@ -14,8 +14,7 @@ from glassloop.base.records import Json
 from glassloop.runs.layout import predictions_name
 from glassloop.runs.predictions import RESTORE, read_predictions
 from glassloop.runs.record import RunRecord
-from glassloop.scores.measures import LOWER_IS_BETTER
-from glassloop.scores.metrics import AVERAGED, CORRELATIONS, Array, decide, one_of
+from glassloop.scores.metrics import AVERAGED, CORRELATIONS, LOWER_IS_BETTER, Array, decide, one_of
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 LARGEST = float(np.finfo(np.float32).max)

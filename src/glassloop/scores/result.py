@@ -13,8 +13,7 @@ from glassloop.base.records import Json
 from glassloop.runs.record import ClassRecord, RunRecord, held_out_splits
 from glassloop.scores.comparisons import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, compare, decided
 from glassloop.scores.intervals import NO_INTERVAL, ScoredRows, class_counts, metric_estimate, row_metrics_of
-from glassloop.scores.measures import COMPUTED, LOWER_IS_BETTER, Measures, short_metrics
-from glassloop.scores.metrics import AVERAGED, CORRELATIONS, Array, decide
+from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
 from glassloop.settings.defaults import learning_rate, num_epochs
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 

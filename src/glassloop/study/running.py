@@ -14,7 +14,7 @@ from typing import Protocol
 from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, SELECTION, STOPPED, WAITING
 from glassloop.runs.study import SeedRecord, StudyRecord, write_study
-from glassloop.scores.measures import LOSS
+from glassloop.scores.metrics import LOSS
 from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.study import OPTUNA, setting_name
 from glassloop.study.strategies import Played, next_optuna_round, next_round

@@ -30,12 +30,12 @@ from glassloop.runs.claim import free_folder, new_folders, refuse_taken, remove_
 from glassloop.runs.layout import has_checkpoint, is_checkpoint_name, is_run, is_seeds_folder, seed_name
 from glassloop.runs.record import FAILED, FINISHED, STOPPED
 from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds, write_seeds
-from glassloop.scores.measures import Measures, no_better
+from glassloop.scores.metrics import Measures, no_better
 from glassloop.settings.defaults import has_own_settings
 from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings, RunSettings, write_settings
 from glassloop.settings.training import training_arguments
-from glassloop.study.assembly import assemble, chosen_settings, examples_for
+from glassloop.study.run import assemble, chosen_settings, examples_for
 from glassloop.study.running import KINDS, reached, run_tasks
 from glassloop.study.trials import Done, Task, found_done
 from glassloop.study.workers import LocalWorkers, Place

@@ -24,14 +24,14 @@ from glassloop.runs.claim import free_folder, refuse_taken
 from glassloop.runs.layout import is_study
 from glassloop.runs.record import SELECTION, STOPPED
 from glassloop.runs.study import StudyRecord, read_study, write_study
-from glassloop.scores.measures import LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
+from glassloop.scores.metrics import LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
 from glassloop.settings.fields import DataSettings, Problem, refuse, wrong_choice
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import MODEL, SCRIPT, SEEDS, STRATEGIES, Choices, StudySettings, study_settings, vary_text
 from glassloop.settings.training import TYPES
-from glassloop.study.assembly import examples_for
 from glassloop.study.conclusions import conclude
 from glassloop.study.ray import RayTrials, refuse_unreachable
+from glassloop.study.run import examples_for
 from glassloop.study.running import Executor, StudyRunner
 from glassloop.study.seeds import check_run
 from glassloop.study.trials import RUNS_NAME, model_key

@@ -15,12 +15,12 @@ from glassloop.base.files import absolute_name, find_path, sha256_of, write_text
 from glassloop.runs.layout import RUNGS_NAME, checkpoints_in, is_run, step_of
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, STOPPED, RunRecord, read_run
 from glassloop.runs.study import MeasuresRecord, SeedRecord, StudyRecord, read_rungs
-from glassloop.scores.measures import short_metrics
+from glassloop.scores.metrics import short_metrics
 from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import MODEL, Values
 from glassloop.settings.training import training_arguments
-from glassloop.study.assembly import SharedParts, chosen_settings, examples_for
+from glassloop.study.run import SharedParts, chosen_settings, examples_for
 from glassloop.training.checkpoints import open_checkpoint
 
 RUNS_NAME = "runs"

@@ -28,11 +28,10 @@ from glassloop.base.records import decoded
 from glassloop.runs.layout import has_checkpoint, is_run
 from glassloop.runs.record import FAILED, PAUSED, SELECTION, STOPPED, read_run, write_run
 from glassloop.runs.study import read_rungs
-from glassloop.scores.measures import short_metrics
+from glassloop.scores.metrics import short_metrics
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import training_arguments
-from glassloop.study.assembly import SharedParts, assemble
-from glassloop.study.run import run_to_end, train_run
+from glassloop.study.run import SharedParts, assemble, run_to_end, train_run
 from glassloop.study.trials import (
     Done,
     Task,

@@ -16,7 +16,7 @@ from glassloop.data.batches import Batches
 from glassloop.data.interfaces import Model, Rows
 from glassloop.models.interface import config_of, label_names
 from glassloop.runs.record import Difference, Plan, RunRecord, split_changes
-from glassloop.scores.measures import Measures
+from glassloop.scores.metrics import Measures
 from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import TrainingArguments, training_arguments

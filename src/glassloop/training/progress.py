@@ -17,7 +17,7 @@ from glassloop.data.examples import SHOWN_LABELS
 from glassloop.markup.notebook import chart, facts, figure, table, view
 from glassloop.runs.history import Entry, last_step, numbers_by_step
 from glassloop.runs.record import Plan
-from glassloop.scores.measures import short_metrics
+from glassloop.scores.metrics import short_metrics
 from glassloop.training.callbacks import Callback, History
 from glassloop.training.stage_display import Interval
 from glassloop.training.state import State

@@ -29,7 +29,7 @@ from glassloop.models.interface import config_of, label_names
 from glassloop.runs.layout import TRAINER_NAME, predictions_name
 from glassloop.runs.record import FINISHED, RUNNING, Columns, DataRecord, ModelRecord, RunRecord, SplitFacts
 from glassloop.scores.intervals import ScoredRows
-from glassloop.scores.measures import COMPUTED, LOSS, Measures, short_metrics
+from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
 from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 from glassloop.settings.training import TrainingArguments

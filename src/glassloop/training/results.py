@@ -23,8 +23,7 @@ from glassloop.runs.record import ClassRecord, RunRecord, SplitFacts, held_out_s
 from glassloop.runs.study import SeedsRecord
 from glassloop.scores.comparisons import BETTER
 from glassloop.scores.intervals import ScoredRows
-from glassloop.scores.measures import COMPUTED, Measures, no_better, short_metrics
-from glassloop.scores.metrics import Array
+from glassloop.scores.metrics import COMPUTED, Array, Measures, no_better, short_metrics
 from glassloop.scores.result import (
     Result,
     TrainingFacts,

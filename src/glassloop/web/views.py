@@ -42,7 +42,7 @@ from glassloop.runs.history import Curves, Entry
 from glassloop.runs.listing import Found, duration
 from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, is_timing
 from glassloop.runs.status import RunSummary
-from glassloop.scores.measures import LOSS, Measures, short_metrics
+from glassloop.scores.metrics import LOSS, Measures, short_metrics
 from glassloop.web.watch import GroupSummary
 
 TAGS = {RUNNING: "live", FINISHED: "good", KILLED: "bad", FAILED: "bad", DAMAGED: "bad"}

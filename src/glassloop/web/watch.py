@@ -24,7 +24,7 @@ from glassloop.runs.listing import Found, find_runs, listed_run, listed_seeds
 from glassloop.runs.record import DAMAGED, FINISHED, KILLED, RUNNING, STOPPED
 from glassloop.runs.status import RunSummary, changed, file_states, state_of, summary_of
 from glassloop.runs.study import read_study
-from glassloop.scores.measures import Measures
+from glassloop.scores.metrics import Measures
 
 SEEDS, STUDY = "seeds", "study"
 

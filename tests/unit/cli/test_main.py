@@ -382,7 +382,7 @@ def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) 
 def test_every_command_with_json_prints_one_document(
     run, text_run: Path, seeds_folder: Path, lively_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glassloop.study.run.leave_on_signal", lambda: None)
+    monkeypatch.setattr("glassloop.cli.train.leave_on_signal", lambda: None)
     data, model = str(text_run.parent), str(lively_dir)
 
     def keys_of(*arguments: str) -> list[str]:
@@ -448,7 +448,7 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr("glassloop.study.run.train", lambda given, resume, **rest: seen.append((given, resume, rest)))
+    monkeypatch.setattr("glassloop.cli.train.train_given", lambda given, resume, **rest: seen.append((given, resume, rest)))
     run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--debug", "--processes", "2")
     several = {"restart": False, "processes": 2, "seeds": 3, "seeds_at_once": 2}
     several |= {"with_report": True, "as_json": False, "debug": True}

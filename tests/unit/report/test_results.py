@@ -29,7 +29,7 @@ from glassloop.report.results import (
 )
 from glassloop.report.source import read_source
 from glassloop.runs.record import FINISHED, RUNNING, Columns, read_run, write_run
-from glassloop.scores.measures import short_metrics
+from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import VERDICT_WORDS, Score
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 from glassloop.training.evaluate import Evaluation

@@ -29,7 +29,7 @@ from glassloop.report.study import (
 from glassloop.runs.layout import seed_name
 from glassloop.runs.record import FAILED, FINISHED
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, StudyRecord, read_seeds, write_seeds
-from glassloop.scores.measures import short_metrics
+from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import Score
 from glassloop.settings.file import GivenSettings
 from glassloop.study.conclusions import conclude

@@ -36,8 +36,7 @@ from glassloop.scores.intervals import (
     scored_split,
     wilson,
 )
-from glassloop.scores.measures import COMPUTED
-from glassloop.scores.metrics import metrics_for
+from glassloop.scores.metrics import COMPUTED, metrics_for
 from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 
 

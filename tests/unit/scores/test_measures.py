@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glassloop.base.errors import ModelError, SettingsError
-from glassloop.scores.measures import (
+from glassloop.scores.metrics import (
     Measures,
     chosen_measures,
     default_measures,

@@ -12,7 +12,7 @@ from run_folders import RECORD
 
 from glassloop.runs.record import ClassRecord, SplitFacts
 from glassloop.scores.intervals import ScoredRows
-from glassloop.scores.measures import Measures
+from glassloop.scores.metrics import Measures
 from glassloop.scores.result import (
     Result,
     Score,

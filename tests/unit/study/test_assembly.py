@@ -18,8 +18,8 @@ from glassloop.models.loading import load_config, load_tokenizer
 from glassloop.runs.record import RUNNING
 from glassloop.settings.defaults import Chosen
 from glassloop.settings.file import GivenSettings
-from glassloop.study import assembly as module
-from glassloop.study.assembly import (
+from glassloop.study import run as module
+from glassloop.study.run import (
     AssembledRun,
     SharedParts,
     assemble,
@@ -78,7 +78,7 @@ def test_truncated_rows_are_among_the_notes_of_the_run(write, lively_dir: Path) 
 def test_data_without_training_rows_cannot_be_trained_on(lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"text": f"film {number}", "label": number % 2} for number in range(4)]
     examples = load_examples({"test": rows})
-    monkeypatch.setattr("glassloop.study.assembly.load_examples", lambda *_, **__: examples)
+    monkeypatch.setattr("glassloop.study.run.load_examples", lambda *_, **__: examples)
     with pytest.raises(SettingsError, match="the data set has no train split"):
         assembled("rows", str(lively_dir))
 

@@ -17,10 +17,11 @@ from safetensors.torch import load_file, save_file
 
 from glassloop import decide, metrics_for
 from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
+from glassloop.cli.train import train_given as train
 from glassloop.runs.layout import checkpoints_in
 from glassloop.runs.record import Columns, read_run, write_run
 from glassloop.settings.file import GivenSettings, read_settings
-from glassloop.study.run import train, train_run
+from glassloop.study.run import train_run
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 
@@ -453,8 +454,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, Give
         seen.append((arguments, number, read_settings(arguments[2])))
         raise SystemExit
 
-    monkeypatch.setattr("glassloop.study.run.launch", launch)
-    monkeypatch.setattr("glassloop.study.run.leave_on_signal", lambda: None)
+    monkeypatch.setattr("glassloop.cli.train.launch", launch)
+    monkeypatch.setattr("glassloop.cli.train.leave_on_signal", lambda: None)
     return seen
 
 

@@ -14,10 +14,10 @@ import torch
 from trials import Servers, Trial
 
 from glassloop.base.errors import SettingsError
+from glassloop.cli import verification as verify_module
+from glassloop.cli.verification import Claim, check_claims, weight_difference
 from glassloop.cli.verify import verify
 from glassloop.settings.fields import DataSettings
-from glassloop.study import verification as verify_module
-from glassloop.study.verification import Claim, check_claims, weight_difference
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from glassloop.base.lock import locked
 from glassloop.runs.layout import checkpoints_in
 from glassloop.settings.file import GivenSettings
 from glassloop.study import worker as study_worker
-from glassloop.study.assembly import SharedParts
+from glassloop.study.run import SharedParts
 from glassloop.study.trials import Done, Task
 from glassloop.study.worker import lock_awaited, read_tasks, train_part
 

@@ -19,7 +19,7 @@ from glassloop.data.rows import RowReader
 from glassloop.runs.layout import TRAINER_NAME
 from glassloop.runs.predictions import read_predictions
 from glassloop.runs.record import read_record
-from glassloop.scores.measures import Measures
+from glassloop.scores.metrics import Measures
 from glassloop.settings.fields import CLASSES, SEVERAL
 from glassloop.training import recorder
 from glassloop.training.evaluate import Evaluation

@@ -20,7 +20,7 @@ from glassloop.data.examples import Examples
 from glassloop.predict.evaluation import Wanted, evaluate_run
 from glassloop.runs.record import FAILED, FINISHED, ClassRecord, SplitFacts, held_out_splits, read_run
 from glassloop.runs.study import SeedRecord, SeedsRecord
-from glassloop.scores.measures import Measures
+from glassloop.scores.metrics import Measures
 from glassloop.scores.result import Result, TrainingFacts, Verdict, rows_of
 from glassloop.settings.fields import CLASSES
 from glassloop.settings.file import RunSettings

@@ -46,14 +46,19 @@ class Claim:
 
 
 STEPS, BATCH = 6, 8
+
+
 CHECKPOINT_STEP, WAITING_STEP = 3, 4  # the step of the checkpoint, and the step after which a run waits to be killed
+
 
 SETTINGS: dict[str, object] = {
     "max_steps": STEPS, "per_device_train_batch_size": BATCH, "logging_steps": 1, "device": "cpu", "precision": "fp32",
     "save_strategy": "no", "disable_tqdm": True, "backend": "plain",
 }  # fmt: skip
 
+
 ROUNDING = 1e-4  # allowed for a loss or a gradient norm if sums are computed in another order
+
 
 CHILD = """
 import json, sys, time
