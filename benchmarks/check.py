@@ -22,7 +22,7 @@ from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.backends.admission import known_difference
+from glassloop.backends.packed import known_difference
 
 SIZES = {
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},

@@ -12,8 +12,7 @@ from typing import overload
 
 import numpy as np
 
-from glassloop.backends.admission import NO_STATE, state_of, verified_backend
-from glassloop.backends.packed import PackedBackend
+from glassloop.backends.packed import NO_STATE, PackedBackend, state_of, verified_backend
 from glassloop.base.errors import say
 from glassloop.base.files import user_path
 from glassloop.base.stages import EVALUATING, PREDICTING, stage

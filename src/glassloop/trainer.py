@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, overload
 import numpy as np
 import torch
 
-from glassloop.backends.admission import supported_backend, verified_backend
 from glassloop.backends.choose import choose_backend
-from glassloop.backends.packed import PackedBackend
+from glassloop.backends.packed import PackedBackend, supported_backend, verified_backend
 from glassloop.base.errors import DataError, DivergedError, SettingsError, listed, say, visible
 from glassloop.base.files import share_files, user_path
 from glassloop.base.stages import EVALUATING, stage

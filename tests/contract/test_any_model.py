@@ -13,7 +13,7 @@ from families import ALIKE, BY_MODULES, FAST, rows_for, tiny_model
 from strange_models import STRANGE, MeanHead, bert, custom, ernie_with_tasks, replaced_activation
 
 from glassloop import Predictor, Trainer, TrainingArguments
-from glassloop.backends import admission
+from glassloop.backends import packed as admission
 from glassloop.backends import packed as backends
 from glassloop.backends.fast import inference_model as fast_model
 from glassloop.backends.fast import inference_model as inference_layers

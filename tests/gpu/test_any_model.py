@@ -16,9 +16,9 @@ from strange_models import STRANGE, MeanHead, bert, custom
 from glassloop import Trainer, TrainingArguments
 from glassloop.backends import graphs
 from glassloop.backends import packed as backends
-from glassloop.backends.admission import known_difference
 from glassloop.backends.fast import encoder_parts as recognition
 from glassloop.backends.fast import inference_model as fast_model
+from glassloop.backends.packed import known_difference
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 

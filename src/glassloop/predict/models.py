@@ -9,9 +9,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from glassloop.backends.admission import supported_backend
 from glassloop.backends.choose import choose_backend, choose_device, choose_precision
-from glassloop.backends.packed import Int8Backend, why_not_int8
+from glassloop.backends.packed import Int8Backend, supported_backend, why_not_int8
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.collection import collection_paused
 from glassloop.base.errors import ModelError, SettingsError, counted, listed, say

@@ -11,10 +11,11 @@ import torch
 from families import tiny_model, tiny_tokenizer, weights_hash
 from packs import token_rows
 
-from glassloop.backends import admission
-from glassloop.backends.admission import (
+from glassloop.backends import packed as admission
+from glassloop.backends.packed import (
     COMPARED_ROWS,
     Figures,
+    PackedBackend,
     compare,
     distance,
     known_difference,
@@ -23,7 +24,6 @@ from glassloop.backends.admission import (
     supported_backend,
     verified_backend,
 )
-from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError
 from glassloop.data.batches import Batch, Batches

@@ -168,7 +168,7 @@ def test_nothing_is_loaded_twice(given: GivenSettings, monkeypatch: pytest.Monke
 def test_a_comparison_is_repeated_only_for_other_rows_weights_or_settings(
     given: GivenSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from glassloop.backends import admission
+    from glassloop.backends import packed as admission
 
     compared: list[object] = []
     original = admission.measure_difference
