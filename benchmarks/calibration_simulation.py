@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import drawn_thresholds
 from drawn_thresholds import drawn_binary, f1_at, population, true_gain
 
-from glassloop.runs.calibration import Target
+from glassloop.runs.record import Target
 from glassloop.scores.calibration import fitted_calibration, margins_of, row_losses, target_gains
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from transformers import pipeline
 
 from glassloop import Predictor
-from glassloop.runs.predictions import predicted_splits, read_predictions
+from glassloop.runs.record import predicted_splits, read_predictions
 
 BATCH_SIZES = (1, 32, 128, 512)
 ALLOWED = {"fp32": 1e-3}  # of probabilities; others differ by the rounding of their precision

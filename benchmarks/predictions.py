@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from glassloop import Predictor
-from glassloop.runs.predictions import predicted_splits, read_predictions
+from glassloop.runs.record import predicted_splits, read_predictions
 from glassloop.scores.metrics import decide
 
 BATCH = 32

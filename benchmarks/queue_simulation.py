@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glassloop.runs.predictions import predicted_splits, read_predictions
+from glassloop.runs.record import predicted_splits, read_predictions
 
 REQUESTS = 200_000
 MEAN_TOKENS = 54

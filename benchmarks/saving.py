@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
-from glassloop.runs.layout import checkpoints_in
+from glassloop.runs.record import checkpoints_in
 from glassloop.training.session import StartedTraining, save_checkpoint
 
 

@@ -24,8 +24,7 @@ from pathlib import Path
 
 from http_load import closed_loop, open_loop, request_bytes
 
-from glassloop.runs.predictions import predicted_splits, read_predictions
-from glassloop.runs.record import read_run
+from glassloop.runs.record import predicted_splits, read_predictions, read_run
 
 HERE = Path(__file__).parent
 

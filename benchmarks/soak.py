@@ -26,7 +26,7 @@ from http_load import Connection, request_bytes
 from serve import free_port
 
 from glassloop import Predictor
-from glassloop.runs.predictions import predicted_splits, read_predictions
+from glassloop.runs.record import predicted_splits, read_predictions
 
 ALLOWED = 2e-4  # difference of probabilities between batches of different composition
 BROKEN: list[tuple[bytes, int]] = [

@@ -13,8 +13,7 @@ import glassloop
 from glassloop.cli.main import app
 from glassloop.cli.options import ALIASES
 from glassloop.models.families import FAMILIES
-from glassloop.settings.fields import DataSettings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.settings.transformers_names import SETTINGS as THEIR_SETTINGS
 
 SETTINGS = {"TrainingArguments": TrainingArguments, "DataSettings": DataSettings}

@@ -8,7 +8,7 @@ import numpy as np
 
 from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import Array
-from glassloop.settings.fields import CLASSES
+from glassloop.settings.training import CLASSES
 
 SHARE, SIGNAL, SHIFT = 0.3, 1.5, -0.2
 

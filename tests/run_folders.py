@@ -14,30 +14,32 @@ import numpy as np
 from families import VOCABULARY, WITH_TOKEN_TYPES, tiny_model
 
 from glassloop import Predictor
-from glassloop.runs.calibration import Calibration, Gain, Target
-from glassloop.runs.history import write_history
-from glassloop.runs.layout import HISTORY_NAME, SESSIONS_NAME, predictions_name
+from glassloop.runs.history import END, RESUME, START, note_moment, write_history
 from glassloop.runs.record import (
     FINISHED,
+    HISTORY_NAME,
     RUNNING,
+    SESSIONS_NAME,
+    Calibration,
     ClassRecord,
     Columns,
     DataRecord,
+    Gain,
     LengthFacts,
     ModelRecord,
     Plan,
     RunRecord,
     SplitFacts,
+    Target,
+    predictions_name,
     write_run,
 )
-from glassloop.runs.status import END, RESUME, START, note_moment
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import Measures, decide, default_measures
 from glassloop.scores.result import label_of, rows_of, verdict_on
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
 from glassloop.settings.file import RunSettings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, TrainingArguments
 
 RECORD = RunRecord(
     status=RUNNING,

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from glassloop.scores.intervals import ScoredRows
-from glassloop.settings.fields import CLASSES
+from glassloop.settings.training import CLASSES
 
 RECALL_SPREAD, CONFUSION = 8.0, 0.5  # classes differ in their recall, and most errors go to a few other classes
 

@@ -404,7 +404,7 @@ def compare_examples(case: Case, path: Path, expected: Rows | None) -> None:
 
 def compare_predictions(case: Case, path: Path, bench: Bench, expected: Rows | None) -> None:
     """Every row of the file comes back with its texts, in order."""
-    from glassloop.base.formulas import restored
+    from glassloop.base.files import restored
 
     out = case.folder / f"out{case.chance.choice(['.csv', '.jsonl', '.tsv'])}"
     ran: Ran = case.run("predict", bench.finished, "--file", path, "--out", out, "--device", "cpu")

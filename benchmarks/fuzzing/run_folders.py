@@ -16,7 +16,7 @@ import trials
 from fuzzing.bench import SHORT, Bench, answered
 from fuzzing.cases import Case, Finding, Ran, writable_again
 from fuzzing.mutations import damage_file, damage_folder, damage_place, json_bytes, mutated_json, stray
-from glassloop.runs.layout import checkpoints_in
+from glassloop.runs.record import checkpoints_in
 from glassloop.share import eject as eject_module
 
 CHANGED_FILES = {"run.json": 7, "config.json": 5, "tokenizer.json": 3, "tokenizer_config.json": 2, "model.safetensors": 4}

@@ -76,8 +76,7 @@ def settings_in(path: Path) -> dict[str, Any]:
 
 
 def strange_options(chance: random.Random) -> dict[str, str]:
-    from glassloop.settings.fields import DataSettings
-    from glassloop.settings.training import TrainingArguments
+    from glassloop.settings.training import DataSettings, TrainingArguments
 
     kinds = {entry.name: str(entry.type) for kind in (TrainingArguments, DataSettings) for entry in fields(kind)}
     names = [name for name, kind in kinds.items() if name not in FIXED and "bool" not in kind]

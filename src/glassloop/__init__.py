@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from glassloop.scores.metrics import decide as decide
     from glassloop.scores.metrics import load_metric as load_metric
     from glassloop.scores.metrics import metrics_for as metrics_for
-    from glassloop.settings.fields import DataSettings as DataSettings
     from glassloop.settings.file import RunSettings as RunSettings
+    from glassloop.settings.training import DataSettings as DataSettings
     from glassloop.study.seeds import resume_seeds as resume_seeds
     from glassloop.study.seeds import train_seeds as train_seeds
     from glassloop.study.study import Study as Study
@@ -61,7 +61,7 @@ PUBLIC = {
     "Batch": "data.batches",
     "Batches": "data.batches",
     "Callback": "training.callbacks",
-    "DataSettings": "settings.fields",
+    "DataSettings": "settings.training",
     "Encoding": "data.encoding",
     "EvalPrediction": "trainer",
     "Evaluation": "training.evaluate",

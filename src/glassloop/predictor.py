@@ -13,9 +13,8 @@ from typing import overload
 import numpy as np
 
 from glassloop.backends.packed import NO_STATE, PackedBackend, state_of, verified_backend
-from glassloop.base.errors import say
 from glassloop.base.files import user_path
-from glassloop.base.stages import EVALUATING, PREDICTING, stage
+from glassloop.base.output import EVALUATING, PREDICTING, say, stage
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.encoding import EncodedText, EncodedTexts, LengthLimit, TypedTokens, encode_texts, encoded_ahead
@@ -28,7 +27,7 @@ from glassloop.predict.answers import Given, Prediction, answering_of, columns_o
 from glassloop.predict.files import Counts, FileJob, model_key, predict_rows
 from glassloop.predict.models import is_int8, open_model, quantize
 from glassloop.scores.metrics import Measures
-from glassloop.settings.fields import SCORE, data_settings
+from glassloop.settings.training import SCORE, data_settings
 from glassloop.training.evaluate import Evaluation, named_metrics, run_over
 from glassloop.training.interfaces import Backend, LossSum
 from glassloop.training.losses import make_loss

@@ -20,9 +20,9 @@ import torch
 
 from glassloop.backends.choose import choose_backend
 from glassloop.backends.packed import PackedBackend, supported_backend, verified_backend
-from glassloop.base.errors import DataError, DivergedError, SettingsError, listed, say, visible
+from glassloop.base.errors import DataError, DivergedError, SettingsError, listed, visible
 from glassloop.base.files import share_files, user_path
-from glassloop.base.stages import EVALUATING, stage
+from glassloop.base.output import EVALUATING, say, stage
 from glassloop.data.batches import Batches
 from glassloop.data.collator import PaddingCollator, collator_of, is_standard
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
@@ -54,8 +54,8 @@ from glassloop.models.loading import quiet_transformers
 from glassloop.report.build import Report, report_of, source_report, write_report
 from glassloop.report.errors import listed_rows
 from glassloop.report.source import UNKNOWN, RunSource
+from glassloop.runs.history import resumed_steps
 from glassloop.runs.record import Plan
-from glassloop.runs.status import resumed_steps
 from glassloop.scores.metrics import Measures, chosen_measures, read_scores
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.callbacks import Callback, checked_callbacks

@@ -298,11 +298,11 @@ def test_nothing_dangerous() -> None:
     assert not found, "\n".join(found)
 
 
-SHOWS_ERRORS = ("base.errors", "training.processes")  # errors are printable when they are made
+SHOWS_ERRORS = ("base.output", "training.processes")  # errors are printable when they are made
 
 
 def test_what_is_printed_cannot_control_the_terminal() -> None:
-    """Label, column and file names come from users' data: `errors.say` and `errors.show` escape them."""
+    """Label, column and file names come from users' data: `output.say` and `output.show` escape them."""
     prints = [
         f"{module}, line {node.lineno}"
         for module in PATHS
@@ -310,7 +310,7 @@ def test_what_is_printed_cannot_control_the_terminal() -> None:
         for node in ast.walk(tree_of(module))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
-    assert not prints, "use errors.say or errors.show"
+    assert not prints, "use output.say or output.show"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from awkward_files import FILES, PAGE, Awkward, page_with_table
 from glassloop.base.errors import DataError
 from glassloop.data.readers import read_file
 from glassloop.data.sources import load_examples
-from glassloop.settings.fields import FILE_SETTINGS, data_settings
+from glassloop.settings.training import FILE_SETTINGS, data_settings
 
 
 def load(file: Awkward, folder: Path):

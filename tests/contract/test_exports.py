@@ -20,10 +20,10 @@ from run_folders import make_run, sentence
 from glassloop import Predictor
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.predict.evaluation import Wanted, evaluate_run
-from glassloop.runs.calibration import Calibration, weights_of, write_calibration
 from glassloop.runs.export import MODEL_FILES, checksums, read_record, write_export
+from glassloop.runs.record import Calibration, weights_of, write_calibration
 from glassloop.serve.hosted import load_hosted
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.share.export import Exported, export_run
 
 TASKS = {"two": (CLASSES, 2), "many": (CLASSES, 150), "several": (SEVERAL, 4), "score": (SCORE, 1)}

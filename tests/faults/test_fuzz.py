@@ -18,9 +18,8 @@ from glassloop.base.errors import DataError, ModelError
 from glassloop.base.records import sealed
 from glassloop.report.source import read_answers
 from glassloop.runs.export import ExportCheck, ExportRecord, MetricChange, checksums, read_export, write_export
-from glassloop.runs.layout import RUN_NAME
-from glassloop.runs.record import read_run, write_run
-from glassloop.settings.fields import CLASSES
+from glassloop.runs.record import RUN_NAME, read_run, write_run
+from glassloop.settings.training import CLASSES
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
 

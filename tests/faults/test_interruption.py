@@ -24,7 +24,7 @@ from trials import BACKWARD, EVALUATION, FORWARD, INT, KILL, OPTIMIZER, SAVING, 
 
 from glassloop.base.errors import ModelError
 from glassloop.base.records import sealed
-from glassloop.runs.layout import checkpoints_in, step_of
+from glassloop.runs.record import checkpoints_in, step_of
 from glassloop.training.checkpoints import open_checkpoint
 
 SHORT = {"max_steps": 6, "save_steps": 3, "save_total_limit": 1, "eval_steps": 2}

@@ -18,7 +18,7 @@ import torch
 from families import tiny_model, tiny_tokenizer
 from trials import EVALUATION, KILL, SAVING, STEP, TERM, Ended, Hook, await_file, flags, same_end
 
-from glassloop.runs.layout import checkpoints_in
+from glassloop.runs.record import checkpoints_in
 from glassloop.training.checkpoints import open_checkpoint
 
 TWO = {"per_device_train_batch_size": 4}  # eight rows a step, as in the small settings

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from trials import EVALUATION, HUP, INT, KILL, SAVING, STEP, TERM, Hook, await_file, flags, same_end
 
-from glassloop.runs.layout import checkpoints_in
+from glassloop.runs.record import checkpoints_in
 from glassloop.training.checkpoints import open_checkpoint
 
 NEVER = {"save_strategy": "no", "eval_strategy": "no", "save_steps": None, "eval_steps": None, "max_steps": 4}

@@ -28,8 +28,7 @@ from glassloop.backends import packed
 from glassloop.base.errors import DataError, ModelError, SettingsError
 from glassloop.data.encoding import tokenizer_key
 from glassloop.data.readers import read_file
-from glassloop.runs.layout import RUN_NAME
-from glassloop.runs.record import read_run, write_run
+from glassloop.runs.record import RUN_NAME, read_run, write_run
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
 

@@ -16,7 +16,7 @@ from glassloop.report.comparison import compare_runs
 from glassloop.report.comparison_page import comparison_page
 from glassloop.report.study import study_page
 from glassloop.runs.study import read_study, write_study
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.study.conclusions import conclude
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from run_folders import HOSTILE, write_fake_run
 
 from glassloop.report.build import report_of
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 KINDS = {"classes": (CLASSES, 2), "many": (CLASSES, 40), "several": (SEVERAL, 4), "scores": (SCORE, 1)}
 

@@ -13,7 +13,8 @@ import torch
 from glassloop.backends.accelerate import AccelerateBackend
 from glassloop.backends.machine import GOOD, bf16_found
 from glassloop.backends.plain import PlainBackend
-from glassloop.base.errors import SettingsError, say, visible
+from glassloop.base.errors import SettingsError, visible
+from glassloop.base.output import say
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.interfaces import Backend
 

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from glassloop.base.errors import GlassloopError, counted
 from glassloop.base.files import cache_dir, path_problem, user_path
-from glassloop.base.hub import hub_unreachable
+from glassloop.base.network import hub_unreachable
 from glassloop.models.loading import quickstart_model
 
 GOOD, FAIR, BAD = "good", "fair", "bad"

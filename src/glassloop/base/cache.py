@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from glassloop.base.errors import ResourceError, say
+from glassloop.base.errors import ResourceError
 from glassloop.base.files import cache_dir, replacing_dir, sha256_of
+from glassloop.base.output import say
 from glassloop.base.records import sealed
 
 MANIFEST_NAME = "manifest.json"

@@ -9,9 +9,6 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-from glassloop.base.output import messages
-from glassloop.base.stages import clear
-
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -151,23 +148,6 @@ def without_middle(text: str) -> str:
 def printable(text: str) -> str:
     """Return `text` with control characters (line breaks, terminal escapes) and lone surrogates written as escapes."""
     return UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
-
-
-def say(line: str) -> None:
-    """Print one line on standard error."""
-    note(f"glassloop: {line}")
-
-
-def note(line: str) -> None:
-    """Print one line on standard error as it is. A closed terminal or a full disk is ignored: no run ends for a message."""
-    clear()
-    print(printable(line), file=messages(), flush=True)
-
-
-def show(line: str) -> None:
-    """Print one line of the answer on standard output, with control characters escaped."""
-    clear()
-    print(printable(line), flush=True)
 
 
 def listed(names: Iterable[object], limit: int = 12) -> str:

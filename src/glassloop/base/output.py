@@ -1,14 +1,113 @@
-"""Standard output and standard error that may be closed, full or broken: no work is lost because a line cannot be written."""
+"""What a person sees of a command: lines and JSON on streams that may be broken, and the stages of its work."""
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
+
+from glassloop.base.errors import GlassloopError, printable
+
+# Titles of stages that several rooms begin.
+LOADING, EVALUATING, PREDICTING = "loading the model", "evaluating", "predicting"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the work that may take long.
+
+    Attributes:
+        title: What is done, such as "tokenizing train".
+        total: How many rows there are; None if that is not known.
+    """
+
+    title: str
+    total: int | None = None
+
+
+class Display(Protocol):
+    """What shows the stages to a person."""
+
+    def begin(self, stage: Stage) -> None:
+        """Show that a stage begins."""
+
+    def advance(self, num_rows: int) -> None:
+        """Show that some rows of the stage are done."""
+
+    def end(self) -> None:
+        """Show that the stage has ended."""
+
+    def clear(self) -> None:
+        """Make room for a line of text."""
+
+
+@dataclass
+class Chosen:
+    """The display of this process, whether a stage is running, and how many rows the current part of it may still count."""
+
+    display: Display | None = None
+    running: bool = False
+    room: int | None = None
+
+
+CHOSEN = Chosen()
+
+
+def show_on(display: Display | None) -> None:
+    """Show the stages from now on; None shows nothing."""
+    CHOSEN.display, CHOSEN.running, CHOSEN.room = display, False, None
+
+
+@contextmanager
+def stage(title: str, total: int | None = None) -> Iterator[None]:
+    """Show the block as a stage. A stage inside another one is part of it."""
+    # Shown by the command, never by the library: without a display a stage does nothing.
+    display = CHOSEN.display
+    if display is None or CHOSEN.running:
+        yield
+        return
+    CHOSEN.running = True
+    display.begin(Stage(title, total))
+    try:
+        yield
+    finally:
+        CHOSEN.running = False
+        display.end()
+
+
+@contextmanager
+def part_of_stage(num_rows: int) -> Iterator[None]:
+    """Count the block as exactly `num_rows` rows, although steps inside it, such as tokenizing, count the same rows again."""
+    CHOSEN.room = num_rows
+    try:
+        yield
+        advance(CHOSEN.room)
+    finally:
+        CHOSEN.room = None
+
+
+def advance(num_rows: int) -> None:
+    """Count rows of the running stage."""
+    if CHOSEN.display is None or not CHOSEN.running:
+        return
+    if CHOSEN.room is not None:
+        num_rows = min(num_rows, CHOSEN.room)
+        CHOSEN.room -= num_rows
+    if num_rows:
+        CHOSEN.display.advance(num_rows)
+
+
+def clear() -> None:
+    """Make room on the terminal for a line of text."""
+    if CHOSEN.display is not None and CHOSEN.running:
+        CHOSEN.display.clear()
 
 
 class TolerantStream:
@@ -102,3 +201,73 @@ def tolerant_streams() -> Iterator[TolerantStream]:
         sys.stdout.flush()
         sys.stderr.flush()
         sys.stdout, sys.stderr = before
+
+
+def say(line: str) -> None:
+    """Print one line on standard error."""
+    note(f"glassloop: {line}")
+
+
+def note(line: str) -> None:
+    """Print one line on standard error as it is. A closed terminal or a full disk is ignored: no run ends for a message."""
+    clear()
+    print(printable(line), file=messages(), flush=True)
+
+
+def show(line: str) -> None:
+    """Print one line of the answer on standard output, with control characters escaped."""
+    clear()
+    print(printable(line), flush=True)
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """The result of a command for `--json`.
+
+    Args:
+        content: Plain values, records and paths by name.
+        exit_status: The exit status of the command.
+    """
+
+    content: Mapping[str, object]
+    exit_status: int = 0
+
+    def __str__(self) -> str:
+        return json.dumps(plain(self.content), indent=1, allow_nan=False)  # in ASCII, which every terminal can show
+
+
+def error_result(error: GlassloopError) -> CommandResult:
+    """Return an error as a report."""
+    described = {"area": error.area, "problem": error.problem, "remedy": error.remedy, "exit_status": error.exit_code}
+    return CommandResult({"error": described}, error.exit_code)
+
+
+def plain(value: object) -> object:
+    """Return a value as JSON can hold it: a record is an object, a path is text, and a number that is not finite is null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, Path) else value
+
+
+@contextmanager
+def output_of(as_json: bool) -> Iterator[TextIO]:
+    """Yield standard output. For JSON, everything else that is printed in the meantime goes to standard error."""
+    output = sys.stdout
+    if not as_json:
+        yield output
+        return
+    with redirect_stdout(sys.stderr):
+        yield output
+
+
+def show_result(found: CommandResult, output: TextIO) -> None:
+    """Print a report as JSON. Of several processes, only the main one prints it."""
+    if os.environ.get("RANK", "0") == "0":
+        output.write(f"{found}\n")
+        output.flush()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import math
+import platform
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -202,3 +207,47 @@ def joined(where: str, name: str) -> str:
     """Return the place of an entry in a record; a long key is cut."""
     name = name if len(name) <= 80 else f"{name[:79]}…"
     return f"{where}.{name}" if where else name
+
+
+PACKAGES = ("glassloop", "torch", "transformers", "datasets", "accelerate", "tokenizers", "numpy")
+
+
+def package_version(name: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a run's numbers depend on, by name. They are looked up once."""
+    return dict(found_versions())
+
+
+@cache
+def found_versions() -> Mapping[str, str]:
+    """Return the versions of Python and of the installed packages."""
+    found = {name: package_version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **{name: text for name, text in found.items() if text}}
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Run the block without garbage collection of cycles, unless it was off before. Other memory is freed as usual."""
+    # The collector walks over all objects of all modules several times, which takes half a second of three. Importing
+    # in a thread gains nothing: imports hold the interpreter lock.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def freeze_objects() -> None:
+    """Free what is not used any more, and let later collections ignore everything that exists now."""
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # Python frees no frozen object when it exits, and Triton's bindings report each one as a leak

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from glassloop.base.errors import ModelError, counted, say, show
+from glassloop.base.errors import ModelError, counted
 from glassloop.base.files import sha256_of, user_path
-from glassloop.base.result import CommandResult
-from glassloop.base.versions import package_version
+from glassloop.base.output import CommandResult, say, show
+from glassloop.base.records import package_version
 from glassloop.cli.options import Json, completed_runs
-from glassloop.runs.layout import CALIBRATION_NAME, predictions_name
-from glassloop.runs.record import model_of_run
+from glassloop.runs.record import CALIBRATION_NAME, model_of_run, predictions_name
 
 GAIN_KEYS = ("name", "before", "after", "change", "low", "high")  # for --json
 
@@ -59,7 +58,7 @@ def calibrate(
 
     from glassloop.predict import calibration
     from glassloop.report.card import show_fitted
-    from glassloop.runs.calibration import Calibration, weights_of, write_calibration
+    from glassloop.runs.record import Calibration, weights_of, write_calibration
     from glassloop.scores.calibration import fitted_calibration
 
     if remove:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from glassloop.base.errors import SettingsError, show
+from glassloop.base.errors import SettingsError
 from glassloop.base.files import user_path, write_text
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult, show
 from glassloop.cli.options import Json, completed_runs
 
 

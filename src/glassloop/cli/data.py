@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassloop.base.errors import counted, printable
-from glassloop.base.result import CommandResult
-from glassloop.base.stages import stage
+from glassloop.base.output import CommandResult, stage
 from glassloop.cli.options import DATA_HELP, Json, given_for, with_settings
 from glassloop.data.interfaces import Tokenizer
-from glassloop.settings.fields import DataSettings, data_settings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
 from glassloop.training.stage_display import starting
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glassloop.base.errors import printable
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.cli.options import Json
 
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from glassloop.base.errors import show
 from glassloop.base.files import user_path
+from glassloop.base.output import show
 from glassloop.cli.options import RunFolder
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassloop.base.files import user_path
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.cli.options import Device, Json, Run, given_for, with_settings
 from glassloop.runs.record import FINISHED
 from glassloop.runs.study import MeasuresRecord, SeedRecord, read_seeds
-from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import DataSettings
 from glassloop.training.stage_display import starting
 
 if TYPE_CHECKING:

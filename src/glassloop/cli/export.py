@@ -8,7 +8,7 @@ import typer
 
 from glassloop.base.errors import SettingsError, alternatives, did_you_mean, visible
 from glassloop.base.files import user_path
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.cli.options import Json, RunFolder
 from glassloop.runs.export import MODEL_FILES
 from glassloop.training.stage_display import starting

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from glassloop.base.errors import SettingsError, counted, show
+from glassloop.base.errors import SettingsError, counted
 from glassloop.base.files import user_path, write_text
+from glassloop.base.output import show
 from glassloop.cli.options import DATA_HELP, MODEL_HELP, given_for, with_settings
 from glassloop.settings.defaults import CHOSEN_SETTINGS
-from glassloop.settings.fields import DataSettings, data_settings
 from glassloop.settings.file import toml
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
 from glassloop.training.stage_display import starting
 
 

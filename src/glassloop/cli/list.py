@@ -8,11 +8,11 @@ import typer
 
 from glassloop.base.errors import SettingsError, counted, printable
 from glassloop.base.files import user_path
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.cli.options import Json
-from glassloop.runs.claim import RUNS_DIR
 from glassloop.runs.listing import ListedRun, RunList, amount, duration, listed_runs
 from glassloop.runs.record import FINISHED
+from glassloop.runs.status import RUNS_DIR
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,10 +14,18 @@ from typing import Annotated
 import typer
 
 from glassloop import __version__
-from glassloop.base.errors import GlassloopError, ResourceError, resource_error, say, show
-from glassloop.base.output import TolerantStream, tolerant_streams
-from glassloop.base.result import CommandResult, error_result, output_of, show_result
-from glassloop.base.stages import show_on
+from glassloop.base.errors import GlassloopError, ResourceError, resource_error
+from glassloop.base.output import (
+    CommandResult,
+    TolerantStream,
+    error_result,
+    output_of,
+    say,
+    show,
+    show_on,
+    show_result,
+    tolerant_streams,
+)
 from glassloop.cli.calibrate import calibrate
 from glassloop.cli.compare import compare
 from glassloop.cli.data import describe_data
@@ -38,7 +46,7 @@ from glassloop.cli.study import study
 from glassloop.cli.train import train
 from glassloop.cli.ui import ui
 from glassloop.cli.verify import verify
-from glassloop.settings.fields import refuse_invalid_bytes
+from glassloop.settings.training import refuse_invalid_bytes
 from glassloop.training.processes import report as report_error
 
 app = typer.Typer(

@@ -16,10 +16,9 @@ import typer
 from typer.core import TyperCommand
 
 from glassloop.base.errors import SettingsError, closest, counted, listed, visible
-from glassloop.runs.layout import is_run, is_seeds_folder, is_study
+from glassloop.runs.record import is_run, is_seeds_folder, is_study
 from glassloop.settings.defaults import CHOSEN_SETTINGS
-from glassloop.settings.fields import TASKS, DataSettings
-from glassloop.settings.training import CHOICES, TrainingArguments
+from glassloop.settings.training import CHOICES, TASKS, DataSettings, TrainingArguments
 from glassloop.settings.transformers_names import COMPILE, LOADER, REFUSED, SETTINGS, TRACKERS, UNNEEDED
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassloop.base.errors import DataError, SettingsError, show, visible
+from glassloop.base.errors import DataError, SettingsError, visible
 from glassloop.base.files import near_name, replacing, user_path
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult, show
 from glassloop.cli.options import Json
 from glassloop.training.stage_display import starting
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassloop.base.errors import SettingsError, counted, printable, say, show
+from glassloop.base.errors import SettingsError, counted, printable
 from glassloop.base.files import user_path
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult, say, show
 from glassloop.cli.options import Device, Json, Precision, Run, given_for, with_settings
-from glassloop.settings.fields import FILE_SETTINGS, DataSettings, data_settings
+from glassloop.settings.training import FILE_SETTINGS, DataSettings, data_settings
 from glassloop.training.processes import run_together
 from glassloop.training.stage_display import starting
 

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from glassloop.base.errors import ModelError, counted, show
+from glassloop.base.errors import ModelError, counted
 from glassloop.base.files import user_path
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult, show
 from glassloop.cli.options import Json, completed_runs
-from glassloop.runs.layout import CARD_NAME, REPORT_NAME, is_run
-from glassloop.runs.record import model_of_run, refuse_seeds
+from glassloop.runs.record import CARD_NAME, REPORT_NAME, is_run, model_of_run, refuse_seeds
 from glassloop.share.upload import published_files, refuse_repository, upload
 
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from glassloop.base.errors import SettingsError, alternatives, did_you_mean, show, visible
+from glassloop.base.errors import SettingsError, alternatives, did_you_mean, visible
 from glassloop.base.files import user_path, write_text
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult, show
 from glassloop.cli.options import Json, completed_runs
-from glassloop.runs.layout import REPORT_NAME
+from glassloop.runs.record import REPORT_NAME
 
 TABLES = ("markdown", "latex")
 FORMATS = ("html", "svg", "png", "csv", *TABLES)

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from glassloop.base.errors import DataError, SettingsError, say, visible
+from glassloop.base.errors import DataError, SettingsError, visible
 from glassloop.base.files import near_name, user_path
-from glassloop.base.output import TolerantStream
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult, TolerantStream, say
 from glassloop.cli.options import Json
 
 

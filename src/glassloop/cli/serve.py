@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassloop.base.collection import freeze_objects
-from glassloop.base.errors import SettingsError, counted, listed, say
+from glassloop.base.errors import SettingsError, counted, listed
 from glassloop.base.files import user_path
-from glassloop.base.hosts import hosts_of, is_loopback
-from glassloop.base.result import CommandResult
+from glassloop.base.network import hosts_of, is_loopback
+from glassloop.base.output import CommandResult, say
+from glassloop.base.records import freeze_objects
 from glassloop.cli.options import RUN_HELP, Device, Json, Precision, completed_runs
 from glassloop.serve.limits import Limits, refuse_number
 from glassloop.training.stage_display import starting

@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.cli.options import DATA_HELP, MODEL_HELP, Json, completed_runs, given_for, with_settings
-from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.settings.study import STRATEGIES, vary_of
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.training.stage_display import starting
 
 

@@ -10,12 +10,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.cli.options import DATA_HELP, MODEL_HELP, Json, completed_runs, given_for, with_settings
 from glassloop.runs.record import read_run
-from glassloop.settings.fields import DataSettings, data_settings
 from glassloop.settings.file import GivenSettings, read_settings, write_settings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
 from glassloop.training.processes import launch
 from glassloop.training.signals import leave_on_signal
 from glassloop.training.stage_display import starting

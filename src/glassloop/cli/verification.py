@@ -25,9 +25,8 @@ from glassloop.data.sources import load_examples
 from glassloop.models.interface import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer, quiet_transformers
 from glassloop.runs.history import read_history
-from glassloop.runs.layout import checkpoints_in
-from glassloop.settings.fields import DataSettings
-from glassloop.settings.training import TrainingArguments
+from glassloop.runs.record import checkpoints_in
+from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.trainer import Trainer
 
 

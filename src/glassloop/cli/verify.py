@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from glassloop.base.errors import show
 from glassloop.base.files import user_path
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult, show
 from glassloop.cli.options import MODEL_HELP, Json, given_for, with_settings
-from glassloop.runs.layout import is_run
-from glassloop.runs.record import read_run
-from glassloop.settings.fields import DataSettings, data_settings
+from glassloop.runs.record import is_run, read_run
+from glassloop.settings.training import DataSettings, data_settings
 from glassloop.training.stage_display import starting
 
 

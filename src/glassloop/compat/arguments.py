@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from glassloop.base.errors import SettingsError, did_you_mean, visible
 from glassloop.base.files import user_path
-from glassloop.settings.fields import Problem, refuse
-from glassloop.settings.training import Setting, translated
+from glassloop.settings.training import Problem, Setting, refuse, translated
 from glassloop.settings.training import TrainingArguments as Settings
 from glassloop.settings.transformers_names import KEPT, RENAMED, SETTINGS, Setters
 

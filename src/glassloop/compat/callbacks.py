@@ -15,12 +15,11 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, Tra
 from transformers import TrainerState as TheirState
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 
-from glassloop.base.errors import show
 from glassloop.base.files import write_text
+from glassloop.base.output import show
 from glassloop.data.batches import Batch
 from glassloop.runs.history import Entry, lasting
-from glassloop.runs.layout import checkpoint_name
-from glassloop.runs.record import Plan
+from glassloop.runs.record import Plan, checkpoint_name
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.callbacks import Callback
 from glassloop.training.session import log_history

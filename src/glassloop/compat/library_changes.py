@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Protocol
 
-from glassloop.base.hub import is_hub_name
+from glassloop.base.network import is_hub_name
 from glassloop.compat.loading import why_offline
 from glassloop.compat.names import CALLED_INSTEAD, NO_LONGER_IN_PLACE
 from glassloop.compat.substitution import LEDGER, Change, is_script, script_frame

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glassloop.base.errors import SettingsError
-from glassloop.base.hub import hub_unreachable, is_hub_name
+from glassloop.base.network import hub_unreachable, is_hub_name
 from glassloop.compat.substitution import LEDGER
 from glassloop.data.glue import GLUE_TASKS, find_glue_files
 from glassloop.data.sources import load_dataset as own_dataset

@@ -17,8 +17,9 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 
-from glassloop.base.errors import counted, say
+from glassloop.base.errors import counted
 from glassloop.base.files import near_name
+from glassloop.base.output import say
 from glassloop.compat.names import OLD_NAMES, OLD_PACKAGES, THEIR_TRAINER, OldName, module_today
 
 INSTALLED = ("site-packages", "dist-packages")

@@ -85,7 +85,7 @@ from glassloop.report.card import Card, DataName, Score, scores_table, write_car
 from glassloop.runs.history import Entry
 from glassloop.runs.record import Plan
 from glassloop.scores.metrics import read_scores, short_metrics
-from glassloop.settings.fields import CLASSES, SCORE
+from glassloop.settings.training import CLASSES, SCORE
 from glassloop.settings.training import TrainingArguments as Settings
 from glassloop.settings.transformers_names import SEQUENTIAL
 from glassloop.share.upload import pushed, upload

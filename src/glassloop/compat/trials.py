@@ -21,17 +21,27 @@ from glassloop.base.errors import (
     did_you_mean,
     failure_of,
     listed,
-    say,
     visible,
 )
 from glassloop.base.files import set_aside
-from glassloop.base.versions import versions
+from glassloop.base.output import say
+from glassloop.base.records import versions
 from glassloop.compat.arguments import OWN
 from glassloop.compat.callbacks import TrainerState
 from glassloop.data.batches import Batches
 from glassloop.data.interfaces import Model, Rows
-from glassloop.runs.layout import STUDY_NAME, checkpoints_in, is_study, step_of
-from glassloop.runs.record import FAILED, FINISHED, PAUSED, RUNNING, TIMINGS, WAITING
+from glassloop.runs.record import (
+    FAILED,
+    FINISHED,
+    PAUSED,
+    RUNNING,
+    STUDY_NAME,
+    TIMINGS,
+    WAITING,
+    checkpoints_in,
+    is_study,
+    step_of,
+)
 from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord, read_study, write_study
 from glassloop.scores.metrics import short_metrics
 from glassloop.settings.file import GivenSettings

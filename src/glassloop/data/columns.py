@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, did_you_mean, listed, visible
 from glassloop.runs.record import Columns
-from glassloop.settings.fields import DataSettings, split_names
+from glassloop.settings.training import DataSettings, split_names
 
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
 TEXT_NAMES = ("text", "sentence")

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from glassloop.base.cache import open_or_build
 from glassloop.base.errors import GlassloopError, ModelError, SettingsError, counted, listed, resource_error
-from glassloop.base.stages import advance, stage
+from glassloop.base.output import advance, stage
 from glassloop.data.interfaces import Row, Rows, Texts
 from glassloop.data.rows import arrow_rows
 from glassloop.runs.record import LengthFacts
-from glassloop.settings.fields import SEVERAL
+from glassloop.settings.training import SEVERAL
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, counted, listed, visible
-from glassloop.base.stages import advance
+from glassloop.base.output import advance
 from glassloop.data.columns import (
     NOTHING_KNOWN,
     Known,
@@ -46,7 +46,7 @@ from glassloop.data.labels import (
 from glassloop.data.readers import BadRows
 from glassloop.runs.record import SELECTION, Columns, SplitFacts
 from glassloop.scores.metrics import Measures, default_measures
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings, fold_of
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, fold_of
 
 if TYPE_CHECKING:
     from datasets import DatasetDict

@@ -25,7 +25,7 @@ from glassloop.data.readers import (
     supported,
 )
 from glassloop.data.writers import written_table
-from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import DataSettings
 
 
 # Parsed rows are spooled to an Arrow file, because they are read twice.

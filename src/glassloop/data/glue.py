@@ -17,7 +17,7 @@ from glassloop.data.files import SpooledSplit, checksums
 from glassloop.data.labels import UNLABELLED
 from glassloop.data.readers import BadRows, opened_text, read_delimited
 from glassloop.scores.metrics import GLUE
-from glassloop.settings.fields import CLASSES, SCORE, DataSettings
+from glassloop.settings.training import CLASSES, SCORE, DataSettings
 
 USUAL_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 BOTH_MNLI = {

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, SettingsError, did_you_mean, listed, visible
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings, name_problem
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, name_problem
 
 # Cyrillic and Greek letters that most fonts draw like these Latin ones.
 LATIN = str.maketrans(

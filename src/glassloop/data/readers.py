@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, TextIO, TypeAlias, TypeGua
 import pyarrow as pa
 
 from glassloop.base.errors import DataError, SettingsError, counted, did_you_mean, listed, visible
-from glassloop.base.files import kind_of_special
-from glassloop.base.formulas import is_protected_table, protected, restored
+from glassloop.base.files import is_protected_table, kind_of_special, protected, restored
 from glassloop.base.records import Json
 from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, is_number
-from glassloop.settings.fields import DataSettings, name_problem, repeated
+from glassloop.settings.training import DataSettings, name_problem, repeated
 
 if TYPE_CHECKING:
     from python_calamine import CalamineSheet, CalamineWorkbook

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from glassloop.base.errors import DataError, SettingsError, listed, visible
 from glassloop.data.interfaces import Collator, Row, Rows
 from glassloop.data.order import random_states_kept
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from glassloop.base.cache import open_or_build
 from glassloop.base.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.base.files import find_path, names_beside, scratch_dir
-from glassloop.base.hub import hub_unreachable, is_hub_name
+from glassloop.base.network import hub_unreachable, is_hub_name
+from glassloop.base.output import stage
 from glassloop.base.records import Json
-from glassloop.base.stages import stage
 from glassloop.data import quickstart
 from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, Known
 from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
@@ -40,7 +40,7 @@ from glassloop.data.readers import (
     tables_of,
 )
 from glassloop.data.rows import arrow_rows
-from glassloop.settings.fields import CLASSES, FILE_SETTINGS, PATHS, DataSettings, data_settings
+from glassloop.settings.training import CLASSES, FILE_SETTINGS, PATHS, DataSettings, data_settings
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

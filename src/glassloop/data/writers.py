@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, SettingsError, alternatives, visible
-from glassloop.base.formulas import protected
+from glassloop.base.files import protected
 from glassloop.data.columns import is_string
 
 Row = dict[str, object]

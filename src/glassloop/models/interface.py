@@ -13,7 +13,7 @@ from glassloop.base.errors import ModelError, counted, listed, visible
 from glassloop.data.encoding import LengthLimit
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.models.families import FAMILIES
-from glassloop.settings.fields import CLASSES, SCORE, repeated
+from glassloop.settings.training import CLASSES, SCORE, repeated
 
 if TYPE_CHECKING:
     import torch

@@ -27,14 +27,13 @@ from glassloop.base.errors import (
     visible,
 )
 from glassloop.base.files import find_path, names_beside, sha256_of
-from glassloop.base.hub import hub_unreachable, is_hub_name
+from glassloop.base.network import hub_unreachable, is_hub_name
 from glassloop.base.records import Json
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.labels import LabelSet
 from glassloop.models.interface import carried_labels, refuse_not_finite, refuse_other_labels
-from glassloop.runs.layout import is_run
-from glassloop.runs.record import model_of_run, refuse_seeds
-from glassloop.settings.fields import name_problem
+from glassloop.runs.record import is_run, model_of_run, refuse_seeds
+from glassloop.settings.training import name_problem
 
 MOST_LAYERS, MOST_LABELS = 1_000, 1_000_000
 

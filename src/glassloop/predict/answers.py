@@ -13,11 +13,10 @@ from glassloop.base.errors import DataError, ModelError, SettingsError, listed, 
 from glassloop.data.interfaces import Texts
 from glassloop.data.readers import refuse_half_character
 from glassloop.data.writers import Row as FileRow
-from glassloop.runs.calibration import Calibration, read_calibration
-from glassloop.runs.record import Columns, RunRecord
+from glassloop.runs.record import Calibration, Columns, RunRecord, read_calibration
 from glassloop.scores.metrics import decide, probabilities
 from glassloop.scores.result import label_of
-from glassloop.settings.fields import SCORE, SEVERAL
+from glassloop.settings.training import SCORE, SEVERAL
 
 # One text, a pair of texts, or a dict with the text columns of the run (or "text" and "text_pair").
 Given: TypeAlias = str | Sequence[str] | Mapping[str, str]

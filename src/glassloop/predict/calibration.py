@@ -9,29 +9,31 @@ from pathlib import Path
 
 import numpy as np
 
-from glassloop.base.errors import (
-    DataError,
-    ModelError,
-    SettingsError,
-    alternatives,
-    counted,
-    did_you_mean,
-    listed,
-    say,
-    show,
-    visible,
-)
+from glassloop.base.errors import DataError, ModelError, SettingsError, alternatives, counted, did_you_mean, listed, visible
 from glassloop.base.files import user_path
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult, say, show
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
-from glassloop.runs.calibration import COST, F1, PRECISION, RECALL, Gain, Target
-from glassloop.runs.layout import CALIBRATION_NAME, MODEL_NAME, REPORT_NAME, is_run, predictions_name
-from glassloop.runs.predictions import predicted_splits, read_predictions
-from glassloop.runs.record import RunRecord, refuse_seeds
+from glassloop.runs.record import (
+    CALIBRATION_NAME,
+    COST,
+    F1,
+    MODEL_NAME,
+    PRECISION,
+    RECALL,
+    REPORT_NAME,
+    Gain,
+    RunRecord,
+    Target,
+    is_run,
+    predicted_splits,
+    predictions_name,
+    read_predictions,
+    refuse_seeds,
+)
 from glassloop.scores.calibration import Fitted, margins_of
 from glassloop.scores.intervals import ScoredRows, scored_rows
-from glassloop.settings.fields import CLASSES, SCORE
+from glassloop.settings.training import CLASSES, SCORE
 
 NONE = "none"
 TARGETS = (F1, PRECISION, RECALL, COST, NONE)

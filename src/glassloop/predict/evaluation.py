@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from glassloop.base.errors import DataError, ModelError, SettingsError, counted, did_you_mean, listed, say, visible
+from glassloop.base.errors import DataError, ModelError, SettingsError, counted, did_you_mean, listed, visible
 from glassloop.base.files import find_path, replacing, user_path
+from glassloop.base.output import say
 from glassloop.data.encoding import encode
 from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Row, Rows
@@ -18,13 +19,12 @@ from glassloop.data.writers import row_writer
 from glassloop.models.interface import encoder_weights
 from glassloop.predictor import Predictor
 from glassloop.runs.history import read_history
-from glassloop.runs.layout import is_run, is_seeds_folder, seed_name
-from glassloop.runs.record import held_out_splits, split_changes
+from glassloop.runs.record import held_out_splits, is_run, is_seeds_folder, seed_name, split_changes
 from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import averaged_logits
 from glassloop.scores.metrics import Measures, chosen_measures, only_measures, probabilities, recorded_measures
 from glassloop.scores.result import Result, facts_of, label_of
-from glassloop.settings.fields import CLASSES, split_names
+from glassloop.settings.training import CLASSES, split_names
 from glassloop.training.evaluate import Evaluation
 from glassloop.training.interfaces import LossSum
 from glassloop.training.results import prefixes, result_of

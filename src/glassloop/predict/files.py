@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from glassloop.base.errors import DataError, ResourceError, counted, say
+from glassloop.base.errors import DataError, ResourceError, counted
 from glassloop.base.files import replacing, write_text
+from glassloop.base.output import PREDICTING, advance, part_of_stage, say, stage
 from glassloop.base.records import Json
-from glassloop.base.stages import PREDICTING, advance, part_of_stage, stage
 from glassloop.data.encoding import NONE_TYPED, NOTHING_CUT, Truncation, TypedTokens
 from glassloop.data.files import FileRows, checked_rows
 from glassloop.data.interfaces import Texts
 from glassloop.data.readers import BadRows
 from glassloop.data.writers import PARQUET, TARGETS, Row, refuse_existing, refuse_for_tsv, refuse_target, row_writer
 from glassloop.predict.answers import Answering
-from glassloop.settings.fields import SCORE, SEVERAL, DataSettings
+from glassloop.settings.training import SCORE, SEVERAL, DataSettings
 
 PART_ROWS = 2_000
 FORMAT = 2

@@ -12,9 +12,9 @@ import numpy as np
 from glassloop.backends.choose import choose_backend, choose_device, choose_precision
 from glassloop.backends.packed import Int8Backend, supported_backend, why_not_int8
 from glassloop.backends.plain import PlainBackend
-from glassloop.base.collection import collection_paused
-from glassloop.base.errors import ModelError, SettingsError, counted, listed, say
-from glassloop.base.stages import LOADING, stage
+from glassloop.base.errors import ModelError, SettingsError, counted, listed
+from glassloop.base.output import LOADING, say, stage
+from glassloop.base.records import collection_paused
 from glassloop.data.encoding import EncodedText, EncodedTexts
 from glassloop.data.interfaces import Model, Texts, Tokenizer
 from glassloop.models.exported import device_of, load_exported
@@ -23,13 +23,10 @@ from glassloop.models.light import load_light
 from glassloop.models.loading import load_model, load_tokenizer
 from glassloop.predict.answers import Answering
 from glassloop.runs.export import ExportRecord, is_export, read_export
-from glassloop.runs.layout import is_run, predictions_name
-from glassloop.runs.predictions import predicted_splits, read_predictions
-from glassloop.runs.record import RunRecord, model_of_run
+from glassloop.runs.record import RunRecord, is_run, model_of_run, predicted_splits, predictions_name, read_predictions
 from glassloop.scores.intervals import scored_rows
 from glassloop.scores.metrics import LOWER_IS_BETTER, one_of, recorded_measures
-from glassloop.settings.fields import SCORE
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import SCORE, TrainingArguments
 from glassloop.training.interfaces import Backend
 
 Item = TypeVar("Item")

@@ -16,11 +16,18 @@ from glassloop.report.charts.figure import COUNT, LINEAR, LOG, PERCENT, Axis, Ch
 from glassloop.report.charts.line import Event, LineChart, Series, smoothed
 from glassloop.report.page import Cell, code_block, details, fact_list, grid, heading, paragraph, table
 from glassloop.runs.history import numbers_by_step
-from glassloop.runs.layout import KEPT_CHECKPOINTS_NAME, checkpoints_in, is_checkpoint_name
-from glassloop.runs.record import DataRecord, LengthFacts, RunRecord, SplitFacts, is_timing
+from glassloop.runs.record import (
+    KEPT_CHECKPOINTS_NAME,
+    DataRecord,
+    LengthFacts,
+    RunRecord,
+    SplitFacts,
+    checkpoints_in,
+    is_checkpoint_name,
+    is_timing,
+)
 from glassloop.scores.metrics import LOWER_IS_BETTER
-from glassloop.settings.fields import DataSettings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments
 
 if TYPE_CHECKING:
     from glassloop.report.source import RunSource

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from glassloop.base.collection import collection_paused
-from glassloop.base.errors import SettingsError, say
+from glassloop.base.errors import SettingsError
 from glassloop.base.files import home_name, near_name, replacing, user_path, write_text
+from glassloop.base.output import say
+from glassloop.base.records import collection_paused
 from glassloop.markup.templates import escaped
 from glassloop.report.about import Drawn, about, curves, data_section
 from glassloop.report.charts.figure import Chart, csv_of, standalone
@@ -20,8 +21,7 @@ from glassloop.report.page import Section, page, paragraph, tag
 from glassloop.report.results import headline, results_of
 from glassloop.report.source import RunSource, read_source
 from glassloop.report.study import seeds_sections
-from glassloop.runs.layout import REPORT_NAME, is_run, is_seeds_folder
-from glassloop.runs.record import FINISHED
+from glassloop.runs.record import FINISHED, REPORT_NAME, is_run, is_seeds_folder
 from glassloop.scores.result import Score
 
 PNG_ZOOM = 3.0  # 1,320 pixels wide, enough for print at the width of a column

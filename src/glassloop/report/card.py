@@ -14,18 +14,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from glassloop.base.errors import GlassloopError, printable, say
+from glassloop.base.errors import GlassloopError, printable
 from glassloop.base.files import write_text
-from glassloop.base.hub import is_hub_name
+from glassloop.base.network import is_hub_name
+from glassloop.base.output import say
 from glassloop.markup.templates import markdown_table, piece, rendered
 from glassloop.report.results import results_of
 from glassloop.report.source import RunSource, read_source
-from glassloop.runs.calibration import Calibration, Gain, read_calibration
-from glassloop.runs.layout import CARD_NAME, MODEL_NAME, is_seeds_folder, remove_leftovers
-from glassloop.runs.record import RunRecord
+from glassloop.runs.record import (
+    CARD_NAME,
+    MODEL_NAME,
+    Calibration,
+    Gain,
+    RunRecord,
+    is_seeds_folder,
+    read_calibration,
+    remove_leftovers,
+)
 from glassloop.runs.study import read_seeds
 from glassloop.scores.calibration import Fitted
-from glassloop.settings.fields import CLASSES
+from glassloop.settings.training import CLASSES
 
 SEAL = re.compile(r"<!-- written by Glassloop, sha256 ([0-9a-f]{64}): a card that was edited is not overwritten -->\n\Z")
 TEMPLATE = "report/run_card.md.j2"

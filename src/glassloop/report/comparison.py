@@ -11,18 +11,26 @@ from typing import TypeAlias
 
 import numpy as np
 
-from glassloop.base.errors import ModelError, SettingsError, counted, listed, say, visible
+from glassloop.base.errors import ModelError, SettingsError, counted, listed, visible
 from glassloop.base.files import home_name, near_name, user_path
+from glassloop.base.output import say
 from glassloop.base.records import Json
-from glassloop.runs.layout import is_run, is_seeds_folder, predictions_name, seed_name
-from glassloop.runs.predictions import predicted_splits, read_predictions
-from glassloop.runs.record import RunRecord, read_run, record_of
+from glassloop.runs.record import (
+    RunRecord,
+    is_run,
+    is_seeds_folder,
+    predicted_splits,
+    predictions_name,
+    read_predictions,
+    read_run,
+    record_of,
+    seed_name,
+)
 from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import Conclusion, SettingRuns, concluded
 from glassloop.scores.intervals import OF_CLASSES, OF_LABELS, OF_SCORES, ScoredRows, has_rows_right, scored_rows
 from glassloop.scores.metrics import Array, Measures, default_measures
-from glassloop.settings.fields import CLASSES, SCORE
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import CLASSES, SCORE, TrainingArguments
 
 Entry: TypeAlias = dict[str, Json]
 VALIDATION = "validation"

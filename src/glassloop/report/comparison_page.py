@@ -18,7 +18,7 @@ from glassloop.report.page import Cell, Number, Section, details, filters, grid,
 from glassloop.runs.history import Entry, read_history
 from glassloop.scores.conclusions import Conclusion
 from glassloop.scores.intervals import NO_INTERVAL, Interval
-from glassloop.settings.fields import SCORE
+from glassloop.settings.training import SCORE
 
 LONGEST_NAME = 20
 MOST_SETTINGS, MOST_ROWS = 20, 3

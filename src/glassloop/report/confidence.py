@@ -15,8 +15,7 @@ from glassloop.report.charts.line import Event, LineChart, Series
 from glassloop.report.charts.points import Cloud, ScatterChart
 from glassloop.report.page import Cell, Number, grid, heading, paragraph, score, table
 from glassloop.report.source import RunSource
-from glassloop.runs.calibration import Calibration, read_calibration
-from glassloop.runs.layout import MODEL_NAME
+from glassloop.runs.record import MODEL_NAME, Calibration, read_calibration
 from glassloop.scores.calibration import (
     LEAST_SURE,
     MOST_SURE,
@@ -29,7 +28,7 @@ from glassloop.scores.calibration import (
 )
 from glassloop.scores.intervals import ScoredRows, wilson
 from glassloop.scores.metrics import Array, probabilities
-from glassloop.settings.fields import CLASSES, SCORE
+from glassloop.settings.training import CLASSES, SCORE
 
 MOST_THRESHOLDS = 100
 

@@ -17,7 +17,7 @@ from glassloop.report.page import Cell, Number, details, filters, grid, heading,
 from glassloop.scores.intervals import ScoredRows, class_counts, mean_interval, wilson
 from glassloop.scores.metrics import Array, probabilities
 from glassloop.scores.result import Result, class_scores
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 if TYPE_CHECKING:
     from glassloop.report.source import RunSource

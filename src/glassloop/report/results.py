@@ -13,7 +13,7 @@ from glassloop.report.page import Cell, Number, card, cards, grid, paragraph, sc
 from glassloop.runs.record import FAILED, KILLED, RUNNING, STOPPED
 from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import Score
-from glassloop.settings.fields import SCORE, SEVERAL
+from glassloop.settings.training import SCORE, SEVERAL
 
 if TYPE_CHECKING:
     from glassloop.report.source import RunSource

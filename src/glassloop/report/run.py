@@ -10,9 +10,7 @@ from glassloop.base.files import user_path
 from glassloop.base.records import Json
 from glassloop.report.build import Report, report_of
 from glassloop.runs.history import Entry, read_history
-from glassloop.runs.layout import MODEL_NAME
-from glassloop.runs.predictions import predicted_splits, read_predictions
-from glassloop.runs.record import ClassRecord, RunRecord, record_of
+from glassloop.runs.record import MODEL_NAME, ClassRecord, RunRecord, predicted_splits, read_predictions, record_of
 from glassloop.runs.status import run_status
 from glassloop.scores.metrics import short_metrics
 from glassloop.settings.training import TrainingArguments

@@ -9,13 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from glassloop.base.errors import GlassloopError
-from glassloop.base.lock import holder
+from glassloop.base.files import holder
 from glassloop.base.records import Json
-from glassloop.runs.history import Entry, read_history
-from glassloop.runs.layout import HISTORY_NAME, is_run, is_trainer_folder, predictions_name
-from glassloop.runs.predictions import objects_in, predicted_splits, read_predictions
-from glassloop.runs.record import DataRecord, RunRecord, record_of
-from glassloop.runs.status import read_moments, resumed_steps, status_of
+from glassloop.runs.history import Entry, read_history, read_moments, resumed_steps
+from glassloop.runs.record import (
+    HISTORY_NAME,
+    DataRecord,
+    RunRecord,
+    is_run,
+    is_trainer_folder,
+    objects_in,
+    predicted_splits,
+    predictions_name,
+    read_predictions,
+    record_of,
+)
+from glassloop.runs.status import status_of
 from glassloop.scores.intervals import ScoredRows, scored_rows
 from glassloop.scores.metrics import Measures
 from glassloop.scores.result import Result, split_scores

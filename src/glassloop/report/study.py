@@ -36,15 +36,14 @@ from glassloop.report.page import (
 from glassloop.report.results import baseline_name, results_charts, results_table, small_print
 from glassloop.report.source import RunSource, read_source
 from glassloop.runs.history import numbers_by_step
-from glassloop.runs.layout import REPORT_NAME, seed_name
-from glassloop.runs.record import FINISHED
+from glassloop.runs.record import FINISHED, REPORT_NAME, seed_name
 from glassloop.runs.study import RoundRecord, SeedsRecord, StudyRecord, read_seeds
 from glassloop.scores.comparisons import seeds_estimate
 from glassloop.scores.intervals import NO_INTERVAL, mean_interval
 from glassloop.scores.metrics import COMPUTED, LOSS
 from glassloop.scores.result import ROUNDING, Score, mean_verdict
-from glassloop.settings.fields import SCORE
 from glassloop.settings.study import setting_name, shown
+from glassloop.settings.training import SCORE
 
 if TYPE_CHECKING:
     from rich.console import Console

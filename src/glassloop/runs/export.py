@@ -9,8 +9,7 @@ from pathlib import Path
 from glassloop.base.errors import ModelError, alternatives
 from glassloop.base.files import sha256_of
 from glassloop.base.records import Json, NotARecordError, object_of, read_sealed, write_sealed
-from glassloop.runs.layout import has_name
-from glassloop.runs.record import RunRecord
+from glassloop.runs.record import RunRecord, has_name
 
 EXPORT_NAME, REFERENCE_NAME, README_NAME = "export.json", "reference.jsonl", "README.md"
 FORMAT = 1

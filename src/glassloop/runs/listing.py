@@ -9,18 +9,26 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from glassloop.base.errors import GlassloopError
-from glassloop.runs.layout import (
+from glassloop.runs.record import (
+    DAMAGED,
+    FAILED,
+    FINISHED,
     HISTORY_NAME,
+    KILLED,
     MODEL_NAME,
     RUN_NAME,
+    RUNNING,
     SEEDS_NAME,
+    STOPPED,
     STUDY_NAME,
     TRAINER_NAME,
+    WAITING,
+    RunRecord,
     is_checkpoint_name,
     is_seeds_folder,
+    is_timing,
     seed_name,
 )
-from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, WAITING, RunRecord, is_timing
 from glassloop.runs.status import RunSummary, summary_of
 from glassloop.runs.study import read_seeds
 

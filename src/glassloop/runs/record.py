@@ -1,40 +1,185 @@
-"""The typed record of a run: what run.json says about its data, model, settings and results."""
+"""The run folder: the names of everything in it, and its typed records: run, calibration and predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from glassloop.base.errors import ModelError, listed, visible
+from glassloop.base.errors import ModelError, SettingsError, listed, visible
 from glassloop.base.files import sha256_of
-from glassloop.base.records import NotARecordError, read_sealed, write_sealed
-from glassloop.runs.layout import (
-    CALIBRATION_NAME,
-    CARD_NAME,
-    MODEL_NAME,
-    RUN_NAME,
-    TRAINER_NAME,
-    is_run,
-    is_seeds_folder,
-    is_trainer_folder,
+from glassloop.base.records import Json, NotARecordError, collection_paused, read_sealed, write_sealed
+from glassloop.settings.training import TASKS, DataSettings, TrainingArguments, repeated
+
+RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
+
+
+TRAINER_NAME = "trainer.json"  # the record of a training by a Trainer, which has no run.json
+
+
+REPORT_NAME = "report.html"
+
+
+TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
+
+
+TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
+
+
+MODEL_NAME = "model"
+
+
+CARD_NAME, CALIBRATION_NAME = "README.md", "calibration.json"  # in the folder of the model, written after it
+
+
+KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: checkpoints.kept-1
+
+
+RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
+
+
+PREDICTIONS_SUFFIX = "-predictions.jsonl"
+
+
+SEEDS_NAME = "seeds.json"
+
+
+STUDY_NAME, RUNGS_NAME = "study.json", "rungs.json"  # of a study, and of each of its runs that was paused
+
+
+CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
+
+
+EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
+
+
+NAMES = (
+    *(RUN_NAME, TRAINER_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME),
+    *(CARD_NAME, CALIBRATION_NAME),
 )
-from glassloop.settings.fields import TASKS, DataSettings, repeated
-from glassloop.settings.training import TrainingArguments
+
+
+WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
+
+
+LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
+
+
+def predictions_name(split: str) -> str:
+    """Return the name of the file with the predictions for a split."""
+    return f"{split}{PREDICTIONS_SUFFIX}"
+
+
+def checkpoint_name(step: int) -> str:
+    """Return the name of the checkpoint of a step, such as `checkpoint-500`."""
+    return f"checkpoint-{step}"
+
+
+def is_checkpoint_name(name: str) -> bool:
+    """Return whether a folder of this name in a run folder is a checkpoint."""
+    return re.fullmatch(CHECKPOINT, name) is not None
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step of a checkpoint, from its name."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def seed_name(seed: int) -> str:
+    """Return the name of the run folder of one random seed, such as `seed-42`."""
+    return f"seed-{seed}"
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder has a run.json, whatever its content and whoever may read it."""
+    return has_name(folder / RUN_NAME)
+
+
+def is_trainer_folder(folder: Path) -> bool:
+    """Return whether a Trainer, not the command, has recorded its training in a folder."""
+    return not is_run(folder) and has_name(folder / TRAINER_NAME)
+
+
+def is_seeds_folder(folder: Path) -> bool:
+    """Return whether a folder holds the runs of several random seeds."""
+    return has_name(folder / SEEDS_NAME)
+
+
+def is_study(folder: Path) -> bool:
+    """Return whether a folder holds a study."""
+    return has_name(folder / STUDY_NAME)
+
+
+def has_name(path: Path) -> bool:
+    """Return whether a path exists, or may exist in a folder that cannot be read."""
+    try:
+        path.lstat()
+    except PermissionError:
+        return True  # reading it reports the missing permission
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Return the completely written checkpoints in a run folder, newest first, damaged or not."""
+    found = [path for path in folder.glob("checkpoint-*") if is_checkpoint_name(path.name)] if folder.is_dir() else []
+    return sorted(found, key=step_of, reverse=True)
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether a run has a checkpoint or a final model to resume from, damaged or not."""
+    return (folder / TRAINED_NAME).exists() or bool(checkpoints_in(folder))
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Return the incomplete files that a crash left in a folder, or that a running process is writing there."""
+    return sorted(path for path in folder.glob(".*") if LEFTOVER.fullmatch(path.name)) if folder.is_dir() else []
+
+
+def remove_leftovers(folder: Path) -> list[str]:
+    """Remove the incomplete files that a crash left in a folder, and return their names."""
+    found = leftovers(folder)
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+    return [path.name for path in found]
+
 
 FORMAT = 1
 
 
 # Every status that a run, a seed or a study can have. Records never say killed or damaged: locks and broken files do.
 WAITING = "waiting"  # not started yet
+
+
 RUNNING = "running"
+
+
 FINISHED = "finished"
+
+
 STOPPED = "stopped"  # by a signal
+
+
 FAILED = "failed"  # by an error
+
+
 PAUSED = "paused"  # stopped at a step of a study, with a checkpoint: a weak setting, or one that will be continued
+
+
 KILLED = "killed"
+
+
 DAMAGED = "damaged"
+
+
 TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: among its metrics, but not scores
+
+
 SELECTION = "selection"  # the split that settings are chosen on, held out from the training rows
 
 
@@ -345,3 +490,175 @@ def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
         if sha256_of(model / name) != checksum:
             raise ModelError(f"{model / name}: changed since the run wrote it (its checksum differs)", remedy)
     return model, run
+
+
+F1, PRECISION, RECALL, COST = "f1", "precision", "recall", "cost"
+
+
+AGAIN = "fit it again: glassloop calibrate RUN, or remove it: glassloop calibrate RUN --remove"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What thresholds are chosen for.
+
+    Attributes:
+        name: "f1", "precision", "recall" or "cost". With several labels, each label has its own threshold.
+        least: The recall that is kept while precision is maximized, or the precision that is kept while recall is.
+        false_positive: Cost of a label that is given but not true.
+        false_negative: Cost of a label that is true but not given.
+    """
+
+    name: str
+    least: float | None = None
+    false_positive: float = 1.0
+    false_negative: float = 1.0
+
+    @property
+    def kept(self) -> str | None:
+        """The metric that `least` limits; None without one."""
+        return {PRECISION: RECALL, RECALL: PRECISION}.get(self.name)
+
+    def __str__(self) -> str:
+        if self.name == COST:
+            return f"least cost (false positive {self.false_positive:g}, false negative {self.false_negative:g})"
+        title = "F1" if self.name == F1 else self.name
+        return f"highest {title} at a {self.kept} of {self.least:g} or more" if self.kept else f"highest {title}"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A score of rows that the calibration was not fitted on, before and after, and the interval of the change."""
+
+    name: str
+    before: float
+    after: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def change(self) -> float:
+        """The score after minus the score before."""
+        return self.after - self.before
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the change, from its 95 % interval; 0 without one."""
+        return 0.0 if self.low is None or self.high is None else (self.high - self.low) / (2 * 1.96)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How the logits of a model become probabilities and answers.
+
+    Attributes:
+        temperature: What logits are divided by.
+        thresholds: The probability from which a label is chosen, by its name.
+        target: What the thresholds are for; None without thresholds.
+        positive_label: The class of two that scores refer to.
+        split: The split whose stored predictions it was fitted on.
+        num_rows: Number of its rows.
+        fingerprint: Fingerprint of these rows, as in run.json.
+        predictions: SHA-256 of the file with their predictions.
+        folds: Number of folds that the gains are computed with.
+        gains: The scores before and after, each on rows that were not used for fitting.
+        weights: SHA-256 of the files with the weights of the model.
+        written: When it was written.
+        glassloop: The version that wrote it.
+    """
+
+    temperature: float
+    thresholds: dict[str, float]
+    target: Target | None
+    positive_label: str | None
+    split: str
+    num_rows: int
+    fingerprint: str
+    predictions: str
+    folds: int
+    gains: tuple[Gain, ...]
+    weights: dict[str, str] = field(default_factory=dict)
+    written: str = ""
+    glassloop: str = ""
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise ValueError(f"the temperature is {self.temperature}, not a positive number")
+        if wrong := [value for value in self.thresholds.values() if not 0 <= value <= 1]:
+            raise ValueError(f"a threshold is {wrong[0]}, not a probability")
+
+
+def write_calibration(model: Path, found: Calibration) -> Path:
+    """Replace the calibration of a model folder, completely or not at all, and return its path."""
+    remove_leftovers(model)
+    write_sealed(path := model / CALIBRATION_NAME, found)
+    return path
+
+
+def read_calibration(model: Path, known: Mapping[str, str] | None = None) -> Calibration | None:
+    """Return the calibration of a model folder; None if it has none.
+
+    Args:
+        model: The folder of the model. One without safetensors, such as an export, is not compared with the weights.
+        known: SHA-256 of files of the model that were just checked.
+
+    Raises:
+        ModelError: If the file is damaged, of a newer version, or was fitted for other weights.
+    """
+    path = model / CALIBRATION_NAME
+    if not path.is_file():
+        return None
+    try:
+        found = read_sealed(Calibration, path, FORMAT)
+    except NotARecordError as error:
+        raise ModelError(f"{path}: the calibration cannot be read: {error}", AGAIN) from error
+    now = weights_of(model, known)
+    if now and now != found.weights:
+        raise ModelError(f"{path}: was fitted for other weights than those in {model}", AGAIN)
+    return found
+
+
+def weights_of(model: Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the SHA-256 of each file with weights in a model folder; `known` ones are not computed again."""
+    names = sorted(path.name for path in model.glob("*.safetensors"))
+    return {name: (known or {}).get(name) or sha256_of(model / name) for name in names}
+
+
+RESTORE = "restore the file, or train again"
+
+
+def predicted_splits(folder: Path) -> list[str]:
+    """Return the splits that a run has predictions for."""
+    return sorted(path.name.removesuffix(PREDICTIONS_SUFFIX) for path in folder.glob(f"*{PREDICTIONS_SUFFIX}"))
+
+
+def read_predictions(folder: Path, split: str) -> list[dict[str, Json]]:
+    """Return one object per row. Raise `SettingsError` if there is no such split, `ModelError` if its file is damaged."""
+    if split not in (known := predicted_splits(folder)):
+        remedy = f"use one of {listed(known)}" if known else f"train it to its end: glassloop train --resume {folder}"
+        raise SettingsError(f"{folder} has no predictions for the split {visible(split)}", remedy)
+    path = folder / predictions_name(split)
+    try:
+        content = path.read_bytes().removesuffix(b"\n")
+    except OSError as error:
+        raise ModelError(f"{path}: {error}", RESTORE) from error
+    return objects_in(content.split(b"\n"), path)
+
+
+def objects_in(lines: Sequence[bytes], path: Path) -> list[dict[str, Json]]:
+    """Return the JSON object of each line. Raise `ModelError` with the first line of the file that is none."""
+    try:
+        with collection_paused():  # it would walk over all rows many times
+            found = json.loads(b"[" + b",".join(lines) + b"]")  # at once, in half the time
+        if len(found) == len(lines) and all(isinstance(entry, dict) for entry in found):
+            return list(found)
+    except (ValueError, RecursionError):
+        pass
+    for number, line in enumerate(lines, 1):
+        try:
+            if not isinstance(json.loads(line), dict):
+                raise ValueError("not a JSON object")
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{path}, line {number:,}: {error}", RESTORE) from error
+    raise ModelError(f"{path}: the lines are not JSON objects", RESTORE)

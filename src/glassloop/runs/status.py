@@ -1,84 +1,169 @@
-"""Whether a training is running, what its files say, and when it was started, resumed, stopped and ended."""
+"""Who uses a run folder: choose and claim it, and whether its training is running, from what its files say."""
 
 from __future__ import annotations
 
-import json
 import os
-import platform
+import shutil
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
-from glassloop.base.errors import GlassloopError
-from glassloop.base.files import open_regular
-from glassloop.base.lock import LOCK_NAME, Holder, holder
-from glassloop.base.records import NotARecordError, decoded
-from glassloop.runs.history import entries_in, last_entry, number_of
-from glassloop.runs.layout import HISTORY_NAME, RUN_NAME, SESSIONS_NAME, TRAINER_NAME, is_run
-from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, read_record, read_run
+from glassloop.base.errors import (
+    DataError,
+    GlassloopError,
+    LockedError,
+    ModelError,
+    ResourceError,
+    SettingsError,
+    TooLargeError,
+)
+from glassloop.base.files import LOCK_NAME, Holder, holder, refuse_held, set_aside, user_path
+from glassloop.base.output import say
+from glassloop.runs.history import END, RESUME, START, Moment, last_entry, number_of, read_moments, resumes_in
+from glassloop.runs.record import (
+    DAMAGED,
+    FAILED,
+    FINISHED,
+    HISTORY_NAME,
+    KILLED,
+    RUN_NAME,
+    RUNNING,
+    SESSIONS_NAME,
+    STOPPED,
+    TRAINER_NAME,
+    RunRecord,
+    is_checkpoint_name,
+    is_run,
+    is_seeds_folder,
+    is_study,
+    read_record,
+    read_run,
+)
 
-START, RESUME, STOP, END = "start", "resume", "stop", "end"
-MOST_BYTES = 1_000_000  # that are read; a line has about 150
+RUNS_DIR = Path("runs")
 
 
-# Not in history.jsonl: a run that is repeated, or killed and resumed, writes the same history byte for byte.
-@dataclass(frozen=True)
-class Moment:
-    """One line of the file.
+def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
+    """Return the folder of a new run: `chosen`, or a new one with the next number in runs/.
 
-    Attributes:
-        event: "start", "resume", "stop" (by a signal) or "end" (after the last step).
-        step: The number of steps trained so far.
-        max_steps: The number of steps of the whole training.
-        time: The time by the clock of the machine that trains, in UTC.
-        machine: The name of that machine.
-        process: The number of the process there.
+    Args:
+        chosen: The folder that the user chose, which must be empty or new.
+        overwrite: Move an earlier run in that folder aside.
+
+    Raises:
+        SettingsError: If the folder contains a run or other files.
+        LockedError: If another process uses the folder.
     """
-
-    event: str
-    step: int
-    max_steps: int
-    time: str = ""
-    machine: str = ""
-    process: int = 0
-
-
-def note_moment(folder: Path, event: str, step: int, max_steps: int) -> None:
-    """Add a line to the file; a start begins a new file. A full disk does not end a training."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    moment = Moment(event, step, max_steps, now, platform.node(), os.getpid())
-    with suppress(OSError), (folder / SESSIONS_NAME).open("w" if event == START else "a", encoding="utf-8") as opened:
-        opened.write(json.dumps(asdict(moment)) + "\n")
+    if not chosen:
+        return numbered_folder()
+    folder = user_path(chosen)
+    if folder.exists():
+        if not folder.is_dir():
+            raise SettingsError(f"output_dir {folder} is a file", "choose an empty or new folder")
+        refuse_held(folder)  # what a process has begun there may not look like a run yet
+        if is_run(folder) and overwrite:
+            say(f"moved aside: {folder} is now {set_aside(folder).name}")
+            return folder
+        refuse_taken(folder)
+    return folder
 
 
-def read_moments(folder: Path) -> list[Moment]:
-    """Return the lines of the file, up to the first that is damaged or incomplete; empty if there is no file."""
-    found: list[Moment] = []
-    with suppress(OSError, NotARecordError):
-        with open_regular(folder / SESSIONS_NAME) as opened:
-            lines = opened.read(MOST_BYTES).split(b"\n")[:-1]
-        for entry in entries_in(lines):
-            found.append(decoded(Moment, entry))
-    return found
+def numbered_folder() -> Path:
+    """Create and return the folder with the next free number. Two runs that start at the same time get two folders."""
+    taken = [int(path.name[4:]) for path in RUNS_DIR.glob("run-*") if path.name[4:].isdigit()]
+    for number in count(max(taken, default=0) + 1):
+        folder = RUNS_DIR / f"run-{number:03d}"
+        try:
+            RUNS_DIR.mkdir(exist_ok=True)
+            folder.mkdir(parents=True)  # another run that failed may have removed runs/ just now
+        except FileExistsError:
+            if not RUNS_DIR.is_dir():
+                raise ResourceError(
+                    f"{RUNS_DIR.absolute()} is a file", "move it, or choose a folder with --output_dir"
+                ) from None
+        except OSError as error:
+            problem = f"{folder.absolute()}: {error.strerror}"
+            raise ResourceError(problem, "choose an output_dir with write permission") from error
+        else:
+            break
+    return folder
 
 
-def resumed_steps(folder: Path) -> list[int]:
-    """Return the steps after which a run was resumed."""
-    return resumes_in(read_moments(folder))
+def refuse_taken(folder: Path) -> None:
+    """Raise `SettingsError` if a folder contains a run, several runs or other files."""
+    if is_run(folder):
+        remedy = f"resume it: --resume {folder}; or choose another folder, or move it aside with --overwrite_output_dir"
+        raise SettingsError(f"output_dir {folder} already contains a run", remedy)
+    if is_study(folder):
+        remedy = f"continue it: glassloop study --resume {folder}; or choose another folder"
+        raise SettingsError(f"output_dir {folder} already contains a study", remedy)
+    if is_seeds_folder(folder):
+        remedy = f"resume them: glassloop train --seeds NUMBER --resume {folder}; or choose another folder"
+        raise SettingsError(f"output_dir {folder} already contains runs of several seeds", remedy)
+    if any(path.name != LOCK_NAME and not path.name.startswith(f".{RUN_NAME}.") for path in folder.iterdir()):
+        raise SettingsError(f"output_dir {folder} contains files that do not belong to a run", "choose an empty or new folder")
 
 
-def resumes_in(moments: Sequence[Moment]) -> list[int]:
-    """Return the steps after which a training was resumed, without those that a later resume went back behind."""
-    kept: list[int] = []
-    for moment in moments:
-        if moment.event in (START, RESUME):
-            kept = [step for step in kept if step < moment.step] + [moment.step]
-    return [step for step in kept if step > 0]
+def refuse_changed(folder: Path, stored: RunRecord | None) -> None:
+    """Raise, now that this process holds the lock, if another run has written to the folder in the meantime.
+
+    Args:
+        folder: The folder of the run.
+        stored: The record that was read before; None for a new run.
+
+    Raises:
+        SettingsError: If the folder of a new run now contains another run.
+        LockedError: If another process has resumed the run.
+    """
+    if stored is None:
+        refuse_taken(folder)
+    elif read_run(folder) != stored:
+        raise LockedError(
+            f"{folder}: another process has resumed this run in the meantime", "check its result, then resume it again"
+        )
+
+
+@contextmanager
+def cleared_unless_started(folder: Path, has_started: Callable[[], bool]) -> Iterator[None]:
+    """Empty the folder of a new run if wrong settings, data or model end the run before its first step.
+
+    The corrected command can then use the same folder. A run that ends because the disk is full stays and can be resumed.
+    """
+    try:
+        yield
+    except (SettingsError, DataError, ModelError, TooLargeError):
+        for path in () if has_started() else folder.iterdir():
+            if path.name != LOCK_NAME:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
+
+
+def new_folders(folder: Path) -> list[Path]:
+    """Return the folder of a new run and those of its parents that exist only for it: missing ones, and runs/."""
+    return [folder, *(parent for parent in folder.parents if parent == RUNS_DIR or not parent.exists())]
+
+
+def remove_if_empty(*folders: Path) -> None:
+    """Remove folders in this order, up to the first that is not empty."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Path]:
+    """Return the run folder to resume, and its checkpoint: True for the newest."""
+    if resume == "newest":
+        if not output_dir:
+            raise SettingsError("--resume needs a run folder", "use glassloop train --resume RUN, or add --output_dir RUN")
+        return user_path(output_dir), True
+    path = user_path(resume)
+    if is_checkpoint_name(path.name) and not is_run(path):
+        return path.parent, path
+    return path, True
 
 
 ENDED = (FINISHED, STOPPED, FAILED, KILLED, DAMAGED)

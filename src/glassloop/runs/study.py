@@ -14,8 +14,7 @@ from statistics import mean, stdev
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.base.files import write_text
 from glassloop.base.records import NotARecordError, decoded, read_json
-from glassloop.runs.layout import RUNGS_NAME, SEEDS_NAME, STUDY_NAME, seed_name
-from glassloop.runs.record import FAILED, FINISHED, RUNNING, WAITING
+from glassloop.runs.record import FAILED, FINISHED, RUNGS_NAME, RUNNING, SEEDS_NAME, STUDY_NAME, WAITING, seed_name
 from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.study import SEEDS, StudySettings, Values
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glassloop.runs.calibration import COST, F1, PRECISION, Gain, Target
+from glassloop.runs.record import COST, F1, PRECISION, Gain, Target
 from glassloop.scores.comparisons import share_interval
 from glassloop.scores.intervals import ScoredRows, t_interval
 from glassloop.scores.metrics import Array, probabilities
-from glassloop.settings.fields import CLASSES, SEVERAL
+from glassloop.settings.training import CLASSES, SEVERAL
 
 BINS = 15
 MOST_POINTS = 200  # of a curve

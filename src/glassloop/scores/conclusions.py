@@ -29,7 +29,7 @@ from glassloop.scores.comparisons import (
 )
 from glassloop.scores.intervals import LEVEL, Interval, ScoredRows
 from glassloop.scores.metrics import LOWER_IS_BETTER, Array, decide, probabilities
-from glassloop.settings.fields import CLASSES, SCORE
+from glassloop.settings.training import CLASSES, SCORE
 
 MOST_PAIRS = 10  # of settings whose rows are compared to plan a design
 

@@ -11,11 +11,9 @@ import numpy as np
 
 from glassloop.base.errors import ModelError, SettingsError, shortened
 from glassloop.base.records import Json
-from glassloop.runs.layout import predictions_name
-from glassloop.runs.predictions import RESTORE, read_predictions
-from glassloop.runs.record import RunRecord
+from glassloop.runs.record import RESTORE, RunRecord, predictions_name, read_predictions
 from glassloop.scores.metrics import AVERAGED, CORRELATIONS, LOWER_IS_BETTER, Array, decide, one_of
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 LARGEST = float(np.finfo(np.float32).max)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from glassloop.base.errors import DataError, ModelError, SettingsError, did_you_mean, listed, visible
 from glassloop.runs.record import TIMINGS, is_timing
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,7 +15,7 @@ from glassloop.scores.comparisons import BETTER, SAME, UNDECIDED, WORSE, Compari
 from glassloop.scores.intervals import NO_INTERVAL, ScoredRows, class_counts, metric_estimate, row_metrics_of
 from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
 from glassloop.settings.defaults import learning_rate, num_epochs
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 # The verdict compares one metric, whatever the metrics of the run are. It exists for a constant answer in every task: F1 of a
 # frequent class is high for one, and correlations with one do not exist.

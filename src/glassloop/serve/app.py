@@ -16,8 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from glassloop.base.errors import say
-from glassloop.base.hosts import LOCAL, AllowedHosts
+from glassloop.base.network import LOCAL, AllowedHosts
+from glassloop.base.output import say
 from glassloop.base.records import Json
 from glassloop.markup.templates import package_text, rendered
 from glassloop.report.page import policy

@@ -11,19 +11,18 @@ import numpy as np
 
 from glassloop.base.errors import ModelError, SettingsError, alternatives, listed, visible
 from glassloop.base.files import user_path
-from glassloop.base.hub import is_hub_name
+from glassloop.base.network import is_hub_name
 from glassloop.base.records import Json
 from glassloop.data.interfaces import Texts
 from glassloop.predict.evaluation import SeedsPredictor, has_seeds
 from glassloop.predictor import Predictor
 from glassloop.runs.export import REFERENCE_NAME, is_export, read_record, read_reference
-from glassloop.runs.layout import is_run, predictions_name
-from glassloop.runs.predictions import predicted_splits, read_predictions
+from glassloop.runs.record import is_run, predicted_splits, predictions_name, read_predictions
 from glassloop.scores.intervals import stored_logits
 from glassloop.scores.metrics import probabilities
 from glassloop.serve.batching import Answered
 from glassloop.serve.limits import EMPTY, Limits, Refused, empty, invalid, too_large
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 FUNCTIONS = ("softmax", "sigmoid", "none")
 SHAPES = 'a text, a pair ["first", "second"], or a list of such lists'

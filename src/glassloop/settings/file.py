@@ -9,8 +9,15 @@ from pathlib import Path
 
 from glassloop.base.errors import SettingsError, did_you_mean, listed, visible
 from glassloop.base.files import kind_of_special, user_path, write_text
-from glassloop.settings.fields import DataSettings, Problem, data_settings, refuse
-from glassloop.settings.training import TrainingArguments, training_arguments, translated
+from glassloop.settings.training import (
+    DataSettings,
+    Problem,
+    TrainingArguments,
+    data_settings,
+    refuse,
+    training_arguments,
+    translated,
+)
 
 MOST_BYTES = 1_000_000  # settings have a few kilobytes
 

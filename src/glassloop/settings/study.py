@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from glassloop.base.errors import SettingsError, counted, did_you_mean, listed, visible
-from glassloop.settings.fields import Problem, refuse, wrong, wrong_choice
-from glassloop.settings.training import CHOICES, TYPES, training_arguments
+from glassloop.settings.training import CHOICES, TYPES, Problem, refuse, training_arguments, wrong, wrong_choice
 
 LOG, LINEAR = "log", "linear"
 RANGE = re.compile(r"(log|linear):(.+?)\.\.(.+)")

@@ -18,8 +18,8 @@ from rich.text import Text
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError, SettingsError, counted, shortened
 from glassloop.base.files import replacing_dir, write_text
+from glassloop.base.output import stage
 from glassloop.base.records import Json
-from glassloop.base.stages import stage
 from glassloop.data.collator import PaddingCollator
 from glassloop.data.encoding import EncodedText
 from glassloop.markup.templates import rendered
@@ -40,13 +40,19 @@ from glassloop.runs.export import (
     is_export,
     write_export,
 )
-from glassloop.runs.layout import CALIBRATION_NAME, is_run, predictions_name
-from glassloop.runs.predictions import predicted_splits, read_predictions
-from glassloop.runs.record import RunRecord, read_run
+from glassloop.runs.record import (
+    CALIBRATION_NAME,
+    RunRecord,
+    is_run,
+    predicted_splits,
+    predictions_name,
+    read_predictions,
+    read_run,
+)
 from glassloop.scores.comparisons import compare
 from glassloop.scores.intervals import ScoredRows, row_metrics_of, scored_rows
 from glassloop.serve.hosted import CHECKED_ROWS, check_predictions
-from glassloop.settings.fields import SCORE
+from glassloop.settings.training import SCORE
 from glassloop.share.conversion import (
     ONNX_PACKAGES,
     PACKAGES,

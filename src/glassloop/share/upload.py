@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from glassloop.base.errors import ModelError, ResourceError, SettingsError, say, shortened, visible
+from glassloop.base.errors import ModelError, ResourceError, SettingsError, shortened, visible
 from glassloop.base.files import sha256_of
-from glassloop.base.hub import hub_unreachable, is_hub_name
+from glassloop.base.network import hub_unreachable, is_hub_name
+from glassloop.base.output import say
 from glassloop.base.records import Json, object_of, sealed_text
 from glassloop.runs.export import EXPORT_NAME, read_record
-from glassloop.runs.layout import RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME
+from glassloop.runs.record import RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME
 
 KINDS = (".safetensors", ".json", ".txt", ".model", ".md", ".onnx", ".onnx_data", ".data", ".pt2", ".jinja")
 LICENCES = ("LICENSE", "LICENCE", "NOTICE")

@@ -9,11 +9,18 @@ from pathlib import Path
 
 from glassloop.base.errors import GlassloopError
 from glassloop.base.files import replacing
-from glassloop.base.result import plain as plain_values
+from glassloop.base.output import plain as plain_values
 from glassloop.predict.evaluation import Wanted, evaluate_run
-from glassloop.runs.layout import CALIBRATION_NAME, CARD_NAME, MODEL_NAME, predictions_name
-from glassloop.runs.predictions import predicted_splits
-from glassloop.runs.record import FAILED, RunRecord, read_run
+from glassloop.runs.record import (
+    CALIBRATION_NAME,
+    CARD_NAME,
+    FAILED,
+    MODEL_NAME,
+    RunRecord,
+    predicted_splits,
+    predictions_name,
+    read_run,
+)
 from glassloop.runs.study import SeedRecord, StudyRecord
 from glassloop.scores.comparisons import compare
 from glassloop.scores.conclusions import (
@@ -27,8 +34,8 @@ from glassloop.scores.conclusions import (
     setting_result,
 )
 from glassloop.scores.intervals import ScoredRows, scored_split
-from glassloop.settings.fields import DataSettings
 from glassloop.settings.study import setting_name
+from glassloop.settings.training import DataSettings
 from glassloop.study.trials import RUNS_NAME
 from glassloop.training.results import write_predictions
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from glassloop.base.errors import ResourceError, SettingsError, counted, say, visible
-from glassloop.base.files import find_path, replacing, sha256_of
-from glassloop.base.lock import LOCK_NAME
+from glassloop.base.errors import ResourceError, SettingsError, counted, visible
+from glassloop.base.files import LOCK_NAME, find_path, replacing, sha256_of
+from glassloop.base.output import say
 from glassloop.data.glue import find_glue_files
 from glassloop.runs.record import FAILED, STOPPED, write_run
 from glassloop.runs.study import StudyRecord
-from glassloop.settings.fields import PATHS
 from glassloop.settings.file import GivenSettings
+from glassloop.settings.training import PATHS
 from glassloop.study.trials import Done, Task, record_of
 
 RUNS_PER_GPU = 4  # if the user does not say how many

@@ -18,11 +18,10 @@ from rich.text import Text
 
 from glassloop.backends.choose import choose_backend
 from glassloop.backends.packed import PackedBackend
-from glassloop.base.collection import collection_paused
-from glassloop.base.errors import LockedError, SettingsError, listed, note, printable, say
-from glassloop.base.files import absolute_name, near_name
-from glassloop.base.lock import locked
-from glassloop.base.stages import LOADING, stage
+from glassloop.base.errors import LockedError, SettingsError, listed, printable
+from glassloop.base.files import absolute_name, locked, near_name
+from glassloop.base.output import LOADING, note, say, stage
+from glassloop.base.records import collection_paused
 from glassloop.data.encoding import Encoding, encode, length_facts, notes_on, tokenizer_key
 from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Config, Model, Tokenizer
@@ -33,7 +32,24 @@ from glassloop.models.interface import carried_labels, encoder_weights, length_l
 from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
-from glassloop.runs.claim import (
+from glassloop.runs.record import (
+    CARD_NAME,
+    FINISHED,
+    MODEL_NAME,
+    DataRecord,
+    Difference,
+    ModelRecord,
+    RunRecord,
+    has_checkpoint,
+    held_out_splits,
+    is_run,
+    leftovers,
+    predictions_name,
+    read_run,
+    remove_leftovers,
+    write_run,
+)
+from glassloop.runs.status import (
     cleared_unless_started,
     free_folder,
     new_folders,
@@ -41,22 +57,11 @@ from glassloop.runs.claim import (
     remove_if_empty,
     resumed_folder,
 )
-from glassloop.runs.layout import (
-    CARD_NAME,
-    MODEL_NAME,
-    has_checkpoint,
-    is_run,
-    leftovers,
-    predictions_name,
-    remove_leftovers,
-)
-from glassloop.runs.record import FINISHED, DataRecord, Difference, ModelRecord, RunRecord, held_out_splits, read_run, write_run
 from glassloop.scores.metrics import refuse_unknown_metric
 from glassloop.scores.result import Result, facts_of
 from glassloop.settings.defaults import Chosen, choose_settings, has_own_settings
-from glassloop.settings.fields import DataSettings, data_settings
 from glassloop.settings.file import GivenSettings
-from glassloop.settings.training import TrainingArguments, training_arguments
+from glassloop.settings.training import DataSettings, TrainingArguments, data_settings, training_arguments
 from glassloop.trainer import Trainer
 from glassloop.training.callbacks import Callback, refuse_missing
 from glassloop.training.evaluate import Interrupted

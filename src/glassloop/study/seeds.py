@@ -17,24 +17,30 @@ from rich.text import Text
 from glassloop.backends.choose import choose_backend, choose_device, launched_processes
 from glassloop.backends.machine import memory_need, runs_at_once
 from glassloop.backends.plain import PlainBackend
-from glassloop.base.errors import GlassloopError, SettingsError, counted, note, printable
-from glassloop.base.files import absolute_name, user_path
-from glassloop.base.lock import locked
-from glassloop.base.result import CommandResult
-from glassloop.base.versions import versions
+from glassloop.base.errors import GlassloopError, SettingsError, counted, printable
+from glassloop.base.files import absolute_name, locked, user_path
+from glassloop.base.output import CommandResult, note
+from glassloop.base.records import versions
 from glassloop.models.loading import load_config
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.report.study import seeds_verdict
-from glassloop.runs.claim import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
-from glassloop.runs.layout import has_checkpoint, is_checkpoint_name, is_run, is_seeds_folder, seed_name
-from glassloop.runs.record import FAILED, FINISHED, STOPPED
+from glassloop.runs.record import (
+    FAILED,
+    FINISHED,
+    STOPPED,
+    has_checkpoint,
+    is_checkpoint_name,
+    is_run,
+    is_seeds_folder,
+    seed_name,
+)
+from glassloop.runs.status import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.metrics import Measures, no_better
 from glassloop.settings.defaults import has_own_settings
-from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings, RunSettings, write_settings
-from glassloop.settings.training import training_arguments
+from glassloop.settings.training import data_settings, training_arguments
 from glassloop.study.run import assemble, chosen_settings, examples_for
 from glassloop.study.running import KINDS, reached, run_tasks
 from glassloop.study.trials import Done, Task, found_done

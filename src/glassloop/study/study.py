@@ -11,24 +11,21 @@ from pathlib import Path
 
 from glassloop.backends.choose import choose_device, launched_processes
 from glassloop.backends.machine import runs_on_gpus
-from glassloop.base.errors import ResumeError, SettingsError, counted, did_you_mean, listed, note, visible
-from glassloop.base.files import absolute_name, near_name, user_path
-from glassloop.base.lock import locked, refuse_held
-from glassloop.base.result import CommandResult
-from glassloop.base.versions import versions
+from glassloop.base.errors import ResumeError, SettingsError, counted, did_you_mean, listed, visible
+from glassloop.base.files import absolute_name, locked, near_name, refuse_held, user_path
+from glassloop.base.output import CommandResult, note
+from glassloop.base.records import versions
 from glassloop.data.examples import Examples
 from glassloop.models.loading import load_config
 from glassloop.report.card import update_card
 from glassloop.report.study import show_study, study_content, write_page
-from glassloop.runs.claim import free_folder, refuse_taken
-from glassloop.runs.layout import is_study
-from glassloop.runs.record import SELECTION, STOPPED
+from glassloop.runs.record import SELECTION, STOPPED, is_study
+from glassloop.runs.status import free_folder, refuse_taken
 from glassloop.runs.study import StudyRecord, read_study, write_study
 from glassloop.scores.metrics import LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
-from glassloop.settings.fields import DataSettings, Problem, refuse, wrong_choice
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import MODEL, SCRIPT, SEEDS, STRATEGIES, Choices, StudySettings, study_settings, vary_text
-from glassloop.settings.training import TYPES
+from glassloop.settings.training import TYPES, DataSettings, Problem, refuse, wrong_choice
 from glassloop.study.conclusions import conclude
 from glassloop.study.ray import RayTrials, refuse_unreachable
 from glassloop.study.run import examples_for

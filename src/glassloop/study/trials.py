@@ -12,14 +12,23 @@ from pathlib import Path
 
 from glassloop.base.errors import GlassloopError, ModelError, ResourceError
 from glassloop.base.files import absolute_name, find_path, sha256_of, write_text
-from glassloop.runs.layout import RUNGS_NAME, checkpoints_in, is_run, step_of
-from glassloop.runs.record import FAILED, FINISHED, PAUSED, STOPPED, RunRecord, read_run
+from glassloop.runs.record import (
+    FAILED,
+    FINISHED,
+    PAUSED,
+    RUNGS_NAME,
+    STOPPED,
+    RunRecord,
+    checkpoints_in,
+    is_run,
+    read_run,
+    step_of,
+)
 from glassloop.runs.study import MeasuresRecord, SeedRecord, StudyRecord, read_rungs
 from glassloop.scores.metrics import short_metrics
-from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import MODEL, Values
-from glassloop.settings.training import training_arguments
+from glassloop.settings.training import data_settings, training_arguments
 from glassloop.study.run import SharedParts, chosen_settings, examples_for
 from glassloop.training.checkpoints import open_checkpoint
 

@@ -20,13 +20,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from glassloop.backends.choose import choose_backend
-from glassloop.base.collection import freeze_objects
-from glassloop.base.errors import GlassloopError, LockedError, ModelError, failure_of, note
-from glassloop.base.files import unsynced
-from glassloop.base.lock import locked
-from glassloop.base.records import decoded
-from glassloop.runs.layout import has_checkpoint, is_run
-from glassloop.runs.record import FAILED, PAUSED, SELECTION, STOPPED, read_run, write_run
+from glassloop.base.errors import GlassloopError, LockedError, ModelError, failure_of
+from glassloop.base.files import locked, unsynced
+from glassloop.base.output import note
+from glassloop.base.records import decoded, freeze_objects
+from glassloop.runs.record import FAILED, PAUSED, SELECTION, STOPPED, has_checkpoint, is_run, read_run, write_run
 from glassloop.runs.study import read_rungs
 from glassloop.scores.metrics import short_metrics
 from glassloop.settings.file import GivenSettings

@@ -8,11 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from glassloop.base.errors import SettingsError, listed
-from glassloop.base.versions import package_version
+from glassloop.base.records import package_version
 from glassloop.data.batches import Batch
-from glassloop.runs.history import Entry, lasting, line_of, write_history
-from glassloop.runs.layout import HISTORY_NAME
-from glassloop.runs.status import END, RESUME, START, STOP, note_moment
+from glassloop.runs.history import END, RESUME, START, STOP, Entry, lasting, line_of, note_moment, write_history
+from glassloop.runs.record import HISTORY_NAME
 from glassloop.training.signals import PAUSE
 from glassloop.training.state import State
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from glassloop.base.errors import ModelError, ResourceError, ResumeError, counted, resource_error
 from glassloop.base.files import fault_point, replacing_dir, set_aside, sha256_of
 from glassloop.base.records import sealed
-from glassloop.runs.layout import EARLIER_CHECKPOINTS, KEPT_CHECKPOINTS_NAME, checkpoint_name, checkpoints_in, step_of
+from glassloop.runs.record import EARLIER_CHECKPOINTS, KEPT_CHECKPOINTS_NAME, checkpoint_name, checkpoints_in, step_of
 from glassloop.training.callbacks import Callback
 from glassloop.training.identity import Identity, differences
 from glassloop.training.interfaces import Optimizer, OptimizerState, Tensors

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import pad
 
 from glassloop.base.errors import SettingsError
-from glassloop.base.stages import advance
+from glassloop.base.output import advance
 from glassloop.data.batches import Batch
 from glassloop.markup.notebook import scores
 from glassloop.runs.record import TIMINGS

@@ -17,9 +17,8 @@ from glassloop.data.interfaces import Model, Rows
 from glassloop.models.interface import config_of, label_names
 from glassloop.runs.record import Difference, Plan, RunRecord, split_changes
 from glassloop.scores.metrics import Measures
-from glassloop.settings.fields import data_settings
 from glassloop.settings.file import GivenSettings
-from glassloop.settings.training import TrainingArguments, training_arguments
+from glassloop.settings.training import TrainingArguments, data_settings, training_arguments
 from glassloop.training.callbacks import Callback
 from glassloop.training.identity import (
     Identity,

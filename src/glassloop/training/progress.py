@@ -10,8 +10,8 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
-from glassloop.base.errors import note, printable
-from glassloop.base.output import has_terminal, messages
+from glassloop.base.errors import printable
+from glassloop.base.output import has_terminal, messages, note
 from glassloop.data.batches import Batch
 from glassloop.data.examples import SHOWN_LABELS
 from glassloop.markup.notebook import chart, facts, figure, table, view

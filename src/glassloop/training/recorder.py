@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 import torch
 
 from glassloop.base.errors import counted
-from glassloop.base.records import write_sealed
-from glassloop.base.versions import versions
+from glassloop.base.records import versions, write_sealed
 from glassloop.data.batches import Batch, Batches
 from glassloop.data.encoding import length_facts
 from glassloop.data.examples import notes_on, text_keys
@@ -26,13 +25,21 @@ from glassloop.data.interfaces import Row, Rows, Tokenizer
 from glassloop.data.order import padding_waste
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
-from glassloop.runs.layout import TRAINER_NAME, predictions_name
-from glassloop.runs.record import FINISHED, RUNNING, Columns, DataRecord, ModelRecord, RunRecord, SplitFacts
+from glassloop.runs.record import (
+    FINISHED,
+    RUNNING,
+    TRAINER_NAME,
+    Columns,
+    DataRecord,
+    ModelRecord,
+    RunRecord,
+    SplitFacts,
+    predictions_name,
+)
 from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
 from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL, TrainingArguments
 from glassloop.training.callbacks import Callback
 from glassloop.training.evaluate import Evaluation
 from glassloop.training.parts import TrainingParts

@@ -18,8 +18,7 @@ from glassloop.data.encoding import Encoding, LengthLimit, kept_parts, notes_on
 from glassloop.data.examples import SHOWN_LABELS, Examples
 from glassloop.data.interfaces import Tokenizer
 from glassloop.runs.history import last_step
-from glassloop.runs.layout import seed_name
-from glassloop.runs.record import ClassRecord, RunRecord, SplitFacts, held_out_splits
+from glassloop.runs.record import ClassRecord, RunRecord, SplitFacts, held_out_splits, seed_name
 from glassloop.runs.study import SeedsRecord
 from glassloop.scores.comparisons import BETTER
 from glassloop.scores.intervals import ScoredRows
@@ -34,7 +33,7 @@ from glassloop.scores.result import (
     usual_answer,
     verdict_on,
 )
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.evaluate import Evaluation
 
 MOST_EXAMINED = 5_000  # rows of full length whose cut texts are found, which costs another tokenization

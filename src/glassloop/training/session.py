@@ -18,11 +18,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from glassloop.base.errors import DivergedError, ModelError, ResourceError, SettingsError, TooLargeError, listed, no_memory
-from glassloop.base.files import replacing, replacing_dir, reserved, share_files, user_path, write_text
-from glassloop.base.lock import locked
-from glassloop.base.records import sealed
-from glassloop.base.stages import stage
-from glassloop.base.versions import versions
+from glassloop.base.files import locked, replacing, replacing_dir, reserved, share_files, user_path, write_text
+from glassloop.base.output import stage
+from glassloop.base.records import sealed, versions
 from glassloop.data.batches import Batches
 from glassloop.data.collator import is_standard
 from glassloop.data.encoding import lengths_of
@@ -30,18 +28,18 @@ from glassloop.data.interfaces import Model, Rows
 from glassloop.data.order import random_states_kept, seed_all
 from glassloop.data.rows import Repeats, collator_repeats, content_of, repeats_of
 from glassloop.runs.history import Entry, write_history
-from glassloop.runs.layout import (
+from glassloop.runs.record import (
     MODEL_NAME,
     RESERVE_NAME,
     RUN_NAME,
     TRAINED_NAME,
     TRAINED_WEIGHTS_NAME,
+    Plan,
     checkpoint_name,
     checkpoints_in,
     is_run,
     remove_leftovers,
 )
-from glassloop.runs.record import Plan
 from glassloop.settings.training import TrainingArguments
 from glassloop.training.callbacks import Callback, History, Sessions, Trackers
 from glassloop.training.checkpoints import (

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from shutil import get_terminal_size
 from typing import Any
 
-from glassloop.base.collection import collection_paused
-from glassloop.base.errors import note, printable
-from glassloop.base.output import has_terminal, messages
-from glassloop.base.stages import CHOSEN, Stage, show_on, stage
+from glassloop.base.errors import printable
+from glassloop.base.output import CHOSEN, Stage, has_terminal, messages, note, show_on, stage
+from glassloop.base.records import collection_paused
 
 LINE_SECONDS = 5.0  # between two plain lines, at least
 

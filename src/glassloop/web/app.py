@@ -17,8 +17,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from glassloop.base.errors import say, shortened
-from glassloop.base.hosts import AllowedHosts
+from glassloop.base.errors import shortened
+from glassloop.base.network import AllowedHosts
+from glassloop.base.output import say
 from glassloop.report.page import Section, page, paragraph
 from glassloop.runs.record import FINISHED
 from glassloop.runs.status import RunSummary

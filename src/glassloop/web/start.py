@@ -10,9 +10,10 @@ import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
-from glassloop.base.errors import ResourceError, SettingsError, did_you_mean, say, show
+from glassloop.base.errors import ResourceError, SettingsError, did_you_mean
 from glassloop.base.files import names_beside, user_path
-from glassloop.runs.claim import RUNS_DIR
+from glassloop.base.output import say, show
+from glassloop.runs.status import RUNS_DIR
 
 HOST, FIRST_PORT, MOST_PORTS = "127.0.0.1", 8000, 20
 NICENESS = 10  # trainings on the same machine come first

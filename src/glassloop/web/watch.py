@@ -13,15 +13,26 @@ from threading import Lock
 from typing import TypeAlias
 
 from glassloop.base.errors import GlassloopError, counted
-from glassloop.base.lock import Holder, holder
+from glassloop.base.files import Holder, holder
 from glassloop.report.build import report_of
 from glassloop.report.comparison import compare_runs
 from glassloop.report.comparison_page import comparison_page
 from glassloop.report.study import study_page
 from glassloop.runs.history import Curves, HistoryTail
-from glassloop.runs.layout import HISTORY_NAME, RUN_NAME, SEEDS_NAME, STUDY_NAME, TRAINER_NAME, is_study
 from glassloop.runs.listing import Found, find_runs, listed_run, listed_seeds
-from glassloop.runs.record import DAMAGED, FINISHED, KILLED, RUNNING, STOPPED
+from glassloop.runs.record import (
+    DAMAGED,
+    FINISHED,
+    HISTORY_NAME,
+    KILLED,
+    RUN_NAME,
+    RUNNING,
+    SEEDS_NAME,
+    STOPPED,
+    STUDY_NAME,
+    TRAINER_NAME,
+    is_study,
+)
 from glassloop.runs.status import RunSummary, changed, file_states, state_of, summary_of
 from glassloop.runs.study import read_study
 from glassloop.scores.metrics import Measures

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from glassloop.base.collection import collection_paused
+from glassloop.base.records import collection_paused
 
 
 @pytest.mark.parametrize("was_on", [True, False])

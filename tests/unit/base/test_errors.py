@@ -19,10 +19,9 @@ from glassloop.base.errors import (
     listed,
     printable,
     resource_error,
-    say,
-    show,
     visible,
 )
+from glassloop.base.output import say, show
 
 KINDS = {SettingsError: ("settings", 2), DataError: ("data", 3), ModelError: ("model", 4), ResourceError: ("resources", 6)}
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from glassloop.base.hosts import AllowedHosts, hosts_of, is_loopback
+from glassloop.base.network import AllowedHosts, hosts_of, is_loopback
 
 LOCAL = hosts_of("127.0.0.1", "127.0.0.1")
 EVERYWHERE = hosts_of("0.0.0.0", "0.0.0.0", ["models.example.com", ".internal"])

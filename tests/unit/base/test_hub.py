@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from glassloop.base.hub import PROBE_SECONDS, hub_unreachable, is_hub_name
+from glassloop.base.network import PROBE_SECONDS, hub_unreachable, is_hub_name
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from glassloop.base.errors import LockedError, ResourceError
-from glassloop.base.lock import LOCK_NAME, Holder, holder, locked, refuse_held
+from glassloop.base.files import LOCK_NAME, Holder, holder, locked, refuse_held
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from glassloop.base.lock import locked
+from glassloop.base.files import locked
 with locked(Path(sys.argv[1]), print):
     print("held", flush=True)
     time.sleep(60)
@@ -153,12 +153,12 @@ def test_the_holder_is_named_without_taking_the_lock(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(fcntl, "flock", None)  # taking it would fail
         assert holder(tmp_path) is Holder.ALIVE
-        patch.setattr("glassloop.base.lock.HELD_LOCKS", tmp_path / "missing")  # another system than Linux
+        patch.setattr("glassloop.base.files.HELD_LOCKS", tmp_path / "missing")  # another system than Linux
         assert holder(tmp_path) is Holder.ALIVE
     other.kill()
     other.wait()
     assert holder(tmp_path) is Holder.DEAD
-    monkeypatch.setattr("glassloop.base.lock.HELD_LOCKS", tmp_path / "missing")
+    monkeypatch.setattr("glassloop.base.files.HELD_LOCKS", tmp_path / "missing")
     assert holder(tmp_path) is Holder.DEAD
 
 

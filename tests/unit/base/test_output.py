@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.base.errors import note, say
-from glassloop.base.output import TolerantStream, has_terminal, tolerant_streams
-from glassloop.base.result import CommandResult
-from glassloop.base.stages import Stage
+from glassloop.base.output import CommandResult, Stage, TolerantStream, has_terminal, note, say, tolerant_streams
 from glassloop.cli import main as cli
 from glassloop.training.stage_display import StageLines
 
@@ -91,7 +88,7 @@ def test_a_result_that_cannot_be_printed_is_a_failure_without_a_traceback(
 
 @needs_full
 def test_a_script_whose_messages_are_lost_ends_with_status_0() -> None:
-    code = f"import sys; sys.path[:] = {sys.path!r}; from glassloop.base.errors import say; say('a line')"
+    code = f"import sys; sys.path[:] = {sys.path!r}; from glassloop.base.output import say; say('a line')"
     ended = subprocess.run(["bash", "-c", '"$0" -c "$1" 2>/dev/full', sys.executable, code], timeout=60, check=False)
     assert ended.returncode == 0  # Python exits with 120 if standard error cannot be flushed
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from glassloop.base.errors import DataError
-from glassloop.base.result import CommandResult, error_result, output_of, show_result
+from glassloop.base.output import CommandResult, error_result, output_of, show_result
 
 
 @dataclass(frozen=True)

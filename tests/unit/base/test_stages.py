@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from glassloop import encode, load_examples, load_tokenizer
-from glassloop.base.errors import show
-from glassloop.base.stages import Stage, advance, clear, show_on, stage
+from glassloop.base.output import Stage, advance, clear, show, show_on, stage
 
 
 class Recorder:

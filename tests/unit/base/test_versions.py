@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glassloop.base.versions import package_version, versions
+from glassloop.base.records import package_version, versions
 
 
 def test_versions() -> None:

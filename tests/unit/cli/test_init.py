@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from glassloop.cli.init import init
-from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import GivenSettings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments
 
 PAIRS = "premise,hypothesis,label\n" + "".join(f"good {number},bad {number},{'ab'[number % 2]}\n" for number in range(20))
 

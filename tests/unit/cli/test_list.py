@@ -12,7 +12,7 @@ from rich.console import Console
 from run_folders import drawn_rows, write_drawn_run
 
 from glassloop.base.errors import SettingsError
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.cli.list import list_runs, show_run_list
 from glassloop.runs.listing import ListedRun, RunList
 

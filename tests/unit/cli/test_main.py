@@ -18,12 +18,11 @@ from commands import without_stages
 
 import glassloop
 from glassloop.base.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.cli import main as cli
 from glassloop.cli.options import ALIASES, default_of
-from glassloop.settings.fields import FILE_SETTINGS, DataSettings
 from glassloop.settings.file import GivenSettings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import FILE_SETTINGS, DataSettings, TrainingArguments
 
 COMMANDS = typer.main.get_command(cli.app).commands
 

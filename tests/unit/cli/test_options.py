@@ -41,8 +41,7 @@ from glassloop.cli.options import (
     with_settings,
     wrong_option,
 )
-from glassloop.settings.fields import DataSettings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments
 
 COMMANDS = typer.main.get_command(cli.app).commands
 SETTINGS = [entry.name for kind in (TrainingArguments, DataSettings) for entry in fields(kind)]

@@ -15,8 +15,7 @@ from transformers import TrainerState as TheirState
 
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.compat.callbacks import Logged, TrainerState, is_for_transformers, show_metrics, write_metrics
-from glassloop.runs.layout import checkpoints_in
-from glassloop.runs.record import Plan
+from glassloop.runs.record import Plan, checkpoints_in
 from glassloop.training.checkpoints import open_checkpoint
 from glassloop.training.state import State
 

@@ -20,7 +20,7 @@ from glassloop.data.columns import (
 )
 from glassloop.data.examples import JoinedSplit
 from glassloop.runs.record import Columns
-from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import DataSettings
 
 NAME_THEM = "name the columns with --text, --text_pair and --label"
 NAME_TEXT = "name the text column with --text (and --text_pair for pairs)"

@@ -30,7 +30,7 @@ from glassloop.data.examples import (
 )
 from glassloop.data.labels import LabelCells, LabelSet
 from glassloop.runs.record import Columns, SplitFacts
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings
 
 SAME_COLUMNS = "give every split the columns of the training rows (only test may have no labels)"
 FIX_ROW = "fix the row, or add the label to --labels"

@@ -9,7 +9,7 @@ import pytest
 
 from glassloop.data.files import FileSource, FileSplit, SpooledSplit, checked_rows, files_by_split
 from glassloop.data.readers import BadRows
-from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import DataSettings
 
 
 def test_texts_are_joined_and_the_columns_stay(write):

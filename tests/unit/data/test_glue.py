@@ -14,7 +14,7 @@ from glassloop.data import readers as delimited
 from glassloop.data import sources as objects
 from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_task
 from glassloop.data.sources import load_examples
-from glassloop.settings.fields import CLASSES, SCORE
+from glassloop.settings.training import CLASSES, SCORE
 
 Rows = list[tuple[Any, ...]]
 INFERENCE, TWO = ["entailment", "neutral", "contradiction"], ["entailment", "not_entailment"]

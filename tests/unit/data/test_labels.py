@@ -25,7 +25,7 @@ from glassloop.data.labels import (
     settle_labels,
     spelled,
 )
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL, DataSettings
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings
 
 
 def cells_of(cells: list, chunk: int = 4) -> LabelCells:

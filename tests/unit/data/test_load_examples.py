@@ -26,7 +26,7 @@ from glassloop.data import sources as objects
 from glassloop.data.labels import LabelSet
 from glassloop.data.sources import load_dataset, load_examples
 from glassloop.runs.record import Columns
-from glassloop.settings.fields import CLASSES, SCORE
+from glassloop.settings.training import CLASSES, SCORE
 
 SIZES = {"train": 12, "validation": 4, "test": 4}
 SPLITS = {

@@ -55,7 +55,7 @@ from glassloop.data.readers import (
     without_blank_end,
 )
 from glassloop.data.sources import load_examples
-from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import DataSettings
 
 CONTENT = b't,l\na,1\n\nb"c\xff,2\n"d"e,3\nf,4\ng\0,5\nt,l\nh,6\ni,7\nj,8\nk,9\nl,1\n\n'
 PROBLEMS = {

@@ -35,7 +35,7 @@ from glassloop.data.rows import (
     rows_repeat,
     without_missing_labels,
 )
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 ROWS = Dataset.from_dict({"input_ids": [[1, 2], [3]], "labels": [0, 1], "text": ["a", "b"]})
 

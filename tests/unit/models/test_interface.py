@@ -18,7 +18,7 @@ from glassloop.models.interface import (
     refuse_unknown_tokens,
     task_of,
 )
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from run_folders import FOUND
 
 from glassloop.base.errors import DataError, ModelError
 from glassloop.predict.answers import Answering, answering_of, calibration_note, columns_of
-from glassloop.runs.calibration import weights_of, write_calibration
-from glassloop.runs.record import Columns, read_run
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.runs.record import Columns, read_run, weights_of, write_calibration
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.0, 0.5, 0.4]])
 

@@ -15,9 +15,8 @@ from glassloop.base.errors import DataError, ModelError, SettingsError
 from glassloop.base.files import sha256_of
 from glassloop.cli.calibrate import calibrate
 from glassloop.predict.calibration import costs_of, named_target, remove_calibration, target_for
-from glassloop.runs.calibration import Target, read_calibration
-from glassloop.runs.record import RUNNING, model_of_run
-from glassloop.settings.fields import SCORE, SEVERAL
+from glassloop.runs.record import RUNNING, Target, model_of_run, read_calibration
+from glassloop.settings.training import SCORE, SEVERAL
 
 
 def test_a_calibration_is_stored_beside_the_model(

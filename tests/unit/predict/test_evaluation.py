@@ -14,8 +14,8 @@ from glassloop.base.errors import ModelError, SettingsError
 from glassloop.predict.evaluation import SeedsPredictor, Wanted, averaged_logits, evaluate_run, finished_runs, has_seeds
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.metrics import decide, probabilities
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 from glassloop.settings.file import RunSettings
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 TEXTS = ["a good film", "bad", "very good story", "not bad"]
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from glassloop.base.errors import DataError, SettingsError
-from glassloop.base.stages import Stage, advance, show_on
+from glassloop.base.output import Stage, advance, show_on
 from glassloop.predict import files as file_predictions
 from glassloop.predict.files import SHARE, Counts, FileJob, predict_rows, share_environments
-from glassloop.settings.fields import CLASSES, DataSettings
+from glassloop.settings.training import CLASSES, DataSettings
 
 
 class Predicting:

@@ -22,7 +22,7 @@ from glassloop.report.about import (
     speed_part,
 )
 from glassloop.report.source import RunSource, read_source
-from glassloop.runs.status import RESUME, note_moment
+from glassloop.runs.history import RESUME, note_moment
 
 
 def test_the_command_has_every_setting_that_is_not_the_default() -> None:

@@ -16,10 +16,9 @@ from run_folders import HOSTILE, write_fake_run
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.report import build
 from glassloop.report.build import NO_REPORT, Report, inline, png_of, report_of, write_charts, write_report
-from glassloop.runs.history import write_history
+from glassloop.runs.history import RESUME, STOP, note_moment, write_history
 from glassloop.runs.record import RUNNING
-from glassloop.runs.status import RESUME, STOP, note_moment
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 VOID = {"meta", "link", "input", "br", "img"}
 

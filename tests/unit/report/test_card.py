@@ -32,12 +32,11 @@ from glassloop.report.card import (
     usage,
     write_card,
 )
-from glassloop.runs.calibration import Calibration, Gain, Target
-from glassloop.runs.record import FINISHED, Columns, RunRecord, read_run, write_run
+from glassloop.runs.record import FINISHED, Calibration, Columns, Gain, RunRecord, Target, read_run, write_run
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.calibration import fitted_calibration
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
 from glassloop.settings.file import RunSettings
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 HOSTILE_CARD = (
     "---\nlicense: mit\n| <script>alert(1)</script> ![x](http://a.b) `code` [l](x) @you www.a.b # *b* \u202e {{x}} ```\n\ud800"

@@ -12,7 +12,7 @@ import pytest
 from run_folders import drawn_rows, write_drawn_run, write_drawn_seeds
 
 from glassloop.base.errors import ModelError, SettingsError
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.report.comparison import (
     answer_text,
     common_split,
@@ -24,7 +24,7 @@ from glassloop.report.comparison import (
 )
 from glassloop.runs.study import SeedRecord, read_seeds, write_seeds
 from glassloop.scores.comparisons import compare, discordant
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])

@@ -23,7 +23,7 @@ from glassloop.report.comparison_page import (
     short_name,
     show_comparison,
 )
-from glassloop.settings.fields import SCORE, SEVERAL
+from glassloop.settings.training import SCORE, SEVERAL
 
 
 def test_every_recorded_figure_has_a_chart(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from glassloop.report.build import report_of
 from glassloop.report.charts.line import LineChart
 from glassloop.report.confidence import confidence, histogram, positive_place
 from glassloop.report.source import read_source
-from glassloop.runs.calibration import weights_of, write_calibration
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.runs.record import weights_of, write_calibration
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 
 def test_a_calibrated_run_shows_both_reliabilities_and_the_threshold(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from glassloop.report.errors import (
 )
 from glassloop.report.source import read_source
 from glassloop.scores.intervals import class_counts
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 
 def test_the_confusion_matrix_is_that_of_sklearn(tmp_path: Path) -> None:

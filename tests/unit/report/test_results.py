@@ -31,7 +31,7 @@ from glassloop.report.source import read_source
 from glassloop.runs.record import FINISHED, RUNNING, Columns, read_run, write_run
 from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import VERDICT_WORDS, Score
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.evaluate import Evaluation
 from glassloop.training.results import result_of, results_content, run_content, scored, show_result, write_predictions
 

@@ -13,7 +13,7 @@ from run_folders import RECORD
 
 from glassloop import Run
 from glassloop.base.errors import ModelError, SettingsError
-from glassloop.base.lock import locked
+from glassloop.base.files import locked
 from glassloop.runs.history import write_history
 from glassloop.runs.record import FINISHED, ClassRecord, write_run
 

@@ -11,12 +11,9 @@ from run_folders import write_fake_run
 from glassloop.base.errors import ModelError
 from glassloop.report import source as answers
 from glassloop.report.source import UNKNOWN, numbers_in, ordered_splits, read_answers, read_source, wide_entries
-from glassloop.runs.history import write_history
-from glassloop.runs.layout import predictions_name
-from glassloop.runs.predictions import read_predictions
-from glassloop.runs.record import RUNNING
-from glassloop.runs.status import RESUME, note_moment
-from glassloop.settings.fields import CLASSES
+from glassloop.runs.history import RESUME, note_moment, write_history
+from glassloop.runs.record import RUNNING, predictions_name, read_predictions
+from glassloop.settings.training import CLASSES
 
 HARD = 'a text with "logits": [1, 2] and ] in it'
 

@@ -26,8 +26,7 @@ from glassloop.report.study import (
     without_result,
     write_page,
 )
-from glassloop.runs.layout import seed_name
-from glassloop.runs.record import FAILED, FINISHED
+from glassloop.runs.record import FAILED, FINISHED, seed_name
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, StudyRecord, read_seeds, write_seeds
 from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import Score

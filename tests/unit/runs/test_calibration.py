@@ -11,7 +11,7 @@ from run_folders import FOUND
 
 from glassloop.base.errors import ModelError
 from glassloop.base.files import sha256_of
-from glassloop.runs.calibration import AGAIN, Gain, Target, read_calibration, weights_of, write_calibration
+from glassloop.runs.record import AGAIN, Gain, Target, read_calibration, weights_of, write_calibration
 
 
 @pytest.fixture

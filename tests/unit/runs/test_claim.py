@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from glassloop.base.errors import DataError, LockedError, ResourceError, SettingsError, TooLargeError
-from glassloop.base.lock import locked
-from glassloop.runs.claim import cleared_unless_started, free_folder, new_folders, refuse_changed, remove_if_empty
+from glassloop.base.files import locked
 from glassloop.runs.record import read_run
+from glassloop.runs.status import cleared_unless_started, free_folder, new_folders, refuse_changed, remove_if_empty
 
 
 def test_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from glassloop.runs.history import (
     read_history,
     write_history,
 )
-from glassloop.runs.layout import HISTORY_NAME
+from glassloop.runs.record import HISTORY_NAME
 
 ENTRIES = [{"step": 2, "loss": 0.5}, {"step": 4, "loss": 0.25}, {"step": 4, "eval_f1": 1.0}]
 

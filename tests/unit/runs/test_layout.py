@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glassloop.runs.layout import (
+from glassloop.runs.record import (
     RUN_NAME,
     TRAINED_NAME,
     checkpoint_name,

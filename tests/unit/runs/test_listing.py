@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from run_folders import RECORD, drawn_rows, write_drawn_run, write_drawn_seeds
 
-from glassloop.base.lock import LOCK_NAME, locked
+from glassloop.base.files import LOCK_NAME, locked
 from glassloop.runs import listing as scan
+from glassloop.runs.history import note_moment
 from glassloop.runs.listing import ListedRun, find_runs, listed_runs, size_of
 from glassloop.runs.record import write_run
-from glassloop.runs.status import note_moment
 from glassloop.runs.study import SeedRecord, read_seeds, write_seeds
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from glassloop.base.errors import ModelError, SettingsError
-from glassloop.runs.predictions import predicted_splits, read_predictions
+from glassloop.runs.record import predicted_splits, read_predictions
 
 ROWS = [{"row": 0, "prediction": "a\u2028b", "logits": [1.0], "text": "x\x85y"}, {"row": 1, "prediction": "c", "logits": [2.0]}]
 

@@ -16,21 +16,22 @@ from run_folders import RECORD, write_run_with_model
 
 from glassloop.base.errors import ModelError
 from glassloop.base.records import sealed
-from glassloop.runs.layout import MODEL_NAME, RUN_NAME, is_run
 from glassloop.runs.record import (
     FINISHED,
     FORMAT,
+    MODEL_NAME,
+    RUN_NAME,
     TIMINGS,
     Columns,
     SplitFacts,
+    is_run,
     is_timing,
     model_of_run,
     read_run,
     split_changes,
     write_run,
 )
-from glassloop.settings.fields import DataSettings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments
 
 
 def test_the_settings_are_given_back_as_load_examples_takes_them() -> None:

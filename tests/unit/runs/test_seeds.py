@@ -12,12 +12,10 @@ import pytest
 from glassloop.base.errors import ModelError
 from glassloop.models.loading import find_model
 from glassloop.predictor import Predictor
-from glassloop.runs.layout import is_seeds_folder
-from glassloop.runs.record import FAILED, read_run
+from glassloop.runs.record import FAILED, is_seeds_folder, read_run
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds, write_seeds
-from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import RunSettings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments
 
 
 def finished(seed: int, accuracy: float) -> SeedRecord:

@@ -10,27 +10,11 @@ from pathlib import Path
 import pytest
 from run_folders import RECORD, log_steps, write_watched
 
-from glassloop.base.lock import Holder
+from glassloop.base.files import Holder
 from glassloop.base.records import write_sealed
-from glassloop.runs.layout import SESSIONS_NAME, TRAINER_NAME
-from glassloop.runs.record import FINISHED
-from glassloop.runs.status import (
-    END,
-    RESUME,
-    START,
-    STOP,
-    Moment,
-    changed,
-    file_states,
-    note_moment,
-    read_moments,
-    resumed_steps,
-    resumes_in,
-    seconds_per_step,
-    state_of,
-    status_of,
-    summary_of,
-)
+from glassloop.runs.history import END, RESUME, START, STOP, Moment, note_moment, read_moments, resumed_steps, resumes_in
+from glassloop.runs.record import FINISHED, SESSIONS_NAME, TRAINER_NAME
+from glassloop.runs.status import changed, file_states, seconds_per_step, state_of, status_of, summary_of
 
 
 def test_what_is_noted_is_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from drawn_thresholds import drawn_binary, true_gain
 from run_folders import drawn_rows
 
 from glassloop.predict.answers import Answering
-from glassloop.runs.calibration import Gain, Target
+from glassloop.runs.record import Gain, Target
 from glassloop.scores.calibration import (
     HIGHEST,
     LOWEST,
@@ -37,7 +37,7 @@ from glassloop.scores.calibration import (
 )
 from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import probabilities
-from glassloop.settings.fields import CLASSES, SEVERAL
+from glassloop.settings.training import CLASSES, SEVERAL
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])

@@ -53,7 +53,7 @@ from glassloop.scores.comparisons import (
     unpaired_spread,
 )
 from glassloop.scores.intervals import Interval, metric_estimate, one_row_variance, row_metrics_of, wilson
-from glassloop.settings.fields import SCORE
+from glassloop.settings.training import SCORE
 
 
 @pytest.mark.parametrize(("lost", "won"), [(0, 0), (0, 1), (3, 12), (12, 3), (40, 60), (7, 7), (0, 500)])

@@ -23,7 +23,7 @@ from glassloop.scores.conclusions import (
 )
 from glassloop.scores.intervals import metric_estimate
 from glassloop.scores.metrics import probabilities
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 NAMES = ("weak", "middle", "strong")
 

@@ -37,7 +37,7 @@ from glassloop.scores.intervals import (
     wilson,
 )
 from glassloop.scores.metrics import COMPUTED, metrics_for
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize("number", [1, 7, 408, 100_000])

@@ -17,7 +17,7 @@ from glassloop.scores.metrics import (
     refuse_unknown_metric,
     short_metrics,
 )
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 MACRO = Measures(("accuracy", "f1_macro"))
 

@@ -28,7 +28,7 @@ from glassloop.scores.result import (
     usual_answer,
     verdict_on,
 )
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 
 def rows(answers: Sequence[Any], labels: Sequence[Any], task: str = CLASSES, names: Sequence[str] = ("a", "b")) -> ScoredRows:

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from glassloop import Predictor
-from glassloop.base.hosts import hosts_of
+from glassloop.base.network import hosts_of
 from glassloop.serve.app import Service, make_app
 from glassloop.serve.limits import Limits
 

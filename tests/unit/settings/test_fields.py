@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glassloop.base.errors import SettingsError
-from glassloop.settings.fields import (
+from glassloop.settings.training import (
     MAX_NAME_LENGTH,
     TASKS,
     DataSettings,

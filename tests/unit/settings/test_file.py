@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from glassloop.base.errors import SettingsError
-from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings, toml, write_settings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments
 
 # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from glassloop.base.errors import ModelError, SettingsError
 from glassloop.predict.answers import Answering
 from glassloop.runs.export import MODEL_FILES, ExportCheck, ExportRecord, MetricChange
 from glassloop.runs.record import read_run
-from glassloop.settings.fields import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.share import export as folders
 from glassloop.share.export import (
     Exported,

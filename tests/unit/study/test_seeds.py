@@ -12,13 +12,12 @@ import pytest
 from fake_seeds import FakeSeeds
 
 from glassloop.base.errors import DataError, LockedError, ModelError, SettingsError
-from glassloop.base.lock import locked
+from glassloop.base.files import locked
 from glassloop.report.build import report_of
 from glassloop.runs.record import FAILED
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
-from glassloop.settings.fields import DataSettings
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.study import seeds
 from glassloop.study.running import reached
 from glassloop.study.seeds import (

@@ -11,7 +11,7 @@ from trials import write_data
 
 from glassloop import Study
 from glassloop.base.errors import LockedError, ResumeError, SettingsError
-from glassloop.base.lock import locked
+from glassloop.base.files import locked
 from glassloop.runs.study import SeedRecord, read_study, write_study
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings

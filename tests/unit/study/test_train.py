@@ -18,8 +18,7 @@ from safetensors.torch import load_file, save_file
 from glassloop import decide, metrics_for
 from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
 from glassloop.cli.train import train_given as train
-from glassloop.runs.layout import checkpoints_in
-from glassloop.runs.record import Columns, read_run, write_run
+from glassloop.runs.record import Columns, checkpoints_in, read_run, write_run
 from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.study.run import train_run
 

@@ -17,7 +17,7 @@ from glassloop.base.errors import SettingsError
 from glassloop.cli import verification as verify_module
 from glassloop.cli.verification import Claim, check_claims, weight_difference
 from glassloop.cli.verify import verify
-from glassloop.settings.fields import DataSettings
+from glassloop.settings.training import DataSettings
 
 
 @pytest.fixture

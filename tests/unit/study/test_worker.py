@@ -16,8 +16,8 @@ import pytest
 from trials import write_data
 
 from glassloop.base import files
-from glassloop.base.lock import locked
-from glassloop.runs.layout import checkpoints_in
+from glassloop.base.files import locked
+from glassloop.runs.record import checkpoints_in
 from glassloop.settings.file import GivenSettings
 from glassloop.study import worker as study_worker
 from glassloop.study.run import SharedParts

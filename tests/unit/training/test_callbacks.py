@@ -13,8 +13,8 @@ from typing import Any
 import accelerate.tracking
 import pytest
 
-from glassloop.runs.layout import HISTORY_NAME
-from glassloop.runs.status import read_moments
+from glassloop.runs.history import read_moments
+from glassloop.runs.record import HISTORY_NAME
 from glassloop.training import callbacks as trackers_module
 from glassloop.training import loop
 from glassloop.training.callbacks import EVENTS, Callback, History, PauseAt, Sessions, Trackers, checked_callbacks

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from glassloop.base.errors import ModelError, ResourceError
 from glassloop.base.records import sealed
-from glassloop.runs.layout import checkpoints_in, step_of
+from glassloop.runs.record import checkpoints_in, step_of
 from glassloop.training.checkpoints import (
     FORMAT,
     MANIFEST,

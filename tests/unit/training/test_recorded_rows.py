@@ -16,11 +16,9 @@ from small_training import small_rows, trained
 from glassloop import Trainer, TrainingArguments
 from glassloop.data import rows as row_module
 from glassloop.data.rows import RowReader
-from glassloop.runs.layout import TRAINER_NAME
-from glassloop.runs.predictions import read_predictions
-from glassloop.runs.record import read_record
+from glassloop.runs.record import TRAINER_NAME, read_predictions, read_record
 from glassloop.scores.metrics import Measures
-from glassloop.settings.fields import CLASSES, SEVERAL
+from glassloop.settings.training import CLASSES, SEVERAL
 from glassloop.training import recorder
 from glassloop.training.evaluate import Evaluation
 from glassloop.training.recorder import (

@@ -12,8 +12,7 @@ from small_training import StopAt, small_rows, trained
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.report.build import NO_REPORT, report_of
-from glassloop.runs.layout import REPORT_NAME, TRAINER_NAME
-from glassloop.runs.record import read_record
+from glassloop.runs.record import REPORT_NAME, TRAINER_NAME, read_record
 from glassloop.training.recorder import Recorder
 
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 6}

@@ -14,7 +14,7 @@ from rich.console import Console
 from run_folders import RECORD
 
 from glassloop import encode, load_examples
-from glassloop.base.result import CommandResult
+from glassloop.base.output import CommandResult
 from glassloop.data.encoding import LengthLimit
 from glassloop.data.examples import Examples
 from glassloop.predict.evaluation import Wanted, evaluate_run
@@ -22,8 +22,8 @@ from glassloop.runs.record import FAILED, FINISHED, ClassRecord, SplitFacts, hel
 from glassloop.runs.study import SeedRecord, SeedsRecord
 from glassloop.scores.metrics import Measures
 from glassloop.scores.result import Result, TrainingFacts, Verdict, rows_of
-from glassloop.settings.fields import CLASSES
 from glassloop.settings.file import RunSettings
+from glassloop.settings.training import CLASSES
 from glassloop.training.evaluate import Evaluation
 from glassloop.training.results import (
     class_table,

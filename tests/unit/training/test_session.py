@@ -24,8 +24,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.base.errors import DivergedError, ModelError, ResourceError, SettingsError
-from glassloop.runs.layout import checkpoints_in, step_of
-from glassloop.runs.record import is_timing
+from glassloop.runs.record import checkpoints_in, is_timing, step_of
 from glassloop.trainer import Trainer as RunTrainer
 from glassloop.training import session
 from glassloop.training.session import StartedTraining, best_checkpoint, checkpoint_gradients, log_history

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import pytest
 from commands import environment
 
-from glassloop.base.errors import say
-from glassloop.base.stages import CHOSEN, advance, show_on, stage
+from glassloop.base.output import CHOSEN, advance, say, show_on, stage
 from glassloop.training import stage_display as stages
 from glassloop.training.stage_display import Interval, StageBar, StageLines, choose_display, show_lines, starting
 

@@ -17,7 +17,7 @@ from run_folders import STRANGE, drawn_rows, lock_as, log_steps, write_drawn_see
 from starlette.testclient import TestClient
 
 from glassloop.base.records import write_sealed
-from glassloop.runs.status import START, note_moment
+from glassloop.runs.history import START, note_moment
 from glassloop.runs.study import write_study
 from glassloop.study.conclusions import conclude
 from glassloop.web import watch

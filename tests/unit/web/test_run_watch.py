@@ -11,9 +11,9 @@ from unittest.mock import Mock
 import pytest
 from run_folders import lock_as, log_steps, write_watched
 
-from glassloop.base.lock import locked
+from glassloop.base.files import locked
 from glassloop.runs import status as summary
-from glassloop.runs.status import END, START, note_moment
+from glassloop.runs.history import END, START, note_moment
 from glassloop.web import watch
 from glassloop.web.watch import Watcher
 

@@ -10,7 +10,7 @@ import pytest
 from fake_study import drawn_study
 from run_folders import drawn_rows, write_drawn_seeds, write_watched
 
-from glassloop.base.lock import locked
+from glassloop.base.files import locked
 from glassloop.runs.status import summary_of
 from glassloop.runs.study import write_study
 from glassloop.study.conclusions import conclude

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
 
-from glassloop.base.formulas import protected
+from glassloop.base.files import protected
 from glassloop.markup.templates import escaped, package_text
 
 FONT_SIZE = 11.0
