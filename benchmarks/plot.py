@@ -17,8 +17,7 @@ from typing import Any
 
 from reports import middle, stage_rows, summary
 
-from glassloop.report.charts.bars import BarChart, Bars
-from glassloop.report.charts.figure import Axis, standalone
+from glassloop.report.charts import Axis, BarChart, Bars, standalone
 
 HERE = Path(__file__).parent
 WIDTH = 640.0

@@ -6,10 +6,22 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
-from glassloop.report.charts.bars import BarChart, Bars, Histogram
-from glassloop.report.charts.figure import Axis, Chart, svg
-from glassloop.report.charts.line import Event, LineChart, Series
-from glassloop.report.charts.points import Cloud, DotChart, Dots, HeatMap, ScatterChart
+from glassloop.report.charts import (
+    Axis,
+    BarChart,
+    Bars,
+    Chart,
+    Cloud,
+    DotChart,
+    Dots,
+    Event,
+    HeatMap,
+    Histogram,
+    LineChart,
+    ScatterChart,
+    Series,
+    svg,
+)
 
 HOSTILE = "</svg><script>alert(1)</script>\"'&"
 

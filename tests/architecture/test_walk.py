@@ -33,7 +33,7 @@ ROWS = "text,label\n" + "".join(f"the cat number {row} sat,{'yes' if row % 2 els
 PATHS = [path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")]
 
 # Limits that may only shrink: lower them when the code allows it.
-MOST_FILES_TO_THE_REPORT = 74  # 45 is the goal
+MOST_FILES_TO_THE_REPORT = 69  # 45 is the goal
 MOST_FILES_TO_THE_FIRST_STEP = 33  # 20 is the goal
 MOST_FILES_TO_AN_ANSWER = 13  # 12 is the goal
 MOST_STOPS = 30  # of the page, on the plain backend

@@ -12,8 +12,7 @@ from fake_study import drawn_study
 from run_folders import drawn_rows, lock_as, write_drawn_seeds, write_fake_run, write_watched
 
 from glassloop.report.build import report_of
-from glassloop.report.comparison import compare_runs
-from glassloop.report.comparison_page import comparison_page
+from glassloop.report.comparison import compare_runs, comparison_page
 from glassloop.report.study import study_page
 from glassloop.runs.study import read_study, write_study
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL

@@ -32,8 +32,7 @@ def compare(
     """Compare runs on the same rows, with intervals and paired tests."""
     from rich.console import Console
 
-    from glassloop.report.comparison import compare_runs
-    from glassloop.report.comparison_page import comparison_page, show_comparison
+    from glassloop.report.comparison import compare_runs, comparison_page, show_comparison
 
     target = user_path(out) if out is not None else None
     if target and target.suffix.lower() not in (".html", ".htm"):

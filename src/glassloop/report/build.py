@@ -13,13 +13,11 @@ from glassloop.base.files import home_name, near_name, replacing, user_path, wri
 from glassloop.base.output import say
 from glassloop.base.records import collection_paused
 from glassloop.markup.templates import escaped
-from glassloop.report.about import Drawn, about, curves, data_section
-from glassloop.report.charts.figure import Chart, csv_of, standalone
-from glassloop.report.confidence import confidence
+from glassloop.report.charts import Chart, csv_of, standalone
 from glassloop.report.errors import errors
 from glassloop.report.page import Section, page, paragraph, tag
-from glassloop.report.results import headline, results_of
-from glassloop.report.source import RunSource, read_source
+from glassloop.report.results import confidence, headline, results_of
+from glassloop.report.source import Drawn, RunSource, about, curves, data_section, read_source
 from glassloop.report.study import seeds_sections
 from glassloop.runs.record import FINISHED, REPORT_NAME, is_run, is_seeds_folder
 from glassloop.scores.result import Score

@@ -9,11 +9,9 @@ import numpy as np
 
 from glassloop.base.records import Json
 from glassloop.markup.templates import escaped
-from glassloop.report.about import Drawn
-from glassloop.report.charts.bars import BarChart, Bars
-from glassloop.report.charts.figure import LINEAR, PERCENT, Axis, Chart
-from glassloop.report.charts.points import DotChart, Dots, HeatMap
+from glassloop.report.charts import LINEAR, PERCENT, Axis, BarChart, Bars, Chart, DotChart, Dots, HeatMap
 from glassloop.report.page import Cell, Number, details, filters, grid, heading, number, paragraph, score, table
+from glassloop.report.source import Drawn
 from glassloop.scores.intervals import ScoredRows, class_counts, mean_interval, wilson
 from glassloop.scores.metrics import Array, probabilities
 from glassloop.scores.result import Result, class_scores

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from markupsafe import Markup
 
 from glassloop.markup.templates import html, package_text, piece, rendered
-from glassloop.report.charts.figure import CHART_CSS, LINEAR, value_text
+from glassloop.report.charts import CHART_CSS, LINEAR, value_text
 
 PARTS = "report/parts.html.j2"
 PAGE_CSS = package_text("report", "page.css")

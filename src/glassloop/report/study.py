@@ -12,10 +12,7 @@ from glassloop.base.errors import GlassloopError, counted, printable
 from glassloop.base.files import home_name, write_text
 from glassloop.markup import templates
 from glassloop.markup.templates import escaped
-from glassloop.report.about import Drawn, command, data_section, metric_names
-from glassloop.report.charts.figure import COUNT, Axis, figure
-from glassloop.report.charts.line import LineChart, Series
-from glassloop.report.charts.points import DotChart, Dots, ParallelChart, Thread
+from glassloop.report.charts import COUNT, Axis, DotChart, Dots, LineChart, ParallelChart, Series, Thread, figure
 from glassloop.report.errors import row_list
 from glassloop.report.page import (
     Cell,
@@ -34,7 +31,7 @@ from glassloop.report.page import (
     tag,
 )
 from glassloop.report.results import baseline_name, results_charts, results_table, small_print
-from glassloop.report.source import RunSource, read_source
+from glassloop.report.source import Drawn, RunSource, command, data_section, metric_names, read_source
 from glassloop.runs.history import numbers_by_step
 from glassloop.runs.record import FINISHED, REPORT_NAME, seed_name
 from glassloop.runs.study import RoundRecord, SeedsRecord, StudyRecord, read_seeds

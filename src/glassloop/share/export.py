@@ -26,8 +26,7 @@ from glassloop.markup.templates import rendered
 from glassloop.models.loading import CONFIG_NAME
 from glassloop.predict.answers import Answering
 from glassloop.predictor import Predictor
-from glassloop.report.comparison import answer_text, measures_of
-from glassloop.report.comparison_page import line, plain_table
+from glassloop.report.comparison import answer_text, line, measures_of, plain_table
 from glassloop.runs.export import (
     MODEL_FILES,
     README_NAME,

@@ -18,10 +18,7 @@ from markupsafe import Markup
 from glassloop.base.errors import counted, listed, printable
 from glassloop.base.files import near_name
 from glassloop.markup.templates import html, package_text
-from glassloop.report.about import Drawn
-from glassloop.report.about import curves as learning_curves
-from glassloop.report.charts.figure import COUNT, Axis, figure
-from glassloop.report.charts.line import LineChart, Series, smoothed
+from glassloop.report.charts import COUNT, Axis, LineChart, Series, figure, smoothed
 from glassloop.report.page import (
     Cell,
     Number,
@@ -37,7 +34,8 @@ from glassloop.report.page import (
     table,
     tag,
 )
-from glassloop.report.source import RunSource
+from glassloop.report.source import Drawn, RunSource
+from glassloop.report.source import curves as learning_curves
 from glassloop.runs.history import Curves, Entry
 from glassloop.runs.listing import Found, duration
 from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, is_timing

@@ -15,8 +15,7 @@ from typing import TypeAlias
 from glassloop.base.errors import GlassloopError, counted
 from glassloop.base.files import Holder, holder
 from glassloop.report.build import report_of
-from glassloop.report.comparison import compare_runs
-from glassloop.report.comparison_page import comparison_page
+from glassloop.report.comparison import compare_runs, comparison_page
 from glassloop.report.study import study_page
 from glassloop.runs.history import Curves, HistoryTail
 from glassloop.runs.listing import Found, find_runs, listed_run, listed_seeds

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from drawn import marks, places, tree
 
-from glassloop.report.charts.bars import BarChart, Bars, Histogram, counts_in, even_edges
-from glassloop.report.charts.figure import Axis
+from glassloop.report.charts import Axis, BarChart, Bars, Histogram, counts_in, even_edges
 
 
 def test_bars_start_at_zero_and_are_proportional() -> None:

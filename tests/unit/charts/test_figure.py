@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 from drawn import HOSTILE, every_chart, marks, places, tree
 
-from glassloop.report.charts.figure import (
+from glassloop.report.charts import (
     CHART_CSS,
     COUNT,
     LIGHT,
@@ -40,7 +40,7 @@ from glassloop.report.charts.figure import (
     value_text,
     width_of,
 )
-from glassloop.report.charts.figure import Key as LegendKey
+from glassloop.report.charts import Key as LegendKey
 
 CHARTS = every_chart()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from drawn import marks, places, tree
 
-from glassloop.report.charts.figure import Axis
-from glassloop.report.charts.line import MOST_HITS, MOST_POINTS, Event, LineChart, Series, smoothed, thinned
+from glassloop.report.charts import LINE_POINTS, MOST_HITS, Axis, Event, LineChart, Series, smoothed, thinned
 
 LONG = [(float(step), float(step % 7)) for step in range(10_000)]
 
@@ -18,7 +17,7 @@ def chart(*series: Series, **more: object) -> LineChart:
 def test_long_lines_are_thinned_and_keep_their_peaks() -> None:
     peaked = [*LONG[:5_000], (5_000.0, 99.0), *LONG[5_001:]]
     kept = thinned(peaked)
-    assert len(kept) <= MOST_POINTS
+    assert len(kept) <= LINE_POINTS
     assert (5_000.0, 99.0) in kept
     assert (kept[0], kept[-1]) == (peaked[0], peaked[-1])
     assert [*kept] == sorted(kept)

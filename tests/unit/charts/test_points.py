@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from drawn import marks, places, tree
 
-from glassloop.report.charts.figure import LINEAR, PERCENT, Axis, figure
-from glassloop.report.charts.points import (
+from glassloop.report.charts import (
+    LINEAR,
+    PERCENT,
+    Axis,
     Cloud,
     DotChart,
     Dots,
@@ -15,6 +17,7 @@ from glassloop.report.charts.points import (
     ScatterChart,
     Thread,
     axis_places,
+    figure,
     interval_text,
     number_or_text,
 )

@@ -9,8 +9,9 @@ from pathlib import Path
 from drawn import every_chart
 from run_folders import RECORD, write_fake_run
 
-from glassloop.report.about import (
+from glassloop.report.source import (
     Drawn,
+    RunSource,
     about,
     changed_settings,
     command,
@@ -19,9 +20,9 @@ from glassloop.report.about import (
     events_of,
     metric_names,
     option,
+    read_source,
     speed_part,
 )
-from glassloop.report.source import RunSource, read_source
 from glassloop.runs.history import RESUME, note_moment
 
 

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from run_folders import drawn_rows, write_drawn_run, write_drawn_seeds
 
-from glassloop.report.comparison import compare_runs
-from glassloop.report.comparison_page import (
+from glassloop.report.comparison import (
     MOST_TEXT,
     SINGLE_SEEDS,
+    compare_runs,
     comparison_page,
     curves,
     cut,

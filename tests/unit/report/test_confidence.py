@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from run_folders import FOUND, HOSTILE, write_fake_run, write_run_with_model
 
-from glassloop.report.about import Drawn
 from glassloop.report.build import report_of
-from glassloop.report.charts.line import LineChart
-from glassloop.report.confidence import confidence, histogram, positive_place
-from glassloop.report.source import read_source
+from glassloop.report.charts import LineChart
+from glassloop.report.results import confidence, histogram, positive_place
+from glassloop.report.source import Drawn, read_source
 from glassloop.runs.record import weights_of, write_calibration
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 

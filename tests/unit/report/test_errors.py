@@ -11,7 +11,6 @@ import pytest
 from run_folders import write_fake_run
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from glassloop.report.about import Drawn
 from glassloop.report.errors import (
     MOST_CHARACTERS,
     by_length,
@@ -28,7 +27,7 @@ from glassloop.report.errors import (
     slices,
     words,
 )
-from glassloop.report.source import read_source
+from glassloop.report.source import Drawn, read_source
 from glassloop.scores.intervals import class_counts
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 

@@ -10,7 +10,7 @@ from drawn import HOSTILE
 from markupsafe import Markup
 
 from glassloop.report import page as parts
-from glassloop.report.charts.figure import PERCENT
+from glassloop.report.charts import PERCENT
 from glassloop.report.page import PAGE_JS, Section, page, policy
 
 HTML = page(

@@ -14,7 +14,6 @@ from run_folders import RECORD, write_fake_run
 from glassloop import load_examples
 from glassloop.markup.templates import escaped
 from glassloop.markup.templates import markdown as markdown_text
-from glassloop.report.about import Drawn
 from glassloop.report.build import report_of
 from glassloop.report.card import card_text, run_card
 from glassloop.report.results import (
@@ -27,7 +26,7 @@ from glassloop.report.results import (
     results_of,
     small_print,
 )
-from glassloop.report.source import read_source
+from glassloop.report.source import Drawn, read_source
 from glassloop.runs.record import FINISHED, RUNNING, Columns, read_run, write_run
 from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import VERDICT_WORDS, Score
