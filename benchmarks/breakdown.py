@@ -92,7 +92,7 @@ def floor_of(job: Job, parts: Parts) -> dict[str, float]:
     """
     import numpy as np
 
-    from glassloop.data.encoding import lengths_of
+    from glassloop.data.rows import lengths_of
 
     model, rows = parts.model, parts.rows["train"]
     config, lengths = model.config, lengths_of(rows).astype(np.float64)

@@ -178,7 +178,7 @@ def make_model(job: Job, labels: Any, tokenizer: Any) -> Any:
 
 def batches_of(job: Job, num_rows: int) -> list[list[int]]:
     """The rows of each batch of the run, as Glassloop's own plan has them."""
-    from glassloop.data.order import epoch_order
+    from glassloop.data.batches import epoch_order
 
     batches: list[list[int]] = []
     epoch = 0

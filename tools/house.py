@@ -24,10 +24,11 @@ CORE = (
     "training",
     "backends",
     "report",
+    "predict",  # below the predictor, which is made of its parts
 )
 DOORS = ("trainer", "predictor")
 # A slice uses the core and the doors, never another slice.
-SLICES = ("predict", "study", "serve", "share", "compat", "web")
+SLICES = ("study", "serve", "share", "compat", "web")
 ENTRIES = ("__init__", "cli", "__main__")
 LEVELS = {room: level for level, room in enumerate((*CORE, *DOORS, *SLICES, *ENTRIES))}
 

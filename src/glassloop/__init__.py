@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from glassloop.compat.trainer import Trainer as Trainer
     from glassloop.data.batches import Batch as Batch
     from glassloop.data.batches import Batches as Batches
-    from glassloop.data.collator import PaddingCollator as PaddingCollator
+    from glassloop.data.batches import PaddingCollator as PaddingCollator
+    from glassloop.data.batches import epoch_order as epoch_order
+    from glassloop.data.batches import padding_waste as padding_waste
+    from glassloop.data.batches import seed_all as seed_all
+    from glassloop.data.columns import LabelSet as LabelSet
     from glassloop.data.encoding import Encoding as Encoding
     from glassloop.data.encoding import encode as encode
     from glassloop.data.examples import Examples as Examples
-    from glassloop.data.labels import LabelSet as LabelSet
-    from glassloop.data.order import epoch_order as epoch_order
-    from glassloop.data.order import padding_waste as padding_waste
-    from glassloop.data.order import seed_all as seed_all
     from glassloop.data.sources import load_dataset as load_dataset
     from glassloop.data.sources import load_examples as load_examples
     from glassloop.models.loading import load_model as load_model
@@ -67,8 +67,8 @@ PUBLIC = {
     "Evaluation": "training.evaluate",
     "Examples": "data.examples",
     "GlassloopError": "base.errors",
-    "LabelSet": "data.labels",
-    "PaddingCollator": "data.collator",
+    "LabelSet": "data.columns",
+    "PaddingCollator": "data.batches",
     "PlainBackend": "backends.plain",
     "Plan": "runs.record",
     "Predictor": "predictor",
@@ -83,7 +83,7 @@ PUBLIC = {
     "TrainingArguments": "compat.arguments",
     "decide": "scores.metrics",
     "encode": "data.encoding",
-    "epoch_order": "data.order",
+    "epoch_order": "data.batches",
     "fit": "training.loop",
     "load_dataset": "data.sources",
     "load_examples": "data.sources",
@@ -94,11 +94,11 @@ PUBLIC = {
     "make_optimizer": "training.optimizer",
     "make_scheduler": "training.optimizer",
     "metrics_for": "scores.metrics",
-    "padding_waste": "data.order",
+    "padding_waste": "data.batches",
     "quickstart_model": "models.loading",
     "resume_seeds": "study.seeds",
     "run_over": "training.evaluate",
-    "seed_all": "data.order",
+    "seed_all": "data.batches",
     "train_seeds": "study.seeds",
     "train_step": "training.loop",
 }

@@ -23,8 +23,7 @@ from glassloop.backends.packed import PackedBackend, supported_backend, verified
 from glassloop.base.errors import DataError, DivergedError, SettingsError, listed, visible
 from glassloop.base.files import share_files, user_path
 from glassloop.base.output import EVALUATING, say, stage
-from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator, collator_of, is_standard
+from glassloop.data.batches import Batches, PaddingCollator, collator_of, is_standard
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.data.rows import (
     LABEL_KEYS,

@@ -38,12 +38,8 @@ MOST_CLASSES_IN_A_CHAIN = 2
 SLICES_THAT_USE_A_SLICE = {
     ("compat", "share"),
     ("compat", "study"),
-    ("serve", "predict"),
-    ("share", "predict"),
     ("share", "serve"),
-    ("study", "predict"),
 }
-DOORS_THAT_USE_A_SLICE = {("predictor", "predict")}
 LONG_CHAINS_OF_CLASSES = {
     "backends.fsdp.FSDPBackend",
     "backends.graphs.GraphsBackend",
@@ -72,9 +68,7 @@ def test_imports_only_go_down() -> None:
     upward = {
         place
         for room, other, place in room_imports()
-        if LEVELS[other] > LEVELS[room]
-        and not (room in SLICES and other in SLICES)
-        and (room, other) not in DOORS_THAT_USE_A_SLICE
+        if LEVELS[other] > LEVELS[room] and not (room in SLICES and other in SLICES)
     }
     assert not upward, "\n".join(sorted(upward))
 
@@ -83,8 +77,6 @@ def test_a_slice_uses_the_core_and_the_doors_and_no_other_slice() -> None:
     pairs = {(room, other): place for room, other, place in room_imports() if room in SLICES and other in SLICES}
     assert not (new := {*pairs} - SLICES_THAT_USE_A_SLICE), "\n".join(sorted(pairs[pair] for pair in new))
     assert not SLICES_THAT_USE_A_SLICE - {*pairs}, "delete these entries: the imports are gone"
-    doors = {(room, other) for room, other, _ in room_imports() if room in DOORS and other in SLICES}
-    assert doors == DOORS_THAT_USE_A_SLICE
 
 
 def test_every_own_import_names_a_module() -> None:
@@ -132,11 +124,10 @@ def test_no_two_modules_need_each_other() -> None:
 
 
 def test_no_two_rooms_need_each_other() -> None:
-    """A module at the top is a room, too. The doors and their slices are the only pairs left."""
+    """A module at the top is a room, too."""
     needs: dict[str, set[str]] = {room: set() for room in LEVELS}
     for room, other, _ in room_imports():
-        if (room, other) not in DOORS_THAT_USE_A_SLICE:
-            needs[room].add(other)
+        needs[room].add(other)
     assert not circles_in(needs)
 
 
@@ -150,7 +141,7 @@ def test_circles_are_found() -> None:
     [
         ("glassloop.base.errors.DataError", "base.errors"),
         ("glassloop.data.quickstart", "data.quickstart"),
-        ("glassloop.data.labels.LabelSet", "data.labels"),
+        ("glassloop.data.columns.LabelSet", "data.columns"),
         ("glassloop.data.nothing", "data.__init__"),
         ("glassloop.__version__", "__init__"),
         ("glassloop", "__init__"),

@@ -19,7 +19,7 @@ from run_folders import make_run, sentence
 
 from glassloop import Predictor
 from glassloop.base.errors import ModelError, SettingsError
-from glassloop.predict.evaluation import Wanted, evaluate_run
+from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.export import MODEL_FILES, checksums, read_record, write_export
 from glassloop.runs.record import Calibration, weights_of, write_calibration
 from glassloop.serve.hosted import load_hosted

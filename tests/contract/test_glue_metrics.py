@@ -8,7 +8,7 @@ import pytest
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
 from glassloop.cli.evaluate import evaluate
-from glassloop.predict.evaluation import Wanted, evaluate_run
+from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.record import read_run
 from glassloop.settings.file import GivenSettings
 from glassloop.study.run import train_run

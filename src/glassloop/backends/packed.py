@@ -45,11 +45,9 @@ from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary, choo
 from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import GlassloopError, ModelError, no_memory
-from glassloop.data.batches import Batch, Batches
-from glassloop.data.collator import PaddingCollator
+from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.data.interfaces import Model, Row
-from glassloop.data.order import random_states_kept
-from glassloop.data.rows import Repeats, repeats_of
+from glassloop.data.rows import Repeats, random_states_kept, repeats_of
 from glassloop.runs.record import Difference
 from glassloop.training.interfaces import (
     Backend,

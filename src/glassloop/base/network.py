@@ -6,9 +6,12 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -154,3 +157,18 @@ def hosts_of(host: str, address: str, given: Sequence[str] = ()) -> AllowedHosts
     names = {*LOCAL_HOSTS, host.lower(), address, *(name.lower() for name in given)}
     everywhere = ip_address(address.partition("%")[0]).is_unspecified
     return AllowedHosts(frozenset({*names, socket.gethostname().lower()} if everywhere else names), any_address=everywhere)
+
+
+@contextmanager
+def offline(constants_name: str, wanted: bool) -> Iterator[None]:
+    """Let a library use its cache at once, without the requests that it sends to the hub even for files in its cache.
+
+    `constants_name` is the module with its constants: "datasets.config" or "huggingface_hub.constants".
+    """
+    constants: Any = import_module(constants_name)
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = wanted or before
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

@@ -205,7 +205,7 @@ def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -
     """Return a table with the share of padding in batches, shuffled and grouped by length."""
     from rich.text import Text
 
-    from glassloop.data.order import epoch_order, padding_waste
+    from glassloop.data.batches import epoch_order, padding_waste
 
     table = titled_table(f"Padding of {printable(split)} in batches of {batch_size}", show_header=False)
     shuffled = epoch_order(len(lengths), batch_size, seed=seed)
@@ -226,7 +226,7 @@ def example_table(encoding: Encoding, tokenizer: Tokenizer, batch_size: int, wid
     from rich.table import Table
     from rich.text import Text
 
-    from glassloop.data.collator import PaddingCollator
+    from glassloop.data.batches import PaddingCollator
 
     numbers = list(range(min(batch_size, len(encoding.rows))))
     columns = {key: encoding.rows[numbers][key] for key in encoding.rows.column_names if key != "labels"}

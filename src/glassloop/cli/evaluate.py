@@ -18,7 +18,7 @@ from glassloop.settings.training import DataSettings
 from glassloop.training.stage_display import starting
 
 if TYPE_CHECKING:
-    from glassloop.predict.evaluation import Evaluated, Wanted
+    from glassloop.predictor import Evaluated, Wanted
     from glassloop.scores.result import Result
 
 
@@ -48,7 +48,7 @@ def evaluate(
         from rich.console import Console
 
         from glassloop.data.writers import refuse_existing, refuse_target
-        from glassloop.predict.evaluation import Wanted, evaluate_run, has_seeds
+        from glassloop.predictor import Wanted, evaluate_run, has_seeds
         from glassloop.training.results import results_content, show_result
 
     given = given_for(DataSettings, options)
@@ -72,7 +72,7 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
     """Evaluate each finished seed in a folder, and all of them as one model, whose predictions are written to `target`."""
     from rich.console import Console
 
-    from glassloop.predict.evaluation import evaluate_run, finished_runs
+    from glassloop.predictor import evaluate_run, finished_runs
     from glassloop.study.seeds import show_seeds
     from glassloop.training.results import by_split, results_content
 

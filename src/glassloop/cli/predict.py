@@ -44,8 +44,7 @@ def predict(
 ) -> CommandResult:
     """Predict one text, one pair of texts, or every row of a file."""
     with starting(lines=file is not None):  # one answer needs no log
-        from glassloop.predict.evaluation import SeedsPredictor, has_seeds
-        from glassloop.predictor import Predictor
+        from glassloop.predictor import Predictor, SeedsPredictor, has_seeds
 
     def load(*, light: bool = False) -> Predictor:
         folder = user_path(run)
@@ -124,7 +123,7 @@ def predict_text(predictor: Predictor, text: str, text_pair: str | None) -> Pred
 
 def output_path(data: Path, out: str | None) -> Path:
     """Return the file for the predictions: `out`, or one beside the data. Raise if it cannot be one."""
-    from glassloop.data.files import bare_name
+    from glassloop.data.sources import bare_name
     from glassloop.data.writers import PARQUET, TARGETS, refuse_target
 
     path = user_path(out) if out is not None else data.parent / f"{bare_name(data)}-predictions.csv"

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 import torch
 
 from glassloop.base.errors import SettingsError
-from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator
+from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.encoding import encode
 from glassloop.data.interfaces import Model
 from glassloop.data.sources import load_examples

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Protocol
 
-from glassloop.base.network import is_hub_name
+from glassloop.base.network import is_hub_name, offline
 from glassloop.compat.loading import why_offline
 from glassloop.compat.names import CALLED_INSTEAD, NO_LONGER_IN_PLACE
 from glassloop.compat.substitution import LEDGER, Change, is_script, script_frame
-from glassloop.models.loading import offline, quickstart_model
+from glassloop.models.loading import quickstart_model
 
 PACKAGED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "quickstart")
 RENAMED_ARGUMENTS = {"is_pretokenized": "is_split_into_words", "return_lengths": "return_length"}
@@ -100,7 +100,7 @@ def resolved(function: Method, models: Mapping[str, str]) -> Method:
             LEDGER.note(f'model "{name}"', "the packaged copy", "the same weights, without the hub")
             return function(kind, str(quickstart_model()), *arguments, **named)
         try:
-            with offline(reason is not None):
+            with offline("huggingface_hub.constants", reason is not None):
                 return function(kind, name, *arguments, **named)
         except OSError as error:
             if reason and not getattr(error, "__notes__", None):

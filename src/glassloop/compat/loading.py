@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glassloop.base.errors import SettingsError
-from glassloop.base.network import hub_unreachable, is_hub_name
+from glassloop.base.network import hub_unreachable, is_hub_name, offline
 from glassloop.compat.substitution import LEDGER
 from glassloop.data.glue import GLUE_TASKS, find_glue_files
 from glassloop.data.sources import load_dataset as own_dataset
-from glassloop.data.sources import offline
 from glassloop.scores.metrics import PLAIN, Numbers, Option
 from glassloop.scores.metrics import Metric as OwnMetric
 from glassloop.scores.metrics import load_metric as own_metric
@@ -48,7 +47,7 @@ def load_dataset(path: str, name: str | None = None, *more: object, **named: obj
     is_hub = is_hub_name(path) and path not in FORMATS
     reason = why_offline() if is_hub else None
     try:
-        with offline(reason is not None):
+        with offline("datasets.config", reason is not None):
             return load.load_dataset(path, name, *more, **named)
     except Exception as error:
         if reason:

@@ -74,11 +74,9 @@ from glassloop.compat.overrides import (
 )
 from glassloop.compat.substitution import LEDGER
 from glassloop.compat.trials import BestRun, Objective, Space, Trial, Trials
-from glassloop.data.batches import Batches
-from glassloop.data.collator import stacked
+from glassloop.data.batches import Batches, seed_all, stacked
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
-from glassloop.data.order import random_states_kept, seed_all
-from glassloop.data.rows import LABEL_KEYS, RowReader, is_table, labels_in
+from glassloop.data.rows import LABEL_KEYS, RowReader, is_table, labels_in, random_states_kept
 from glassloop.markup.templates import markdown_table
 from glassloop.models.interface import base_of
 from glassloop.report.card import Card, DataName, Score, scores_table, write_card

@@ -1,19 +1,28 @@
-"""Find the columns with the texts and the label. Ask for their names if there is any doubt."""
+"""The columns of a data set: which hold texts and labels, and the class number that each label cell means."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+import ast
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassloop.base.errors import DataError, did_you_mean, listed, visible
+from glassloop.base.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.runs.record import Columns
-from glassloop.settings.training import DataSettings, split_names
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, name_problem, split_names
 
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
+
+
 TEXT_NAMES = ("text", "sentence")
+
+
 PAIR_NAMES = (
     ("sentence1", "sentence2"),
     ("text", "text_pair"),
@@ -24,7 +33,11 @@ PAIR_NAMES = (
     ("question", "sentence"),
     ("query", "passage"),
 )
+
+
 NUMBERS_SAMPLED = 1000
+
+
 # More are dropped with a note, except texts and labels.
 MOST_KEPT_COLUMNS = 1_000  # `datasets` takes a second for every ten thousand, each time a data set is opened
 
@@ -122,10 +135,10 @@ def is_text(column: pa.ChunkedArray) -> bool:
     if not is_string(column.type):
         return False
     cells = [cell for cell in column.slice(0, NUMBERS_SAMPLED).to_pylist() if cell is not None and cell.strip()]
-    return not (cells and all(is_number(cell) for cell in cells))
+    return not (cells and all(is_float(cell) for cell in cells))
 
 
-def is_number(cell: str) -> bool:
+def is_float(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
@@ -193,3 +206,486 @@ def with_joined(table: pa.Table, texts: Iterable[str], source: str) -> pa.Table:
             texts_of_rows = [JOIN.join(cell for cell in row if cell is not None and cell.strip()) for row in rows]
             table = table.append_column(name, pa.array(texts_of_rows, pa.string()))
     return table
+
+
+# Cyrillic and Greek letters that most fonts draw like these Latin ones.
+LATIN = str.maketrans(
+    "АВЕЅІЈКМНОРСТХУԀԚԜаеѕіјорсхуԁһԛԝΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυχϲϳ", "ABESIJKMHOPCTXYDQWaesijopcxydhqwABEZHIKMNOPTYXavopuxcj"
+)
+
+
+# Dashes and quotes that programs put in the place of those on a keyboard.
+PUNCTUATION = str.maketrans("\u2010\u2012\u2013\u2014\u2015\u2212\u2018\u2019\u02bc\u201c\u201d", "------'''\"\"")
+
+
+INVISIBLE = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", *map(chr, range(0xFE00, 0xFE10))}
+
+
+def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
+    # Reported, not merged: Good and good may be a typo or two classes.
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(shape_of(name), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def shape_of(name: str) -> str:
+    """Return a name without case, spaces, invisible characters, leading zeros and the choice of alphabet or dash."""
+    text = unicodedata.normalize("NFKC", name)
+    seen = "".join(sign for sign in text if sign not in INVISIBLE and unicodedata.category(sign) not in ("Cf", "Cc"))
+    folded = " ".join(seen.translate(LATIN | PUNCTUATION).casefold().split())
+    return folded.lstrip("0") or "0" if folded.isdigit() else folded
+
+
+def spelled(group: tuple[str, ...]) -> Iterator[str]:
+    """Yield each name in quotes; if more than case differs, with escapes for all but ASCII characters."""
+    hidden = len({name.lower() for name in group}) > 1
+    for name in group:
+        yield visible(name.encode("ascii", "backslashreplace").decode() if hidden else name)
+
+
+SEPARATORS = (";", "|", ",")
+
+
+QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+
+
+BARE = r"""[^\s'",\[\]]+(?: +[^\s'",\[\]]+)*"""
+
+
+ITEM = re.compile(rf"\s*({QUOTED}|{BARE})\s*(?:,|$)")
+
+
+DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
+
+
+SINGLE = "use --task single_label_classification if each cell is one class"
+
+
+def lists_in(cells: Sequence[str | None]) -> list[list[str] | None] | None:
+    """Return cells such as "['a', 'b']" as lists; None unless all of them are lists, and one has a quote or a comma."""
+    texts = [cell.strip() for cell in cells if cell is not None]
+    if not texts or not all(text.startswith("[") and text.endswith("]") for text in texts):
+        return None
+    if not any(sign in text for text in texts for sign in "'\","):
+        return None  # [POS] may be the name of a class
+    known = {text: items_of(text[1:-1]) for text in {*texts}}
+    if any(items is None for items in known.values()):
+        return None
+    return [None if cell is None else known[cell.strip()] for cell in cells]
+
+
+def items_of(text: str) -> list[str] | None:
+    """Return the items between the brackets of a list; None if they are not separated by commas."""
+    items, place = [], 0
+    while text[place:].strip():
+        match = ITEM.match(text, place)
+        if match is None:
+            return None
+        items.append(str(ast.literal_eval(match[1])) if match[1][0] in "'\"" else match[1])
+        place = match.end()
+    return items
+
+
+def refuse_several(values: Iterable[str], where: Callable[[str | None], str]) -> None:
+    """Raise `DataError` if label cells seem to contain several labels each: their parts occur in other cells too."""
+    # Cells such as a;b are refused only if their parts occur in other cells too: otherwise they are names.
+    values = [*values]
+    lists = [value for value in values if value.strip().startswith("[") and value.strip().endswith("]") and "'" in value]
+    if lists:
+        raise DataError(
+            f"{where(lists[0])}: label {visible(lists[0])} looks like a list, but not all label cells can be read as lists",
+            f"write all cells as ['a', 'b'], or {SINGLE}",
+        )
+    for separator in SEPARATORS:
+        parts = {value: {part.strip() for part in value.split(separator)} - {""} for value in values}
+        several = [value for value in values if len(parts[value]) > 1]
+        if not several:
+            continue
+        if separator == "," and all(DECIMAL_COMMA.fullmatch(value) or value.lstrip("-").isdigit() for value in values):
+            raise DataError(
+                f"{where(several[0])}: label {visible(several[0])} is a number with a decimal comma, or two labels",
+                'write scores with a point (0.5); for several labels in one cell, use --label_separator ","',
+            )
+        counts = Counter(part for own in parts.values() for part in own)
+        named = {part for value in several for part in parts[value]}
+        if 2 * sum(counts[part] > 1 for part in named) > len(named):
+            raise DataError(
+                f"{where(several[0])}: label {visible(several[0])} looks like several labels: {len(several):,} different cells "
+                f"combine {listed(sorted(named), 6)}",
+                f'use --label_separator "{separator}" for several labels in one cell, or {SINGLE}',
+            )
+
+
+UNLABELLED = -1  # what public data sets write if the labels are secret
+
+
+MAX_CLASSES = 10_000
+
+
+Cell = str | tuple[str, ...] | None
+
+
+class LabelCells:
+    """The different label cells of a split, and four bytes per row that say which one it has."""
+
+    def __init__(self) -> None:
+        self.codes_of: dict[Cell, int] = {}
+        self.parts: list[np.ndarray] = []
+        self.overflowed = False
+
+    def add(self, cells: pa.Array) -> None:
+        """Add the cells of the next rows. After `MAX_CLASSES` different texts (scores), all new ones count as one."""
+        if pa.types.is_list(cells.type):
+            rows = [None if row is None or None in row else tuple(row) for row in cells.to_pylist()]
+            codes = (self.codes_of.setdefault(row, len(self.codes_of)) for row in rows)  # lists are never scores
+            self.parts.append(np.fromiter(codes, dtype=np.int32, count=len(rows)))
+        else:
+            encoded = cells.dictionary_encode()
+            known = [self.code(value) for value in encoded.dictionary.to_pylist()]
+            lookup = np.array(known + ([self.code(None)] if encoded.null_count else []))
+            indices = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+            self.parts.append(lookup.astype(np.int32)[indices])
+
+    def code(self, cell: Cell) -> int:
+        """Return the number of a cell, a new one for a new cell."""
+        if cell not in self.codes_of and len(self.codes_of) >= MAX_CLASSES:
+            self.overflowed = True
+            return MAX_CLASSES - 1
+        return self.codes_of.setdefault(cell, len(self.codes_of))
+
+    @property
+    def codes(self) -> np.ndarray:
+        """For each row, the number of its cell in `cells`."""
+        if len(self.parts) > 1:
+            self.parts = [np.concatenate(self.parts)]
+        return self.parts[0] if self.parts else np.zeros(0, dtype=np.int32)
+
+    @property
+    def cells(self) -> list[Cell]:
+        return list(self.codes_of)
+
+    @property
+    def are_lists(self) -> bool:
+        return any(isinstance(cell, tuple) for cell in self.codes_of)
+
+    def values(self) -> list[str]:
+        """Return the different label texts, one by one if rows have several."""
+        return list(dict.fromkeys(value for cell in self.cells if cell is not None for value in parts_of(cell)))
+
+    def counts(self, rows: np.ndarray | slice = slice(None)) -> Counter[str]:
+        """Return how often each label text occurs in the chosen rows."""
+        found: Counter[str] = Counter()
+        for cell, number in zip(self.cells, np.bincount(self.codes[rows], minlength=len(self.codes_of)), strict=False):
+            for value in parts_of(cell) if cell is not None and number else ():
+                found[value] += int(number)
+        return found
+
+    def first_row(self, value: str | None) -> int | None:
+        """Return the first row whose cell is or contains `value`; None if there is none."""
+        wanted = [code for cell, code in self.codes_of.items() if cell == value or (isinstance(cell, tuple) and value in cell)]
+        rows = np.flatnonzero(np.isin(self.codes, wanted))
+        return int(rows[0]) if len(rows) else None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are labels: a column, and not only marks that the labels are secret."""
+        return not set(self.cells) <= {str(UNLABELLED), f"{UNLABELLED}.0"}
+
+
+def parts_of(cell: str | tuple[str, ...]) -> tuple[str, ...]:
+    return cell if isinstance(cell, tuple) else (cell,)
+
+
+def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None) -> pa.Array:
+    """Return the label cells of a table as text, or as lists of text if a row may have several labels."""
+    if len(columns) > 1:
+        parts = [as_text(table[name].combine_chunks()) for name in columns]
+        rows = zip(*(part.to_pylist() for part in parts), strict=True)
+        return pa.array([several_columns(row, columns) for row in rows], pa.list_(pa.string()))
+    cells = as_text(table[columns[0]].combine_chunks())
+    if pa.types.is_string(cells.type) and (lists := lists_in(cells.to_pylist())) is not None:
+        return pa.array(lists, pa.list_(pa.string()))
+    if separator is not None and not pa.types.is_list(cells.type):
+        split = (None if cell is None else cell.split(separator) for cell in cells.to_pylist())
+        parted = [None if row is None else [part.strip() for part in row if part.strip()] for row in split]
+        return pa.array(parted, pa.list_(pa.string()))
+    return cells
+
+
+def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> list[str] | None:
+    """Return the names of the columns with 1; None if a cell is neither 0 nor 1."""
+    meaning = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+    if any(cell is None or cell.lower() not in meaning for cell in row):
+        return None
+    return [name for name, cell in zip(columns, row, strict=True) if cell is not None and meaning[cell.lower()]]
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def as_text(cells: pa.Array) -> pa.Array:
+    """Return label cells of any type as text; lists stay lists."""
+    kind = cells.type
+    if pa.types.is_dictionary(kind):
+        return as_text(cells.dictionary_decode())
+    if is_list(kind):
+        return pc.cast(cells, pa.list_(pa.string()))
+    if pa.types.is_floating(kind):
+        return pa.array([None if cell is None else repr(cell) for cell in cells.to_pylist()], pa.string())
+    return pc.cast(cells, pa.string())
+
+
+SCORE_VALUES = 20  # more different fractions than this can only be scores
+
+
+LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
+
+
+WHOLE_FRACTION = re.compile(r"(-?(?:0|[1-9]\d*))\.0+")  # as pandas writes whole numbers beside missing ones
+
+
+WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+
+
+# One leading zero makes all labels names: numbers are not written like that.
+CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
+
+
+MODEL = "the model"  # whose labels a trained model keeps
+
+
+OTHER_LABELS = "fix the row, or train the model for other labels: glassloop train --new_head"
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """The label names and their numbers, fixed for a run.
+
+    Attributes:
+        names: The names in the order of their numbers.
+        order: The names that the cells 0, 1, 2 mean, if the user or the source has said so. Without it, numbers in the data do
+            not name labels.
+    """
+
+    names: tuple[str, ...]
+    order: tuple[str, ...] | None = field(default=None, compare=False)
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        """The names by their numbers, as in a config of transformers."""
+        return dict(enumerate(self.names))
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        """The numbers by their names, as in a config of transformers."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    def numbers_of(self, values: Iterable[str]) -> dict[str, int]:
+        """Return the numbers by cell text: names, or places in `order` if all `values` are places and no name is a number.
+
+        1.0 and 1 are the same label.
+        """
+        values, numbers = [*values], self.label2id
+        places = {str(place): numbers[name] for place, name in enumerate(self.order or ())}
+        by_place = (
+            places and all(whole(value) in places for value in values) and all(number_of(name) is None for name in self.names)
+        )
+        known = places if by_place else numbers
+        alike = {whole(name): number for name, number in known.items()} | known
+        return known | {value: alike[whole(value)] for value in values if value not in known and whole(value) in alike}
+
+
+def settle_labels(
+    found: LabelCells,
+    settings: DataSettings,
+    known: tuple[str, ...] | None,
+    where: Callable[[str | None], str],
+    outputs: LabelSet | None = None,
+) -> tuple[str, LabelSet | None]:
+    """Return the task and its labels, from the cells of the training rows. `where` names the first row with a cell.
+
+    `known` are the names in the order that the source gives, `outputs` the labels of a trained model.
+    Raise `DataError` for cells that are missing, negative or fractions, have stray spaces or gaps, or mix words and numbers.
+    """
+    # Integer labels must be consecutive and not negative: in this field -1 and -100 mean "no label".
+    values = found.values()
+    several = found.are_lists or settings.task == SEVERAL
+    if None in found.cells:
+        missing = "0 or 1 to every label column" if len(settings.label_columns) > 1 else "the label"
+        raise DataError(f"{where(None)}: the label is missing", f"add {missing}, or remove the row")
+    unnamed = known is None and settings.label_names is None and outputs is None
+    if settings.task == SCORE or (settings.task == "auto" and not several and unnamed and are_scores(found)):
+        for value in values:
+            if number_of(value) is None:
+                raise DataError(f"{where(value)}: label {visible(value)} is not a number", "a score must be a finite number")
+        return SCORE, None
+    if not values:
+        raise DataError(f"{where(None)}: no row has a label", "add at least one label, or name the right column with --label")
+    columns = settings.label_columns if len(settings.label_columns) > 1 else None
+    order = order_of(settings, columns or known, outputs)
+    given = outputs.names if outputs else settings.label_names or columns or known
+    if settings.task == SEVERAL and not found.are_lists:
+        raise DataError(
+            f"{where(values[0])}: the label is a single value", "set the separator between labels with --label_separator"
+        )
+    if settings.task == CLASSES and found.are_lists:
+        raise DataError(f"{where(values[0])}: the label is a list", "use --task multi_label_classification")
+    if given:
+        refuse_unknown(values, LabelSet(given, order), where, MODEL if outputs else "the settings")
+        names = given
+    else:
+        if found.overflowed or (len(values) > 50 and len(values) > 0.5 * len(found.codes)):
+            raise DataError(
+                f"{where(values[0])}: the label column has {len(values):,} different values",
+                "name the right column with --label"
+                + (", or use --task regression for scores" if all(map(is_number, values)) else ""),
+            )
+        if settings.task == "auto" and not several:
+            refuse_several(values, where)
+        names = names_of(values, found, where, fractions=settings.task == CLASSES)
+    for name in names:
+        if problem := name_problem(name):
+            raise DataError(f"{where(name)}: {problem}", "use short label names on one line")
+    if len(names) < (1 if several else 2):
+        raise DataError(f"{where(None)}: all rows have the label {visible(names[0])}", "training needs at least two labels")
+    return (SEVERAL if several else CLASSES), LabelSet(tuple(names), order)
+
+
+def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: LabelSet | None) -> tuple[str, ...] | None:
+    """Return the names that numbers in the data mean: given by the user, else by the source, else by the model; or None."""
+    # Numbers stand for names only if their order is defined: the alphabetical order does not show what 0 and 1 mean.
+    order = settings.label_names or known
+    if outputs is None or (order and {*order} == {*outputs.names}):
+        return order
+    if settings.label_names:
+        raise SettingsError(
+            f"labels is {listed(settings.label_names)}, but the labels of the model are {listed(outputs.names)}",
+            "list the labels of the model in the order of the numbers in the data",
+        )
+    return None if known else outputs.order
+
+
+def names_of(
+    values: list[str], found: LabelCells, where: Callable[[str | None], str], *, fractions: bool = False
+) -> tuple[str, ...]:
+    """Return the names in the order of their numbers: numbers by size, words and codes such as 007 by alphabet.
+
+    1.0 is the whole number 1, as pandas writes it. Other `fractions` are refused unless the user says that they are classes.
+    """
+    for value in values:
+        if value != value.strip() or not value:
+            raise DataError(
+                f"{where(value)}: label {visible(value)} has stray spaces or is empty", "remove the spaces in that row"
+            )
+    if any(map(CODE.fullmatch, values)):
+        return tuple(sorted(values))
+    numeric = [value for value in values if is_number(value)]
+    if numeric and len(numeric) < len(values):
+        words = [value for value in values if not is_number(value)]
+        counts = found.counts()
+        odd = min((numeric, words), key=lambda kind: sum(counts[value] for value in kind))
+        raise DataError(
+            f"{where(odd[0])}: label {visible(odd[0])} among {listed([value for value in values if value not in odd], 6)}: "
+            "numbers and words are mixed",
+            "use only words or only numbers, or list the names with --labels",
+        )
+    if not numeric:
+        return tuple(sorted(values))
+    for value in values:
+        if not WHOLE.fullmatch(whole(value)):
+            if fractions:
+                return tuple(sorted(values, key=float))
+            raise DataError(
+                f"{where(value)}: label {visible(value)} is not a whole number",
+                "fix the row; use --task single_label_classification for classes, or --task regression for scores",
+            )
+    negative = [value for value in values if float(value) < 0]
+    if len(negative) == 1 and len(values) > 2 and not fractions:  # -1 and 1 are classes, and so are -2, -1, 0
+        raise DataError(
+            f"{where(negative[0])}: label {negative[0]} is negative, which usually stands for an unknown label",
+            "remove the row, or use --task single_label_classification if it is a class",
+        )
+    return tuple(map(str, sorted({int(whole(value)) for value in values})))
+
+
+def whole(value: str) -> str:
+    """Return 1.0 as 1, and any other text unchanged."""
+    return match[1] if (match := WHOLE_FRACTION.fullmatch(value)) else value
+
+
+def are_scores(found: LabelCells) -> bool:
+    """Return whether these cells can only be scores: all are numbers, and there are many different fractions."""
+    # A few different fractions could be classes or scores, so the user has to say which.
+    values = found.values()
+    fractions = [value for value in values if not whole(value).lstrip("-").isdigit()]
+    return len(fractions) > SCORE_VALUES and all(map(is_number, values))
+
+
+def is_number(value: str) -> bool:
+    """Return whether `value` is a number. Codes such as 007 are not."""
+    return number_of(value) is not None and not CODE.fullmatch(value)
+
+
+def number_of(value: str) -> float | None:
+    """Return `value` as a finite number; None if it is not one."""
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    written = value == value.strip() and "_" not in value  # Python would read 1_2 as 12
+    return number if written and abs(number) <= LARGEST_SCORE else None
+
+
+def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Callable[[str | None], str], holder: str) -> None:
+    """Raise for the first cell that is not a label. `holder` says who has the labels."""
+    values = list(values)
+    refuse_other_kind(values, labels, where, holder)
+    numbers = labels.numbers_of(values)
+    for value in values:
+        if value not in numbers:
+            twin = next((name for name in labels.names if shape_of(name) == shape_of(value)), value)
+            if hidden := twin.lower() != value.lower():
+                seen, known = spelled((value, twin))
+            raise DataError(
+                f"{where(value)}: label {seen if hidden else visible(value)} is not one of {listed(labels.names)}"
+                + (f"; it looks like {known}, but has different characters" if hidden else did_you_mean(value, labels.names)),
+                OTHER_LABELS if holder == MODEL else "fix the row, or add the label to --labels",
+            )
+
+
+def refuse_other_kind(values: list[str], labels: LabelSet, where: Callable[[str | None], str], holder: str) -> None:
+    """Raise for numbers if the labels are words, or words if they are numbers, unless an order is given."""
+    kinds = [{is_number(name) for name in names} for names in (values, labels.names)]
+    if labels.order is None and kinds in ([{True}, {False}], [{False}, {True}]):
+        here, there = ("numbers", "words") if kinds[0] == {True} else ("words", "numbers")
+        raise DataError(
+            f"{where(values[0])}: the labels here are {here} ({listed(values, 6)}), "
+            f"but those of {holder} are {there} ({listed(labels.names, 6)})",
+            "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME",
+        )
+
+
+def label_lookup(found: LabelCells, task: str, numbers: Mapping[str, int]) -> pa.Array:
+    """Return the label numbers of each different cell; null for a missing or unknown label."""
+    if task == CLASSES:
+        return pa.array([None if cell is None else numbers.get(str(cell)) for cell in found.cells], pa.int64())
+    lists = [
+        None
+        if cell is None or any(value not in numbers for value in parts_of(cell))
+        else sorted({numbers[value] for value in parts_of(cell)})
+        for cell in found.cells
+    ]
+    return pa.array(lists, pa.list_(pa.int64()))
+
+
+def scores_of(cells: pa.Array) -> pa.Array:
+    """Return label cells as scores; null for a cell that is not a finite number."""
+    return pa.array([None if cell is None else number_of(cell) for cell in cells.to_pylist()], pa.float32())
+
+
+def no_labels(num_rows: int, task: str) -> pa.Array:
+    if task == SEVERAL:
+        return pa.array([[]] * num_rows, pa.list_(pa.int64()))
+    return pa.array([UNLABELLED] * num_rows, pa.float32() if task == SCORE else pa.int64())

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from glassloop.base.cache import open_or_build
 from glassloop.base.errors import GlassloopError, ModelError, SettingsError, counted, listed, resource_error
 from glassloop.base.output import advance, stage
-from glassloop.data.interfaces import Row, Rows, Texts
-from glassloop.data.rows import arrow_rows
-from glassloop.runs.record import LengthFacts
+from glassloop.data.interfaces import Row, Texts
+from glassloop.data.rows import lengths_of
 from glassloop.settings.training import SEVERAL
 
 if TYPE_CHECKING:
@@ -305,7 +303,6 @@ ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"
 ID_KINDS: dict[str, type] = {"input_ids": np.int32, "token_type_ids": np.int8}
 ENCODED_ROWS = 10_000
 LEAST_LENGTH = 8
-LENGTH_BINS = 24  # of the histogram in the record of a run
 
 
 @dataclass(frozen=True)
@@ -362,16 +359,6 @@ def notes_on(encoded: dict[str, Encoding], limit: LengthLimit) -> list[str]:
     return [f"{name}: {note}" for name, split in encoded.items() for note in split.notes(limit)]
 
 
-def length_facts(lengths: np.ndarray, cut: Truncation = NOTHING_CUT) -> LengthFacts | None:
-    """Return how long the rows of a split are; None if it is empty."""
-    if not len(lengths):
-        return None
-    longest = int(lengths.max())
-    counts = np.histogram(lengths, bins=min(LENGTH_BINS, max(longest, 1)), range=(0, max(longest, 1)))[0]
-    mean, median = round(float(lengths.mean()), 2), float(np.median(lengths))
-    return LengthFacts(mean, median, longest, cut.num_rows, cut.longest, tuple(map(int, counts)))
-
-
 def load_encoding(folder: Path, split: str) -> Encoding:
     from datasets import Dataset
 
@@ -379,16 +366,6 @@ def load_encoding(folder: Path, split: str) -> Encoding:
     counts = json.loads((folder / COUNTS_NAME).read_text(encoding="utf-8"))
     typed = TypedTokens(counts["typed"]["num_rows"], tuple(counts["typed"]["tokens"]))
     return Encoding(rows, lengths_of(rows), Truncation(**counts["truncation"]), typed)
-
-
-def lengths_of(rows: Rows) -> np.ndarray:
-    """Return the number of tokens of each row, if possible without reading the tokens."""
-    table = arrow_rows(rows)
-    if table is None:
-        return np.array([len(rows[number]["input_ids"]) for number in range(len(rows))], dtype=np.int32)
-    tables = table.select_columns("input_ids").iter(ENCODED_ROWS)
-    parts = [pc.list_value_length(table["input_ids"].combine_chunks()).to_numpy(zero_copy_only=False) for table in tables]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
 def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Tokenizer, max_length: int) -> None:

@@ -17,34 +17,32 @@ import pyarrow.compute as pc
 from glassloop.base.errors import DataError, counted, listed, visible
 from glassloop.base.output import advance
 from glassloop.data.columns import (
+    MODEL,
     NOTHING_KNOWN,
     Known,
-    columns_of_text,
-    find_columns,
-    is_string,
-    notes_on_columns,
-    stored_columns,
-    with_joined,
-)
-from glassloop.data.labels import (
-    MODEL,
     LabelCells,
     LabelSet,
+    columns_of_text,
+    find_columns,
     is_list,
+    is_string,
     label_cells,
     label_lookup,
     look_alikes,
     no_labels,
+    notes_on_columns,
     parts_of,
     refuse_other_kind,
     refuse_unknown,
     scores_of,
     settle_labels,
     spelled,
+    stored_columns,
     whole,
+    with_joined,
 )
 from glassloop.data.readers import BadRows
-from glassloop.runs.record import SELECTION, Columns, SplitFacts
+from glassloop.runs.record import SELECTION, Columns, LengthFacts, SplitFacts
 from glassloop.scores.metrics import Measures, default_measures
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, fold_of
 
@@ -87,6 +85,19 @@ def facts_of(
         num_conflicts=num_conflicts,
         num_in_train=0 if train_keys is None else int(np.isin(keys, train_keys).sum()),
     )
+
+
+LENGTH_BINS = 24  # of the histogram in the record of a run
+
+
+def length_facts(lengths: np.ndarray, num_cut: int = 0, longest_whole: int = 0) -> LengthFacts | None:
+    """Return how long the rows of a split are; None if it is empty."""
+    if not len(lengths):
+        return None
+    longest = int(lengths.max())
+    counts = np.histogram(lengths, bins=min(LENGTH_BINS, max(longest, 1)), range=(0, max(longest, 1)))[0]
+    mean, median = round(float(lengths.mean()), 2), float(np.median(lengths))
+    return LengthFacts(mean, median, longest, num_cut, longest_whole, tuple(map(int, counts)))
 
 
 def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:

@@ -12,10 +12,8 @@ import pyarrow as pa
 from glassloop.base.errors import DataError, counted, did_you_mean, listed, visible
 from glassloop.base.files import user_path
 from glassloop.base.records import Json
-from glassloop.data.columns import Known
-from glassloop.data.files import SpooledSplit, checksums
-from glassloop.data.labels import UNLABELLED
-from glassloop.data.readers import BadRows, opened_text, read_delimited
+from glassloop.data.columns import UNLABELLED, Known
+from glassloop.data.readers import BadRows, SpooledSplit, checksums, opened_text, read_delimited
 from glassloop.scores.metrics import GLUE
 from glassloop.settings.training import CLASSES, SCORE, DataSettings
 

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, TextIO, TypeAlias, TypeGua
 import pyarrow as pa
 
 from glassloop.base.errors import DataError, SettingsError, counted, did_you_mean, listed, visible
-from glassloop.base.files import is_protected_table, kind_of_special, protected, restored
+from glassloop.base.files import is_protected_table, kind_of_special, protected, restored, sha256_of
 from glassloop.base.records import Json
-from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, is_number
+from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, is_float
 from glassloop.settings.training import DataSettings, name_problem, repeated
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ def looks_like_data(head: list[list[str]], settings: DataSettings) -> bool:
     named = {*settings.text_columns, *settings.pair_columns, *settings.label_columns}
     if any(cell in named or cell.lower() in USUAL_NAMES for cell in cells):
         return False
-    numbers = sum(map(is_number, cells))
+    numbers = sum(map(is_float, cells))
     if numbers and numbers < sum(map(bool, cells)):  # a table whose names are all numbers was written by pandas
         return True
     others = [row for row in head[1:SAMPLED_ROWS] if row != first and len(row) == len(first)]
@@ -829,3 +829,52 @@ def read_parquet(path: Path) -> Iterator[pa.Table]:
                 yield sound(pa.Table.from_batches([batch]), path.name)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path.name}: the Parquet file cannot be read: {error}", "write the file again") from error
+
+
+# Parsed rows are spooled to an Arrow file, because they are read twice.
+class SpooledSplit:
+    """The rows of a split in an Arrow file at `path`. Add all tables, then close it, then read it."""
+
+    notes: tuple[str, ...] = ()
+    bad: BadRows | None = None
+
+    def __init__(self, path: Path, source: str) -> None:
+        self.path, self.source, self.num_rows = path, source, 0
+        self.writer: pa.ipc.RecordBatchStreamWriter | None = None
+        self.schema: pa.Schema | None = None
+
+    def add(self, table: pa.Table) -> None:
+        """Write the next rows. Raise `DataError` if their columns are not those of the rows before."""
+        if self.writer is None or self.schema is None:
+            self.schema, self.writer = table.schema, pa.ipc.new_stream(str(self.path), table.schema)
+        if sorted(table.column_names) == sorted(self.schema.names):
+            table = table.select(self.schema.names)
+        if table.schema != self.schema:
+            one, other = (listed(f"{field.name} ({field.type})" for field in each) for each in (self.schema, table.schema))
+            raise DataError(
+                f"{self.path.name}: the columns are not the same in all rows: {one} and {other}",
+                "give all rows the same columns and types of values",
+            )
+        self.writer.write_table(table)
+        self.num_rows += table.num_rows
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+    def tables(self) -> Iterator[pa.Table]:
+        if self.writer is not None:
+            with pa.memory_map(str(self.path)) as mapped:
+                for batch in pa.ipc.open_stream(mapped):
+                    yield pa.Table.from_batches([batch])
+
+    def row_name(self, row: int) -> str:
+        return f"{self.source}, row {row + 1:,}"
+
+
+def checksums(paths: list[Path]) -> list[str]:
+    """Return the checksums of files. Raise `DataError` for one that cannot be read."""
+    try:
+        return [sha256_of(path) for path in paths]
+    except OSError as error:
+        raise DataError(f"{error.filename}: {error.strerror}", "check the path and its permissions") from error

@@ -8,7 +8,8 @@ before the first step, the rows that are read for it are kept, up to a limit, an
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from enum import Enum
 from functools import cached_property
@@ -20,11 +21,11 @@ from numpy.typing import ArrayLike
 
 from glassloop.base.errors import DataError, SettingsError, listed, visible
 from glassloop.data.interfaces import Collator, Row, Rows
-from glassloop.data.order import random_states_kept
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import torch
     from datasets import Dataset
     from torch import Tensor
 
@@ -100,6 +101,21 @@ def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
     return (rows.remove_columns(unused) if unused else rows), unused
 
 
+LENGTH_ROWS = 10_000
+
+
+def lengths_of(rows: Rows) -> np.ndarray:
+    """Return the number of tokens of each row, if possible without reading the tokens."""
+    import pyarrow.compute as pc
+
+    table = arrow_rows(rows)
+    if table is None:
+        return np.array([len(rows[number]["input_ids"]) for number in range(len(rows))], dtype=np.int32)
+    tables = table.select_columns("input_ids").iter(LENGTH_ROWS)
+    parts = [pc.list_value_length(table["input_ids"].combine_chunks()).to_numpy(zero_copy_only=False) for table in tables]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+
 PROBED_ROWS = (4, 32)  # at least and at most; each is read three times, so few rows of a small data set
 
 
@@ -164,6 +180,28 @@ def text_of(cell: object) -> str:
         return str(np.asarray(cell).tolist())
     except ValueError:  # lists of different lengths
         return str(cell)
+
+
+@contextmanager
+def random_states_kept(device: torch.device | None = None, seed: int | None = None) -> Iterator[None]:
+    """Restore the global random number generators, and that of `device`, at the end of the block.
+
+    Inside the block, the generators on the CPU have the `seed`, by default the state that they had.
+    """
+    import torch  # here, because `glassloop data` does not load it
+
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = [torch.cuda.current_device()] if device is not None and device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            if seed is not None:
+                random.seed(seed)
+                np.random.seed(seed % 2**32)
+                torch.default_generator.manual_seed(seed)
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 def global_states() -> tuple[object, ...]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -19,24 +18,28 @@ import pyarrow.compute as pc
 from glassloop.base.cache import open_or_build
 from glassloop.base.errors import DataError, SettingsError, did_you_mean, listed, visible
 from glassloop.base.files import find_path, names_beside, scratch_dir
-from glassloop.base.network import hub_unreachable, is_hub_name
+from glassloop.base.network import hub_unreachable, is_hub_name, offline
 from glassloop.base.output import stage
 from glassloop.base.records import Json
 from glassloop.data import quickstart
-from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, Known
+from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, UNLABELLED, Known, LabelSet
 from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
-from glassloop.data.files import SPLIT_NAMES, FileSource, SpooledSplit, files_by_split
 from glassloop.data.glue import GLUE_TASKS, GlueSource, find_glue_files, known_of
 from glassloop.data.interfaces import Data, Row
-from glassloop.data.labels import UNLABELLED, LabelSet
 from glassloop.data.readers import (
     CHUNK_ROWS,
     COMPRESSED,
     SUFFIXES,
     BadRows,
+    SpooledSplit,
+    checksums,
+    data_suffix,
+    first_row_number,
+    read_file,
     refuse_special,
     refuse_unsupported,
     sound,
+    supported,
     tables_of,
 )
 from glassloop.data.rows import arrow_rows
@@ -44,6 +47,73 @@ from glassloop.settings.training import CLASSES, FILE_SETTINGS, PATHS, DataSetti
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
+
+
+SPLIT_NAMES = {"training": "train", "dev": "validation", "val": "validation", "valid": "validation", "eval": "validation"}
+SPLIT_FILE = re.compile(r"(train|training|dev|val|valid|validation|eval|test)([-_.]\d.*)?", re.IGNORECASE)
+SPLIT_ORDER = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Files by split. Several files of a split are read one after the other."""
+
+    files: Mapping[str, list[Path]]
+    settings: DataSettings
+    known: Known = NOTHING_KNOWN
+
+    def key(self) -> list[Json]:
+        return ["files", [[split, [*map(data_suffix, paths)], [*checksums(paths)]] for split, paths in self.files.items()]]
+
+    def splits(self, scratch: Path) -> dict[str, FileSplit]:
+        return {split: FileSplit(paths, self.settings, scratch / split) for split, paths in self.files.items()}
+
+
+class FileSplit(SpooledSplit):
+    """The rows of the files of one split. A row is named by its file and its number there."""
+
+    def __init__(self, paths: list[Path], settings: DataSettings, spool: Path) -> None:
+        super().__init__(spool, listed(path.name for path in paths))
+        self.settings = settings
+        self.bad: BadRows = BadRows(skip=settings.bad_rows == "skip", offer=True)
+        self.starts: list[tuple[int, Path]] = []  # the number of rows before each file
+        for path in paths:
+            self.starts.append((self.num_rows, path))
+            for table in read_file(path, settings, self.bad):
+                self.add(table)
+        self.close()
+
+    def row_name(self, row: int) -> str:
+        start, path = max((start, path) for start, path in self.starts if start <= row)
+        number = row - start + first_row_number(path, self.settings)
+        return f"{path.name}, row {self.bad.number_of(path, number):,}"
+
+
+def files_by_split(folder: Path) -> dict[str, list[Path]]:
+    """Return the data files of a folder by split: train.csv, validation.csv, train-00000-of-00002.parquet."""
+    found: dict[str, list[Path]] = {}
+    data_files = sorted(path for path in folder.iterdir() if path.is_file() and supported(path))
+    for path in data_files:
+        if match := SPLIT_FILE.fullmatch(bare_name(path)):
+            split = match[1].lower()
+            found.setdefault(SPLIT_NAMES.get(split, split), []).append(path)
+    if "train" not in found:
+        raise DataError(
+            f"{folder}: there is no file named train (found {listed(path.name for path in data_files) or 'no data file'})",
+            "name the files by split: train.csv, validation.csv, test.csv; or use one file instead of the folder",
+        )
+    for split, paths in found.items():
+        whole = [path for path in paths if not re.search(r"\d", bare_name(path))]
+        if len({data_suffix(path) for path in paths}) > 1 or (whole and len(paths) > 1):
+            raise DataError(
+                f"{folder}: several files could be the {split} split: {listed(path.name for path in paths)}", "keep one"
+            )
+    return {split: found[split] for split in SPLIT_ORDER if split in found}
+
+
+def bare_name(path: Path) -> str:
+    """Return the name of a file without its extensions: `train` for train.csv.gz and train.zip."""
+    return Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
 
 
 SPLIT_NAME = re.compile(r"\w[\w .-]*")
@@ -196,25 +266,12 @@ def hub_splits(name: str, config: str | None) -> DatasetDict:
             f"work offline with a local file or folder{local}, or with quickstart",
         )
     try:
-        with offline(bool(reason)):
+        with offline("datasets.config", bool(reason)):
             found = datasets.load_dataset(name, config)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         first_line = str(error).strip().partition("\n")[0]
         raise DataError(f"{name}: {first_line}", "check the name on the hub; --name chooses a configuration") from error
     return found
-
-
-@contextmanager
-def offline(wanted: bool) -> Iterator[None]:
-    """Make `datasets` use its cache at once instead of trying to reach the hub for half a minute."""
-    from datasets import config
-
-    before = config.HF_HUB_OFFLINE
-    config.HF_HUB_OFFLINE = wanted or before
-    try:
-        yield
-    finally:
-        config.HF_HUB_OFFLINE = before
 
 
 QUICKSTART_ROWS = 2400

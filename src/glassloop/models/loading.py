@@ -27,10 +27,10 @@ from glassloop.base.errors import (
     visible,
 )
 from glassloop.base.files import find_path, names_beside, sha256_of
-from glassloop.base.network import hub_unreachable, is_hub_name
+from glassloop.base.network import hub_unreachable, is_hub_name, offline
 from glassloop.base.records import Json
+from glassloop.data.columns import LabelSet
 from glassloop.data.interfaces import Config, Model, Tokenizer
-from glassloop.data.labels import LabelSet
 from glassloop.models.interface import carried_labels, refuse_not_finite, refuse_other_labels
 from glassloop.runs.record import is_run, model_of_run, refuse_seeds
 from glassloop.settings.training import name_problem
@@ -452,7 +452,7 @@ def checked_place(name: str | Path) -> Place:
     if not Path(place.name).is_dir():
         from transformers.utils.hub import cached_files
 
-        with loading(place, "model"), offline(place.cache_only):
+        with loading(place, "model"), offline("huggingface_hub.constants", place.cache_only):
             found = cached_files(
                 place.name,
                 [*SETTINGS_NAMES],
@@ -468,7 +468,7 @@ def checked_place(name: str | Path) -> Place:
 
 def from_pretrained(loader: Callable[..., Loaded], place: Place, **options: object) -> Loaded:
     """Call a `from_pretrained` of transformers, which may not run the model's own code."""
-    with offline(place.cache_only):
+    with offline("huggingface_hub.constants", place.cache_only):
         return loader(place.name, local_files_only=place.cache_only, trust_remote_code=False, **options)
 
 
@@ -520,19 +520,6 @@ def escape_record(record: LogRecord) -> bool:
     """Write control characters in a message of transformers as escapes: it quotes the files of a model as they are."""
     record.msg, record.args = "\n".join(map(printable, record.getMessage().split("\n"))), ()
     return True
-
-
-@contextmanager
-def offline(wanted: bool) -> Iterator[None]:
-    """Keep `huggingface_hub` off the network: otherwise it sends a request even while it reads its cache."""
-    from huggingface_hub import constants
-
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = wanted or before
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
 
 
 @contextmanager

@@ -13,15 +13,24 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from glassloop.base.errors import DataError, ResourceError, counted
+from glassloop.base.errors import DataError, ResourceError, SettingsError, counted, did_you_mean, listed, visible
 from glassloop.base.files import replacing, write_text
 from glassloop.base.output import PREDICTING, advance, part_of_stage, say, stage
 from glassloop.base.records import Json
+from glassloop.data.columns import columns_of_text, with_joined
 from glassloop.data.encoding import NONE_TYPED, NOTHING_CUT, Truncation, TypedTokens
-from glassloop.data.files import FileRows, checked_rows
 from glassloop.data.interfaces import Texts
-from glassloop.data.readers import BadRows
-from glassloop.data.writers import PARQUET, TARGETS, Row, refuse_existing, refuse_for_tsv, refuse_target, row_writer
+from glassloop.data.readers import COMPRESSED, SUFFIXES, BadRows, first_row_number, read_file, refuse_special, supported
+from glassloop.data.writers import (
+    PARQUET,
+    TARGETS,
+    Row,
+    refuse_existing,
+    refuse_for_tsv,
+    refuse_target,
+    row_writer,
+    written_table,
+)
 from glassloop.predict.answers import Answering
 from glassloop.settings.training import SCORE, SEVERAL, DataSettings
 
@@ -146,6 +155,65 @@ def content_key(path: Path) -> str:
     """Return a checksum of a file."""
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Some rows of a file: their columns as they are written, and the texts to predict."""
+
+    first: int  # the number of the first row in the file
+    table: pa.Table  # the columns of the file
+    texts: Texts  # the texts, or the first and the second texts of pairs
+
+
+def checked_rows(
+    source: Path, settings: DataSettings, texts: Sequence[str], added: Sequence[str], bad: BadRows
+) -> Iterator[FileRows]:
+    """Yield the rows of a file.
+
+    `texts` are the columns of the texts, each of which may name several; `added` those that predictions will add. Raise
+    `DataError` for the first row that cannot be predicted.
+    """
+    if source.exists():
+        refuse_special(source)
+    if not source.is_file() or not supported(source):
+        raise DataError(
+            f"{source}: there is no such data file", f"use one of {listed(SUFFIXES)}, or one of these with {listed(COMPRESSED)}"
+        )
+    number = first_row_number(source, settings)
+    for table in read_file(source, settings, bad):
+        refuse_columns(source, table.column_names, texts, added)
+        table = written_table(table, source.name)
+        joined = with_joined(table, texts, source.name)
+        columns = [joined[name].to_pylist() for name in texts]
+        for name, cells in zip(texts, columns, strict=True):
+            for place, cell in enumerate(cells):
+                if isinstance(cell, str) and cell:
+                    continue
+                where = f"{source.name}, row {bad.number_of(source, number + place):,}"
+                if cell is None or cell == "":
+                    raise DataError(f"{where}: the text is empty", "fill or remove the row")
+                raise DataError(f"{where}: {visible(name)} is {visible(cell)}, not text", "name the text column with --text")
+        yield FileRows(number, table, columns)
+        number += table.num_rows
+
+
+def refuse_columns(source: Path, found: Sequence[str], texts: Sequence[str], added: Sequence[str]) -> None:
+    """Raise if a file does not have the columns of the texts, or has one that predictions would overwrite."""
+    if not texts:
+        raise SettingsError(f"{source.name}: the text column is not known; found {listed(found)}", "name it with --text")
+    for name in (part for text in texts for part in columns_of_text(text, found)):
+        if name not in found:
+            there = f"found {listed(found)}{did_you_mean(name, found)}"
+            raise DataError(
+                f"{source.name}: there is no column {visible(name)}; {there}", "name the columns with --text and --text_pair"
+            )
+    for name in added:
+        if name in found:
+            raise DataError(
+                f"{source.name}: there is already a column {visible(name)}",
+                "rename it: predictions are written to a column of that name",
+            )
 
 
 SHARE = "GLASSLOOP_SHARE"  # which parts a process of several predicts: "0/2" is the first of two

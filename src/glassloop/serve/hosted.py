@@ -14,8 +14,7 @@ from glassloop.base.files import user_path
 from glassloop.base.network import is_hub_name
 from glassloop.base.records import Json
 from glassloop.data.interfaces import Texts
-from glassloop.predict.evaluation import SeedsPredictor, has_seeds
-from glassloop.predictor import Predictor
+from glassloop.predictor import Predictor, SeedsPredictor, has_seeds
 from glassloop.runs.export import REFERENCE_NAME, is_export, read_record, read_reference
 from glassloop.runs.record import is_run, predicted_splits, predictions_name, read_predictions
 from glassloop.scores.intervals import stored_logits

@@ -9,7 +9,7 @@ from pprint import pformat
 
 from glassloop.base.errors import DataError, ResourceError, SettingsError
 from glassloop.base.files import write_text
-from glassloop.data.labels import LabelSet
+from glassloop.data.columns import LabelSet
 from glassloop.data.sources import load_examples
 from glassloop.models.loading import find_model
 from glassloop.runs.record import RunRecord, read_run, split_changes

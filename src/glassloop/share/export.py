@@ -20,7 +20,7 @@ from glassloop.base.errors import ModelError, SettingsError, counted, shortened
 from glassloop.base.files import replacing_dir, write_text
 from glassloop.base.output import stage
 from glassloop.base.records import Json
-from glassloop.data.collator import PaddingCollator
+from glassloop.data.batches import PaddingCollator
 from glassloop.data.encoding import EncodedText
 from glassloop.markup.templates import rendered
 from glassloop.models.loading import CONFIG_NAME

@@ -10,7 +10,7 @@ from pathlib import Path
 from glassloop.base.errors import GlassloopError
 from glassloop.base.files import replacing
 from glassloop.base.output import plain as plain_values
-from glassloop.predict.evaluation import Wanted, evaluate_run
+from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.record import (
     CALIBRATION_NAME,
     CARD_NAME,

@@ -22,11 +22,11 @@ from glassloop.base.errors import LockedError, SettingsError, listed, printable
 from glassloop.base.files import absolute_name, locked, near_name
 from glassloop.base.output import LOADING, note, say, stage
 from glassloop.base.records import collection_paused
-from glassloop.data.encoding import Encoding, encode, length_facts, notes_on, tokenizer_key
-from glassloop.data.examples import Examples
+from glassloop.data.batches import padding_waste
+from glassloop.data.columns import LabelSet
+from glassloop.data.encoding import Encoding, encode, notes_on, tokenizer_key
+from glassloop.data.examples import Examples, length_facts
 from glassloop.data.interfaces import Config, Model, Tokenizer
-from glassloop.data.labels import LabelSet
-from glassloop.data.order import padding_waste
 from glassloop.data.sources import load_examples
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit
 from glassloop.models.loading import load_config, load_model, load_tokenizer
@@ -293,7 +293,11 @@ def assemble(
         max_length=limit.max_length,
         class_weights=None if parts.class_weights is None else tuple(parts.class_weights),
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
-        lengths={name: facts for name, split in encoded.items() if (facts := length_facts(split.lengths, split.truncation))},
+        lengths={
+            name: facts
+            for name, split in encoded.items()
+            if (facts := length_facts(split.lengths, split.truncation.num_rows, split.truncation.longest))
+        },
         identity=identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
     return AssembledRun(trainer, parts, examples, encoded, record, chosen.reason)

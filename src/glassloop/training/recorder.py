@@ -18,11 +18,9 @@ import torch
 
 from glassloop.base.errors import counted
 from glassloop.base.records import versions, write_sealed
-from glassloop.data.batches import Batch, Batches
-from glassloop.data.encoding import length_facts
-from glassloop.data.examples import notes_on, text_keys
+from glassloop.data.batches import Batch, Batches, padding_waste
+from glassloop.data.examples import length_facts, notes_on, text_keys
 from glassloop.data.interfaces import Row, Rows, Tokenizer
-from glassloop.data.order import padding_waste
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
 from glassloop.runs.record import (

@@ -21,12 +21,9 @@ from glassloop.base.errors import DivergedError, ModelError, ResourceError, Sett
 from glassloop.base.files import locked, replacing, replacing_dir, reserved, share_files, user_path, write_text
 from glassloop.base.output import stage
 from glassloop.base.records import sealed, versions
-from glassloop.data.batches import Batches
-from glassloop.data.collator import is_standard
-from glassloop.data.encoding import lengths_of
+from glassloop.data.batches import Batches, is_standard, seed_all
 from glassloop.data.interfaces import Model, Rows
-from glassloop.data.order import random_states_kept, seed_all
-from glassloop.data.rows import Repeats, collator_repeats, content_of, repeats_of
+from glassloop.data.rows import Repeats, collator_repeats, content_of, lengths_of, random_states_kept, repeats_of
 from glassloop.runs.history import Entry, write_history
 from glassloop.runs.record import (
     MODEL_NAME,

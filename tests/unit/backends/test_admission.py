@@ -26,8 +26,7 @@ from glassloop.backends.packed import (
 )
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError
-from glassloop.data.batches import Batch, Batches
-from glassloop.data.collator import PaddingCollator
+from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.runs.record import Difference
 from glassloop.training.interfaces import TrainingUse
 

@@ -16,8 +16,7 @@ from glassloop.backends.fast.packing import PackedBatches
 from glassloop.backends.packed import Int8Backend, PackedBackend, why_not_int8, with_few_shapes
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError
-from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator
+from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.training.interfaces import TrainingUse
 
 ROWS = token_rows((7, 2, 11, 5, 9, 9, 3))

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from glassloop.cli.data import bar, blocks_of, describe_data, example_table, histogram, padding_table, show_data
 from glassloop.data import encoding as tokenizing
+from glassloop.data.batches import epoch_order, padding_waste
 from glassloop.data.encoding import Encoding, LengthLimit, Truncation, encode
-from glassloop.data.order import epoch_order, padding_waste
 from glassloop.data.sources import load_examples
 
 ROWS = "body,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))

@@ -16,7 +16,7 @@ import pytest
 from glassloop import Predictor
 from glassloop.base.errors import DataError
 from glassloop.cli.evaluate import evaluate
-from glassloop.predict.evaluation import SeedsPredictor, Wanted, evaluate_run
+from glassloop.predictor import SeedsPredictor, Wanted, evaluate_run
 from glassloop.runs.record import read_run, write_run
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not

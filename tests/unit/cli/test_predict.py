@@ -17,7 +17,7 @@ from glassloop import Predictor
 from glassloop.base.errors import DataError, ModelError, ResourceError, SettingsError
 from glassloop.cli.evaluate import evaluate
 from glassloop.cli.predict import predict
-from glassloop.predict.evaluation import SeedsPredictor
+from glassloop.predictor import SeedsPredictor
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 

@@ -12,9 +12,7 @@ from datasets import Dataset
 from encoded_rows import LABELS, SIZES, random_rows, same
 from transformers import DataCollatorWithPadding
 
-from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator
-from glassloop.data.order import epoch_order
+from glassloop.data.batches import Batches, PaddingCollator, epoch_order
 
 
 @pytest.fixture

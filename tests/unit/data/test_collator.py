@@ -14,8 +14,7 @@ from encoded_rows import LABELS, random_rows, same
 from transformers import DataCollatorWithPadding, DefaultDataCollator, default_data_collator
 
 from glassloop.base.errors import ModelError, SettingsError
-from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator, collator_of, stacked, stacks_rows
+from glassloop.data.batches import Batches, PaddingCollator, collator_of, stacked, stacks_rows
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ from glassloop.data.encoding import (
     encoded_ahead,
     groups_of,
     kept_parts,
-    lengths_of,
     most_characters,
     notes_on,
     shortened,
@@ -40,6 +39,8 @@ from glassloop.data.encoding import (
     tokenizer_key,
     typed_tokens,
 )
+from glassloop.data.examples import length_facts
+from glassloop.data.rows import lengths_of
 from glassloop.data.sources import load_examples
 
 
@@ -574,7 +575,7 @@ def test_invalid_lengths(max_length, tokenizer, refused):
 
 
 def test_lengths_of_any_encoded_data_set(monkeypatch):
-    monkeypatch.setattr(encoding, "ENCODED_ROWS", 4)
+    monkeypatch.setattr("glassloop.data.rows.LENGTH_ROWS", 4)
     rows = Dataset.from_dict({"input_ids": [[1] * length for length in range(1, 12)], "labels": [0] * 11})
     assert lengths_of(rows).tolist() == list(range(1, 12))
     assert lengths_of(rows.select([5, 0, 9]).with_format("torch")).tolist() == [6, 1, 10]
@@ -610,7 +611,7 @@ def test_a_tokenizer_that_splits_special_tokens_has_another_key(tokenizer) -> No
 
 
 def test_the_lengths_of_a_split_are_summarized() -> None:
-    facts = encoding.length_facts(np.array([2, 4, 4, 48]), Truncation(num_rows=1, longest=90))
+    facts = length_facts(np.array([2, 4, 4, 48]), num_cut=1, longest_whole=90)
     assert (facts.mean, facts.median, facts.longest, facts.num_truncated, facts.longest_before) == (14.5, 4.0, 48, 1, 90)
     assert (sum(facts.counts), facts.counts[-1], len(facts.counts)) == (4, 1, 24)
-    assert encoding.length_facts(np.array([])) is None
+    assert length_facts(np.array([])) is None

@@ -12,9 +12,9 @@ from datasets import ClassLabel, DatasetDict, List, Value
 from given_split import GivenSplit, Watched
 
 from glassloop.base.errors import SettingsError
+from glassloop.data import columns as cells_module
 from glassloop.data import columns as columns_module
-from glassloop.data import labels as cells_module
-from glassloop.data.columns import Known
+from glassloop.data.columns import Known, LabelCells, LabelSet
 from glassloop.data.examples import (
     Examples,
     Part,
@@ -28,7 +28,6 @@ from glassloop.data.examples import (
     survey_split,
     text_keys,
 )
-from glassloop.data.labels import LabelCells, LabelSet
 from glassloop.runs.record import Columns, SplitFacts
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings
 

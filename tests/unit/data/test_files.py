@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from glassloop.data.files import FileSource, FileSplit, SpooledSplit, checked_rows, files_by_split
-from glassloop.data.readers import BadRows
+from glassloop.data.readers import BadRows, SpooledSplit
+from glassloop.data.sources import FileSource, FileSplit, files_by_split
+from glassloop.predict.files import checked_rows
 from glassloop.settings.training import DataSettings
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from glassloop.base.errors import DataError
-from glassloop.data import labels as cells_module
-from glassloop.data.labels import (
+from glassloop.data import columns as cells_module
+from glassloop.data.columns import (
     LabelCells,
     LabelSet,
     items_of,

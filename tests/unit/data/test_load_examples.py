@@ -20,10 +20,10 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 import glassloop
 from glassloop.base.errors import DataError, SettingsError
-from glassloop.data import files as file_source
 from glassloop.data import sources
+from glassloop.data import sources as file_source
 from glassloop.data import sources as objects
-from glassloop.data.labels import LabelSet
+from glassloop.data.columns import LabelSet
 from glassloop.data.sources import load_dataset, load_examples
 from glassloop.runs.record import Columns
 from glassloop.settings.training import CLASSES, SCORE

@@ -10,8 +10,8 @@ import torch
 from encoded_rows import SIZES, random_rows
 
 from glassloop.base.errors import SettingsError
-from glassloop.data.collator import PaddingCollator
-from glassloop.data.order import epoch_order, padding_waste, random_states_kept, seed_all
+from glassloop.data.batches import PaddingCollator, epoch_order, padding_waste, seed_all
+from glassloop.data.rows import random_states_kept
 
 
 def skewed(size: int, seed: int = 0) -> np.ndarray:

@@ -14,8 +14,7 @@ from datasets import Dataset
 
 from glassloop.base.errors import SettingsError
 from glassloop.data import rows as row_module
-from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator
+from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.rows import (
     Repeats,
     RowReader,

@@ -25,8 +25,7 @@ from glassloop.backends.fast.packing import (
     why_not_masks,
 )
 from glassloop.base.errors import DataError
-from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator, stacked
+from glassloop.data.batches import Batches, PaddingCollator, stacked
 
 ROWS = [np.array([7, 8, 9]), np.array([5]), np.array([6, 4])]
 TYPES = [np.array([0, 1, 1]), np.array([0]), np.array([0, 1])]

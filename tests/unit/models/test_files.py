@@ -19,7 +19,7 @@ from raised import error_of
 from run_folders import RECORD
 
 from glassloop.base.errors import ModelError, ResourceError, visible
-from glassloop.data.labels import LabelSet
+from glassloop.data.columns import LabelSet
 from glassloop.models import loading as model_files
 from glassloop.models import loading as model_limits
 from glassloop.models.interface import longest_input

@@ -21,7 +21,7 @@ import torch
 from raised import error_of
 
 from glassloop.base.errors import ModelError, ResourceError, SettingsError
-from glassloop.data.labels import LabelSet
+from glassloop.data.columns import LabelSet
 from glassloop.models import loading as model_files
 from glassloop.models import loading as modeling
 from glassloop.models.interface import longest_input

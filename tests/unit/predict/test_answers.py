@@ -135,7 +135,7 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
     """A run answers with its thresholds, also behind a server; several seeds together do not use that of one of them."""
     from glassloop import Predictor
     from glassloop.cli.predict import predict
-    from glassloop.predict.evaluation import SeedsPredictor, Wanted, evaluate_run
+    from glassloop.predictor import SeedsPredictor, Wanted, evaluate_run
     from glassloop.serve.batching import Answered
     from glassloop.serve.hosted import Question, load_hosted
 

@@ -11,7 +11,7 @@ import pytest
 
 from glassloop import Predictor
 from glassloop.base.errors import ModelError, SettingsError
-from glassloop.predict.evaluation import SeedsPredictor, Wanted, averaged_logits, evaluate_run, finished_runs, has_seeds
+from glassloop.predictor import SeedsPredictor, Wanted, averaged_logits, evaluate_run, finished_runs, has_seeds
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.metrics import decide, probabilities
 from glassloop.settings.file import RunSettings

@@ -158,7 +158,7 @@ def test_parquet_keeps_the_types_of_columns(tmp_path: Path) -> None:
 def test_a_column_that_changes_its_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 1, raising=False)
     tables = [pa.table({"text": ["a"], "n": pa.array([1])}), pa.table({"text": ["b"], "n": pa.array([[1]])})]
-    monkeypatch.setattr("glassloop.data.files.read_file", lambda *_: iter(tables))
+    monkeypatch.setattr("glassloop.predict.files.read_file", lambda *_: iter(tables))
     with pytest.raises(DataError) as caught:
         predict_rows(job_of(tmp_path, "out.parquet"), Predicting())
     assert "in.csv: a column changes its type" in caught.value.problem

@@ -17,8 +17,8 @@ from glassloop import Predictor
 from glassloop.backends.fast.inference_model import Int8Layer
 from glassloop.base.errors import ModelError
 from glassloop.predict import models as int8
-from glassloop.predict.evaluation import SeedsPredictor
 from glassloop.predict.models import Agreement, is_int8, spread
+from glassloop.predictor import SeedsPredictor
 from glassloop.serve.hosted import load_hosted
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]

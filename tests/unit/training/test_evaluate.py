@@ -12,8 +12,7 @@ import torch
 from families import tiny_model
 
 from glassloop.backends.plain import PlainBackend, SingleProcess
-from glassloop.data.batches import Batches
-from glassloop.data.collator import PaddingCollator
+from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.training.evaluate import Evaluation, run_over
 from glassloop.training.losses import make_loss
 

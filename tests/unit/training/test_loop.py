@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from glassloop.backends.plain import PlainBackend
-from glassloop.data.order import epoch_order
+from glassloop.data.batches import epoch_order
 from glassloop.runs.record import Plan
 from glassloop.training import loop
 from glassloop.training.callbacks import EVENTS

@@ -17,7 +17,7 @@ from glassloop import encode, load_examples
 from glassloop.base.output import CommandResult
 from glassloop.data.encoding import LengthLimit
 from glassloop.data.examples import Examples
-from glassloop.predict.evaluation import Wanted, evaluate_run
+from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.record import FAILED, FINISHED, ClassRecord, SplitFacts, held_out_splits, read_run
 from glassloop.runs.study import SeedRecord, SeedsRecord
 from glassloop.scores.metrics import Measures

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from glassloop.base.errors import DataError, SettingsError, listed
-from glassloop.data.batches import Batch, Batches
-from glassloop.data.collator import has_no_number, is_standard, refuse_lengths, refuse_other_columns, stacks_rows
+from glassloop.data.batches import Batch, Batches, has_no_number, is_standard, refuse_lengths, refuse_other_columns, stacks_rows
 from glassloop.data.interfaces import Row
 from glassloop.data.rows import LABEL_KEYS, Repeats, RowReader, hides_inside, labels_among
 
