@@ -149,7 +149,7 @@ BREAKS = [
         ("self.waiting_tokens -= tokens", "self.waiting_tokens += tokens"),
     ),
     *breaks_of(
-        "serving", "serve/hosted.py", "unit/serve",
+        "serving", "serve/app.py", "unit/serve",
         ("len(rows) > limits.max_inputs", "len(rows) >= limits.max_inputs"),
         ("top < 1", "top < 0"),
     ),

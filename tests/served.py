@@ -20,6 +20,8 @@ from glassloop.serve.limits import Limits
 class CountingModel:
     """Answers each text with its number of words, and notes the batches."""
 
+    max_length = 128
+
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.failing = False
@@ -45,7 +47,7 @@ def start(stack: ExitStack, batcher: Batcher) -> Thread:
 
 def make_service(stack: ExitStack, runs: Sequence[Path], limits: Limits | None = None, **given: Any) -> Service:
     """Return a running service for some runs; the end of the stack closes it."""
-    hosted, meters = load_hosted([str(run) for run in runs], "cpu"), Meters()
-    service = Service(hosted, Batcher([one.predictor for one in hosted], 256, meters), limits or Limits(), meters, **given)
+    hosted = load_hosted([str(run) for run in runs], "cpu")
+    service = Service(hosted, Batcher([one.predictor for one in hosted], 256, Meters()), limits or Limits(), **given)
     start(stack, service.batcher)
     return service

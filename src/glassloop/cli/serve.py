@@ -64,12 +64,11 @@ def serve(
         refuse_number("batch_tokens", batch_tokens)
     limits = Limits(max_inputs, max_characters, max_payload, max_requests, queue_seconds, read_seconds)
     with starting():
-        from glassloop.serve.batching import Batcher, bind_threads
-
-        cores = bind_threads()  # before the first operation of torch starts its threads
         try:
+            from glassloop.serve.batching import Batcher, Meters, bind_threads
+
+            cores = bind_threads()  # before the first operation of torch starts its threads
             from glassloop.serve.app import Service
-            from glassloop.serve.batching import Meters
             from glassloop.serve.server import bound_socket, serve_on
         except ModuleNotFoundError as error:
             raise SettingsError(f"serve needs the package {error.name}", 'pip install "glassloop[web]"') from error
@@ -85,23 +84,21 @@ def serve(
                 f"set {KEY_VARIABLE} or --api_key_file, or listen on 127.0.0.1",
             )
         hosted, budget = prepared(runs, device, precision, batch_tokens)
-        meters = Meters()
-        batcher = Batcher([model.predictor for model in hosted], budget, meters, cores=cores)
-        service = Service(hosted, batcher, limits, meters, key, hosts)
+        batcher = Batcher([model.predictor for model in hosted], budget, Meters(), cores=cores)
+        service = Service(hosted, batcher, limits, key, hosts)
         url = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
         backend = hosted[0].predictor.backend
         served = listed(model.name for model in hosted)
         line = f"serving {served} on {url} ({backend.name} on {backend.device}, {budget:,} tokens per batch)"
         serve_on(opened, service, drain_seconds, lambda: say(line))
-    answered = meters.answered
+    answered = batcher.meters.answered
     say(f"stopped after {counted(answered, 'request', 'requests')}")
     return CommandResult({"runs": [*runs], "requests": answered})
 
 
 def prepared(runs: Sequence[str], device: str, precision: str, batch_tokens: int | None) -> tuple[list[Hosted], int]:
     """Load and check the models, and run some batches. Return the models, and the number of tokens of a batch."""
-    from glassloop.serve.batching import measured_budget, warm_up
-    from glassloop.serve.hosted import load_hosted
+    from glassloop.serve.hosted import load_hosted, measured_budget, warm_up
 
     hosted = load_hosted(runs, device, precision)
     for model in hosted:
@@ -109,9 +106,9 @@ def prepared(runs: Sequence[str], device: str, precision: str, batch_tokens: int
         done = "repeated" if model.predictor.agreement is None else "compared"
         say(f"{model.name}: {done} {rows}" if model.checked else f"{model.name}: no stored predictions to check")
     predictors = [model.predictor for model in hosted]
-    budget = batch_tokens or min(measured_budget(predictor, predictor.max_length) for predictor in predictors)
+    budget = batch_tokens or min(measured_budget(predictor) for predictor in predictors)
     for predictor in predictors:
-        warm_up(predictor, budget, predictor.max_length)
+        warm_up(predictor, budget)
     freeze_objects()  # what is loaded stays: walking over it would delay requests
     return hosted, budget
 

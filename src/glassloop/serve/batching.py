@@ -11,23 +11,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from glassloop.base.errors import GlassloopError, no_memory
+from glassloop.base.errors import GlassloopError
 from glassloop.data.encoding import EncodedText, EncodedTexts
 from glassloop.data.interfaces import Texts
-from glassloop.serve.limits import BACKEND, TOKENIZER, Refused, overloaded
+from glassloop.serve.limits import Refused, overloaded, too_large
+
+if TYPE_CHECKING:
+    from glassloop.predictor import Predictor  # it loads torch, which reads the variables below when it is imported
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-
-
 TOKENS = (16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)
+BINDING = "OMP_PROC_BIND"
+# Whoever sets one of these has decided how many threads there are, and where they run.
+CHOICES = (BINDING, "OMP_NUM_THREADS", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+START_SECONDS_PER_TOKEN = 1e-4  # until a batch has been measured
+MOST_PASSED_OVER = 64  # entries of other models or too long for the rest of a batch, beyond as many as the batch has
 
 
 class Meters(Collector):
@@ -36,25 +43,19 @@ class Meters(Collector):
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.gauges: Mapping[str, float] = {}
-        self.requests = self.counter("glassloop_requests", "Answered requests.", "route", "status")
-        self.inputs = self.counter("glassloop_inputs", "Texts and pairs that were predicted.", "model")
-        self.tokens = self.counter("glassloop_tokens", "Tokens that were predicted.", "model")
-        self.truncated = self.counter("glassloop_truncated", "Texts and pairs that were truncated.", "model")
-        self.expired = self.counter("glassloop_expired", "Requests that waited too long.")
-        self.gone = self.counter("glassloop_disconnected", "Requests whose client closed the connection.")
-        self.request = self.histogram("glassloop_request_seconds", "Time to answer a request.")
-        self.tokenizing = self.histogram("glassloop_tokenize_seconds", "Time to tokenize a request.")
-        self.queueing = self.histogram("glassloop_queue_seconds", "Time from the arrival of a request to its last batch.")
-        self.inference = self.histogram("glassloop_inference_seconds", "Time of a forward pass.")
-        self.batch_tokens = self.histogram("glassloop_batch_tokens", "Tokens of a batch.", TOKENS)
-
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
-        """Return a number that grows, by its labels."""
-        return Counter(name, text, labels, registry=self.registry)
-
-    def histogram(self, name: str, text: str, bounds: tuple[float, ...] = SECONDS) -> Histogram:
-        """Return how often a value fell between some bounds."""
-        return Histogram(name, text, buckets=bounds, registry=self.registry)
+        counter = partial(Counter, registry=self.registry)
+        self.requests = counter("glassloop_requests", "Answered requests.", ["route", "status"])
+        self.inputs = counter("glassloop_inputs", "Texts and pairs that were predicted.", ["model"])
+        self.tokens = counter("glassloop_tokens", "Tokens that were predicted.", ["model"])
+        self.truncated = counter("glassloop_truncated", "Texts and pairs that were truncated.", ["model"])
+        self.expired = counter("glassloop_expired", "Requests that waited too long.")
+        self.gone = counter("glassloop_disconnected", "Requests whose client closed the connection.")
+        seconds = partial(Histogram, buckets=SECONDS, registry=self.registry)
+        self.request = seconds("glassloop_request_seconds", "Time to answer a request.")
+        self.tokenizing = seconds("glassloop_tokenize_seconds", "Time to tokenize a request.")
+        self.queueing = seconds("glassloop_queue_seconds", "Time from the arrival of a request to its last batch.")
+        self.inference = seconds("glassloop_inference_seconds", "Time of a forward pass.")
+        self.batch_tokens = Histogram("glassloop_batch_tokens", "Tokens of a batch.", buckets=TOKENS, registry=self.registry)
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics, without the time at which each one was created."""
@@ -66,31 +67,22 @@ class Meters(Collector):
 
     @property
     def answered(self) -> int:
-        """The number of requests that were answered."""
-        return sum(
-            int(one.value) for family in self.requests.collect() for one in family.samples if one.name.endswith("_total")
-        )
+        (family,) = self.requests.collect()
+        return sum(int(sample.value) for sample in family.samples if sample.name.endswith("_total"))
 
     def text(self) -> bytes:
         """Return everything in the text format of Prometheus."""
         return generate_latest(self)
 
 
-BINDING = "OMP_PROC_BIND"
-
-
-# Whoever sets one of these has decided how many threads there are, and where they run.
-CHOICES = (BINDING, "OMP_NUM_THREADS", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
-
-
 def bind_threads() -> Set[int]:
     """Let OpenMP bind each of its threads to a core. Return the cores that this process may use; none if nothing changes.
 
-    Call it before torch is imported. On a machine with few cores, the threads of a small operation otherwise often share a core
-    for some milliseconds, because clients and the server itself run on the other one.
+    Call it before torch is imported.
     """
-    # Unbound, the two threads of an operation often shared one core for some milliseconds. Nothing is bound if somebody
-    # set the number of threads: several such servers would all use the first cores.
+    # Unbound, the two threads of a small operation often shared one core for some milliseconds, because clients and the
+    # server itself run on the other one. Nothing is bound if somebody set the number of threads: several such servers would
+    # all use the first cores.
     if not hasattr(os, "sched_getaffinity") or "torch" in sys.modules or any(os.environ.get(name) for name in CHOICES):
         return set()
     os.environ[BINDING] = "true"
@@ -101,19 +93,6 @@ def free_thread(cores: Set[int]) -> None:
     """Let the calling thread, which OpenMP has bound with its own, run on all of these cores again."""
     if cores:
         os.sched_setaffinity(0, cores)
-
-
-START_SECONDS_PER_TOKEN = 1e-4  # until a batch has been measured
-
-
-class Model(Protocol):
-    """What a queue needs of a predictor."""
-
-    def encoded(self, columns: Texts) -> EncodedTexts:
-        """Return texts as token ids."""
-
-    def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
-        """Return the logits of encoded texts."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +114,10 @@ class Job:
     truncate: bool = True
     future: Future[Answered] = field(default_factory=Future)
     texts: EncodedTexts | None = None
-    logits: list[np.ndarray | None] = field(default_factory=list)
-    missing: int = 0
+    logits: dict[int, np.ndarray] = field(default_factory=dict)  # by the place of the text
     left: bool = False  # the client is gone, or the job was refused
 
     def refuse(self, error: Refused) -> None:
-        """End the job with an error."""
         self.left = True
         with suppress(Exception):  # the client is gone
             self.future.set_exception(error)
@@ -163,26 +140,15 @@ class Batcher:
     A batch starts as soon as the models are free: a lone request never waits for others. What arrives in the meantime is in the
     next batch. A text of n tokens is due n times the measured time of a token after its request arrived, added up over the
     texts of a request, so that a short request passes a long one, but only requests that arrived before the long one was due.
-
-    A server calls `run` in the thread that loaded the models. OpenMP keeps a pool of threads for each thread that computes.
-    With two pools there are more threads than cores. Then waiting threads sleep instead of spinning, and a small batch takes up
-    to 1.6 times as long.
-
-    Args:
-        models: The models, by their number.
-        budget: The number of tokens of a batch.
-        meters: Counts what happens.
-        clock: Returns the time in seconds.
-        cores: The cores for everything but the models, if OpenMP has bound the calling thread to one.
     """
 
     def __init__(
         self,
-        models: Sequence[Model],
-        budget: int,
+        models: Sequence[Predictor],
+        budget: int,  # the number of tokens of a batch
         meters: Meters,
         clock: Callable[[], float] = time.monotonic,
-        cores: Set[int] = frozenset(),
+        cores: Set[int] = frozenset(),  # for everything but the models, if OpenMP has bound the calling thread to one
     ) -> None:
         self.models, self.budget, self.meters, self.clock, self.cores = models, budget, meters, clock, cores
         self.seconds_per_token = START_SECONDS_PER_TOKEN
@@ -224,12 +190,12 @@ class Batcher:
                 job.texts = self.models[job.model].encoded(job.columns)
             except Exception as error:
                 problem = error.problem if isinstance(error, GlassloopError) else type(error).__name__
-                job.refuse(Refused(422, TOKENIZER, f"the texts cannot be tokenized: {problem}"))
+                job.refuse(Refused(422, "Tokenizer", f"the texts cannot be tokenized: {problem}"))
                 continue
             self.meters.tokenizing.observe(self.clock() - began)
             if not job.truncate and (long := next((row for row in job.texts.rows if row.cut.num_rows), None)) is not None:
                 most = f"the model takes {long.num_tokens:,}"
-                job.refuse(Refused(413, "Validation", f"a text has {long.cut.longest:,} tokens, but {most}; set truncate"))
+                job.refuse(too_large(f"a text has {long.cut.longest:,} tokens, but {most}; set truncate"))
                 continue
             self.add(job, job.texts.rows)
         with self.changed:
@@ -241,7 +207,7 @@ class Batcher:
         # Ordered by when a text would be done if its request were alone: first come, first served lets one long
         # request delay everybody, and shortest first can starve it.
         with self.changed:
-            job.logits, job.missing, tokens = [None] * len(rows), len(rows), 0
+            tokens = 0
             for place, row in enumerate(rows):
                 tokens += row.num_tokens
                 self.number += 1
@@ -257,7 +223,7 @@ class Batcher:
         batch: list[Entry] = []
         others: list[Entry] = []
         tokens, now = 0, self.clock()
-        while self.entries and tokens < self.budget:
+        while self.entries and tokens < self.budget and len(others) <= len(batch) + MOST_PASSED_OVER:
             entry = heapq.heappop(self.entries)
             size = entry.row.num_tokens
             if not entry.job.left and now > entry.job.deadline:
@@ -267,8 +233,6 @@ class Batcher:
                 self.waiting_tokens -= size
             elif batch and (entry.job.model != batch[0].job.model or tokens + size > self.budget):
                 others.append(entry)
-                if len(others) > len(batch) + 64:
-                    break
             else:
                 batch.append(entry)
                 tokens += size
@@ -279,15 +243,16 @@ class Batcher:
 
     def run(self) -> None:
         """Start the tokenizer, and run one batch after the other in this thread until `end` was called and nothing waits."""
-        # One thread does everything that torch computes, from loading on. OpenMP keeps a pool of threads for each
-        # computing thread, and with two pools a lone request took 20 instead of 13 ms.
+        # A server calls this in the thread that loaded the models. OpenMP keeps a pool of threads for each thread that
+        # computes. With two pools there are more threads than cores, waiting threads sleep instead of spinning, and a lone
+        # request took 20 instead of 13 ms.
         self.tokenizer.start()
         self.running = True
         try:
             while True:
                 with self.changed:
                     self.changed.wait_for(lambda: self.entries or self.closing)
-                    if not self.entries and self.closing:
+                    if not self.entries:
                         return
                     batch = self.next_batch()
                 if batch:
@@ -298,95 +263,24 @@ class Batcher:
     def answer(self, batch: Sequence[Entry]) -> None:
         """Run a batch and give each job its logits. If it fails, each text is run alone, and those that fail are refused."""
         began = self.clock()
-        tokens = sum(entry.row.num_tokens for entry in batch)
         try:
             logits = self.models[batch[0].job.model].forward([entry.row for entry in batch])
         except Exception as error:
-            if len(batch) > 1:
+            if len(batch) == 1:
+                batch[0].job.refuse(Refused(424, "Backend", f"the model failed: {type(error).__name__}"))
+            else:
                 for entry in batch:
                     self.answer([entry])
-                return
-            batch[0].job.refuse(Refused(424, BACKEND, f"the model failed: {type(error).__name__}"))
             return
         seconds = self.clock() - began
+        tokens = sum(entry.row.num_tokens for entry in batch)
         self.seconds_per_token += 0.1 * (seconds / max(tokens, 1) - self.seconds_per_token)
         self.meters.inference.observe(seconds)
         self.meters.batch_tokens.observe(tokens)
         for entry, row in zip(batch, logits, strict=True):
             job = entry.job
             job.logits[entry.place] = row
-            job.missing -= 1
-            if not job.missing and not job.left and job.texts is not None:
+            if job.texts is not None and len(job.logits) == len(job.texts.rows) and not job.left:
                 self.meters.queueing.observe(began - job.arrived)
                 with suppress(Exception):  # the client is gone
-                    job.future.set_result(Answered(np.stack([row for row in job.logits if row is not None]), job.texts))
-
-
-SIZES = (256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536)
-
-
-ENOUGH = 0.95  # of the largest number of tokens per second
-
-
-MEASURED_SECONDS = 3.0
-
-
-ROW_TOKENS = 64
-
-
-class Measured(Protocol):
-    """What is measured: the model of a predictor."""
-
-    def encoded(self, columns: Texts) -> EncodedTexts:
-        """Return texts as token ids."""
-
-    def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
-        """Return the logits of encoded texts."""
-
-
-def measured_budget(
-    model: Measured, max_length: int, seconds: float = MEASURED_SECONDS, clock: Callable[[], float] = time.perf_counter
-) -> int:
-    """Return the smallest number of tokens of a batch that reaches almost the highest speed. Small batches answer sooner.
-
-    Args:
-        model: The model.
-        max_length: The most tokens of a text.
-        seconds: When to stop trying larger batches.
-        clock: Returns the time in seconds.
-    """
-    # The smallest batch with 95% of the highest speed: larger ones only add waiting time.
-    row = sample_row(model, min(ROW_TOKENS, max_length))
-    speeds: dict[int, float] = {}
-    began = clock()
-    for size in SIZES:
-        rows = [row] * max(1, size // max(1, row.num_tokens))
-        try:
-            times = []
-            for _ in range(3):
-                start = clock()
-                model.forward(rows)
-                times.append(clock() - start)
-        except Exception as error:
-            if not speeds or not no_memory(error):
-                raise
-            break
-        speeds[size] = len(rows) * row.num_tokens / max(min(times), 1e-9)
-        if clock() - began > seconds or speeds[size] < 0.8 * max(speeds.values()):
-            break
-    return next(size for size, speed in speeds.items() if speed >= ENOUGH * max(speeds.values()))
-
-
-def sample_row(model: Measured, length: int) -> EncodedText:
-    """Return a text of at most `length` tokens."""
-    row = model.encoded([["a " * length]]).rows[0]
-    return EncodedText({name: list(cells[:length]) for name, cells in row.inputs.items()})
-
-
-def warm_up(model: Measured, budget: int, max_length: int) -> None:
-    """Run batches of many sizes up to the budget, so that kernels are compiled before the first request."""
-    row = sample_row(model, min(ROW_TOKENS, max_length))
-    for tokens in (*range(16, 129, 16), *range(192, min(budget, 1_024) + 1, 64)):
-        whole, rest = divmod(tokens, row.num_tokens)
-        short = EncodedText({name: cells[:rest] for name, cells in row.inputs.items()})
-        model.forward([row] * whole + [short] * (rest > 0))
+                    job.future.set_result(Answered(np.stack([job.logits[place] for place in sorted(job.logits)]), job.texts))

@@ -4,39 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import partial
 
 from glassloop.base.errors import SettingsError
-
-# The error types of text-embeddings-inference.
-EMPTY, VALIDATION, TOKENIZER, BACKEND, OVERLOADED, UNHEALTHY = (
-    "Empty",
-    "Validation",
-    "Tokenizer",
-    "Backend",
-    "Overloaded",
-    "Unhealthy",
-)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server accepts, under the names of the options.
+    """What a server accepts, under the names of the options."""
 
-    Attributes:
-        max_inputs: Texts or pairs of one request.
-        max_characters: Characters of all texts of one request.
-        max_payload: Bytes of the body of one request.
-        max_requests: Requests that are answered or wait at the same time, and as many whose bodies are being received.
-        queue_seconds: Seconds that a request may wait for its answer.
-        read_seconds: Seconds in which a client must send its headers, and then its body.
-    """
-
-    max_inputs: int = 32
-    max_characters: int = 1_000_000
-    max_payload: int = 2_000_000
-    max_requests: int = 512
-    queue_seconds: float = 30.0
-    read_seconds: float = 10.0
+    max_inputs: int = 32  # texts or pairs of one request
+    max_characters: int = 1_000_000  # of all texts of one request
+    max_payload: int = 2_000_000  # bytes of the body of one request
+    max_requests: int = 512  # that are answered or wait at the same time; as many again whose bodies are being received
+    queue_seconds: float = 30.0  # that a request may wait for its answer
+    read_seconds: float = 10.0  # in which a client must send its headers, and then its body
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -51,40 +33,20 @@ def refuse_number(name: str, value: float, *, zero: bool = False) -> None:
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a failure of the server
-    """A request that is not answered with a prediction.
+    """A request that is not answered with a prediction: the HTTP status, and an error type of text-embeddings-inference."""
 
-    Args:
-        status: The HTTP status.
-        kind: The error type.
-        message: What is wrong. It never contains a text of the request.
-        retry_after: Seconds after which the client may try again.
-    """
-
+    # The message never contains a text of the request.
     def __init__(self, status: int, kind: str, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.status, self.kind, self.message, self.retry_after = status, kind, message, retry_after
 
 
-def invalid(message: str) -> Refused:
-    """Return the refusal of a request with the wrong content."""
-    return Refused(422, VALIDATION, message)
+empty = partial(Refused, 400, "Empty")
+too_large = partial(Refused, 413, "Validation")
+invalid = partial(Refused, 422, "Validation")
+draining = partial(Refused, 503, "Unhealthy", "the server is shutting down", 1)
 
 
-def too_large(message: str) -> Refused:
-    """Return the refusal of a request that exceeds a limit."""
-    return Refused(413, VALIDATION, message)
-
-
-def empty(message: str) -> Refused:
-    """Return the refusal of a request without content."""
-    return Refused(400, EMPTY, message)
-
-
-def overloaded(message: str, retry_after: float = 1.0) -> Refused:
+def overloaded(message: str, retry_after: float) -> Refused:
     """Return the refusal of a request that would wait too long."""
-    return Refused(429, OVERLOADED, message, max(1, round(retry_after)))
-
-
-def draining() -> Refused:
-    """Return the refusal of a request while the server shuts down."""
-    return Refused(503, UNHEALTHY, "the server is shutting down", 1)
+    return Refused(429, "Overloaded", message, max(1, round(retry_after)))

@@ -21,7 +21,6 @@ from glassloop.serve.batching import free_thread
 
 MOST_HEADER_BYTES = 32_768
 KEEP_ALIVE_SECONDS = 15
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class LimitedConnection(h11.Connection):
@@ -48,26 +47,29 @@ class TimedProtocol(H11Protocol):  # type: ignore[misc]
         self.conn = LimitedConnection(h11.SERVER, MOST_HEADER_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Start the time limit of the first request."""
         super().connection_made(transport)
-        self.header_timer = self.loop.call_later(self.header_seconds, self.cut_off)
+        self.set_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Read data, and start or end the time limit."""
         super().data_received(data)
-        waits = self.cycle is None or self.cycle.response_complete
-        if waits and self.header_timer is None:
-            self.header_timer = self.loop.call_later(self.header_seconds, self.cut_off)
-        elif not waits:
-            self.end_timer()
+        self.set_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the time limit."""
         self.end_timer()
         super().connection_lost(exc)
 
+    @property
+    def waits_for_headers(self) -> bool:
+        return self.cycle is None or bool(self.cycle.response_complete)
+
+    def set_timer(self) -> None:
+        """Start the time limit of the next headers, or end it when they have arrived."""
+        if not self.waits_for_headers:
+            self.end_timer()
+        elif self.header_timer is None:
+            self.header_timer = self.loop.call_later(self.header_seconds, self.cut_off)
+
     def end_timer(self) -> None:
-        """End the time limit."""
         if self.header_timer is not None:
             self.header_timer.cancel()
             self.header_timer = None
@@ -75,26 +77,21 @@ class TimedProtocol(H11Protocol):  # type: ignore[misc]
     def cut_off(self) -> None:
         """Close the connection of a client whose headers are not complete."""
         self.header_timer = None
-        if (self.cycle is None or self.cycle.response_complete) and self.transport is not None:
+        if self.waits_for_headers and self.transport is not None:
             self.transport.close()
 
 
 class DrainingServer(uvicorn.Server):  # type: ignore[misc]
-    """A server that answers what it has accepted after SIGTERM or SIGINT, and then returns.
+    """A server that answers what it has accepted after SIGTERM or SIGINT, and then returns."""
 
-    Args:
-        config: The settings of uvicorn.
-        drain: Called with the first signal.
-    """
-
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
-        self.drain = drain
+        self.service = service
 
     @contextmanager
     def handling_signals(self) -> Iterator[None]:
         """Handle signals in the block, in the main thread, and do not raise them again: draining is a success."""
-        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
@@ -103,7 +100,7 @@ class DrainingServer(uvicorn.Server):  # type: ignore[misc]
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start to drain; a second SIGINT ends the server at once."""
-        self.drain()
+        self.service.draining = True
         super().handle_exit(sig, frame)
 
 
@@ -130,22 +127,12 @@ def bound_socket(host: str, port: int) -> socket.socket:
 def serve_on(opened: socket.socket, service: Service, drain_seconds: float, started: Callable[[], None]) -> None:
     """Answer requests until SIGTERM or SIGINT, then answer what was accepted, for at most `drain_seconds`.
 
-    The models run in the calling thread, which is the main one, and the event loop in another.
-
-    Args:
-        opened: The socket to listen on.
-        service: Answers requests.
-        drain_seconds: How long to wait for answers after a signal.
-        started: Called when requests are accepted.
+    The models run in the calling thread, which is the main one, and the event loop in another. `started` is called when
+    requests are accepted.
     """
-
-    def drain() -> None:
-        service.draining = True
-
-    protocol = type("Protocol", (TimedProtocol,), {"header_seconds": service.limits.read_seconds})
     config = uvicorn.Config(
         make_app(service),
-        http=protocol,
+        http=type("Protocol", (TimedProtocol,), {"header_seconds": service.limits.read_seconds}),
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -159,7 +146,7 @@ def serve_on(opened: socket.socket, service: Service, drain_seconds: float, star
         timeout_graceful_shutdown=round(drain_seconds),
         backlog=2048,
     )
-    server = DrainingServer(config, drain)
+    server = DrainingServer(config, service)
 
     async def run() -> None:
         asyncio.get_running_loop().call_soon(started)

@@ -136,8 +136,9 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
     from glassloop import Predictor
     from glassloop.cli.predict import predict
     from glassloop.predictor import SeedsPredictor, Wanted, evaluate_run
+    from glassloop.serve.app import Question, described
     from glassloop.serve.batching import Answered
-    from glassloop.serve.hosted import Question, load_hosted
+    from glassloop.serve.hosted import load_hosted
 
     folder = tmp_path / "seeds"
     shutil.copytree(seeds_folder, folder)
@@ -165,9 +166,9 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
     assert (info["temperature"], info["thresholds"]) == (4.0, thresholds)
     assert info["calibration"] == {"target": "highest F1", "split": "validation", "rows": 60, "written": FOUND.written}
     encoded = found.encoded([texts])
-    described = hosted.described(Question([texts]), Answered(found.forward(encoded.rows), encoded))
-    assert (described["temperature"], described["thresholds"]) == (4.0, thresholds)
-    assert [answer["label"] for answer in described["predictions"]] == [second, second]
+    answer = described(hosted, Question([texts]), Answered(found.forward(encoded.rows), encoded))
+    assert (answer["temperature"], answer["thresholds"]) == (4.0, thresholds)
+    assert [entry["label"] for entry in answer["predictions"]] == [second, second]
     ensemble = SeedsPredictor(folder, device="cpu")
     assert (ensemble.calibration, ensemble.answering.temperature, ensemble.answering.thresholds) == (None, 1.0, {})
     evaluated = evaluate_run(str(run), Wanted(device="cpu")).metrics

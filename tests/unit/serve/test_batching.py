@@ -8,7 +8,8 @@ from contextlib import ExitStack
 import pytest
 from served import CountingModel, start
 
-from glassloop.serve.batching import SIZES, Batcher, Job, Meters, measured_budget, warm_up
+from glassloop.serve.batching import Batcher, Job, Meters
+from glassloop.serve.hosted import SIZES, measured_budget, warm_up
 from glassloop.serve.limits import Refused
 
 
@@ -193,27 +194,28 @@ class Machine(CountingModel):
 @pytest.mark.parametrize(("start", "wanted"), [(0.0, 256), (1e-3, 2_048), (5e-3, 16_384)])
 def test_the_smallest_batch_that_is_fast(start: float, wanted: int) -> None:
     machine = Machine(start)
-    assert measured_budget(machine, 128, seconds=1e9, clock=lambda: machine.now) == wanted
+    assert measured_budget(machine, seconds=1e9, clock=lambda: machine.now) == wanted
 
 
 def test_a_batch_that_does_not_fit_ends_the_search() -> None:
     machine = Machine(1.0, most=4_096)
-    assert measured_budget(machine, 128, seconds=1e9, clock=lambda: machine.now) == 4_096
+    assert measured_budget(machine, seconds=1e9, clock=lambda: machine.now) == 4_096
 
 
 def test_the_search_ends_in_time() -> None:
     machine = Machine(1.0)
-    assert measured_budget(machine, 128, seconds=5.0, clock=lambda: machine.now) < SIZES[-1]
+    assert measured_budget(machine, seconds=5.0, clock=lambda: machine.now) < SIZES[-1]
 
 
 def test_another_error_is_not_hidden() -> None:
     model = CountingModel()
     model.failing = True
     with pytest.raises(RuntimeError):
-        measured_budget(model, 128)
+        measured_budget(model)
 
 
 def test_many_sizes_are_run_before_the_first_request() -> None:
     model = CountingModel()
-    warm_up(model, 512, 40)
+    model.max_length = 40
+    warm_up(model, 512)
     assert [sum(batch) for batch in model.batches] == [*range(16, 129, 16), *range(192, 513, 64)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from glassloop.serve.hosted import own_question, parsed, predict_question, rerank_question
+from glassloop.serve.app import own_question, parsed, predict_question, rerank_question
 from glassloop.serve.limits import Limits, Refused
 
 LIMITS = Limits(max_inputs=4, max_characters=50)
@@ -57,8 +57,8 @@ def test_the_shapes_of_our_own_route(inputs: Any, columns: list[list[str]]) -> N
 
 
 def test_as_much_as_the_limits_allow() -> None:
-    assert predict_question({"inputs": [["a"]] * 4}, LIMITS).num_inputs == 4
-    assert predict_question({"inputs": "x" * 50}, LIMITS).num_inputs == 1
+    assert predict_question({"inputs": [["a"]] * 4}, LIMITS).columns == [["a"] * 4]
+    assert predict_question({"inputs": "x" * 50}, LIMITS).columns == [["x" * 50]]
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_pages_of_other_sites_are_refused(client: TestClient, header: dict[str, 
 
 def test_hosts_that_are_allowed(service: Service) -> None:
     hosts = hosts_of("127.0.0.1", "127.0.0.1", ["models.example.com"])
-    named = Service(service.hosted, service.batcher, Limits(), service.meters, hosts=hosts)
+    named = Service(service.hosted, service.batcher, Limits(), hosts=hosts)
     client = TestClient(make_app(named), base_url="https://models.example.com")
     assert client.get("/info").status_code == 200
     assert client.get("/info", headers={"origin": "https://models.example.com"}).status_code == 200
@@ -167,7 +167,7 @@ def test_while_it_shuts_down(client: TestClient, service: Service, monkeypatch: 
 
 
 def test_an_api_key(service: Service) -> None:
-    guarded = Service(service.hosted, service.batcher, Limits(), service.meters, api_key="key-é")
+    guarded = Service(service.hosted, service.batcher, Limits(), api_key="key-é")
     client = TestClient(make_app(guarded), base_url="http://localhost")
     for given in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic key"}):
         for found in (client.post("/predict", json={"inputs": "good"}, headers=given), client.get("/metrics", headers=given)):
@@ -191,7 +191,7 @@ def test_a_bug_is_no_traceback(client: TestClient, monkeypatch: pytest.MonkeyPat
 
 def test_slow_bodies_keep_nobody_else_from_an_answer(service: Service) -> None:
     """More bodies than allowed are begun and never end; a whole request is answered, and the oldest bodies are cut off."""
-    limited = Service(service.hosted, service.batcher, Limits(max_requests=3), service.meters)
+    limited = Service(service.hosted, service.batcher, Limits(max_requests=3))
     asked = with_slow_bodies(make_app(limited), 4, json.dumps({"inputs": "good"}).encode())
     with ThreadPoolExecutor(1) as pool:  # the browser of other tests leaves a running event loop in this thread
         answers = pool.submit(asyncio.run, asked).result()
