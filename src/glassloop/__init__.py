@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from glassloop.study.study import Study as Study
     from glassloop.trainer import EvalPrediction as EvalPrediction
     from glassloop.training.callbacks import Callback as Callback
+    from glassloop.training.callbacks import State as State
     from glassloop.training.evaluate import Evaluation as Evaluation
     from glassloop.training.evaluate import run_over as run_over
     from glassloop.training.loop import fit as fit
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from glassloop.training.optimizer import AdamW as AdamW
     from glassloop.training.optimizer import make_optimizer as make_optimizer
     from glassloop.training.optimizer import make_scheduler as make_scheduler
-    from glassloop.training.state import State as State
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ PUBLIC = {
     "RunSettings": "settings.file",
     "SeedRecord": "runs.study",
     "SeedsRecord": "runs.study",
-    "State": "training.state",
+    "State": "training.callbacks",
     "Study": "study.study",
     "StudyRecord": "runs.study",
     "Trainer": "compat.trainer",

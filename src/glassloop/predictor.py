@@ -36,10 +36,9 @@ from glassloop.scores.conclusions import averaged_logits
 from glassloop.scores.metrics import Measures, chosen_measures, only_measures, probabilities, recorded_measures
 from glassloop.scores.result import Result, facts_of, label_of
 from glassloop.settings.training import CLASSES, SCORE, data_settings, split_names
-from glassloop.training.evaluate import Evaluation, named_metrics, run_over
+from glassloop.training.evaluate import Evaluation, named_metrics, prefixes, result_of, run_over
 from glassloop.training.interfaces import Backend, LossSum
 from glassloop.training.losses import make_loss
-from glassloop.training.results import prefixes, result_of
 
 NOTHING_COUNTED = Counts()
 

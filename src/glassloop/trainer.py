@@ -36,7 +36,7 @@ from glassloop.data.rows import (
     repeats_of,
     without_missing_labels,
 )
-from glassloop.markup.notebook import scores
+from glassloop.markup.notebook import chart, facts, figure, scores, table, view
 from glassloop.models.interface import (
     accepted_inputs,
     base_of,
@@ -53,20 +53,17 @@ from glassloop.models.loading import quiet_transformers
 from glassloop.report.build import Report, report_of, source_report, write_report
 from glassloop.report.errors import listed_rows
 from glassloop.report.source import UNKNOWN, RunSource
-from glassloop.runs.history import resumed_steps
+from glassloop.runs.history import numbers_by_step, resumed_steps
 from glassloop.runs.record import Plan
 from glassloop.scores.metrics import Measures, chosen_measures, read_scores
 from glassloop.settings.training import TrainingArguments
-from glassloop.training.callbacks import Callback, checked_callbacks
+from glassloop.training.callbacks import Callback, State, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
 from glassloop.training.interfaces import Backend, LossSum, Say, Tensors, TrainingUse
 from glassloop.training.losses import class_weights_of, loss_of
 from glassloop.training.optimizer import make_plan
-from glassloop.training.parts import Optimizers, ScriptParts, TrainingParts
-from glassloop.training.progress import trainer_view
 from glassloop.training.recorder import Recorder
-from glassloop.training.session import advice, trained
-from glassloop.training.state import State
+from glassloop.training.session import Optimizers, ScriptParts, TrainingParts, advice, trained
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -130,6 +127,7 @@ class TrainOutput(NamedTuple):
 
 
 DEFAULT_DIR = "trainer_output"
+SHOWN_EVALUATIONS = 15  # in a notebook
 
 
 class Trainer:
@@ -558,7 +556,14 @@ class Trainer:
             "backend": f"{self.backend.name} on {self.backend.device}",
             "step": f"{self.state.step:,}",
         }
-        return trainer_view(named, self.state.history)
+        history = self.state.history
+        evaluations = [entry for entry in history if any(name.startswith("eval_") for name in entry)][-SHOWN_EVALUATIONS:]
+        names = [name for name in (evaluations[-1] if evaluations else ()) if name.startswith("eval_")]
+        values = [[entry.get(name) for name in names] for entry in evaluations]
+        cells = [[figure(value if isinstance(value, int | float) else None) for value in row] for row in values]
+        rows = [(f"{entry['step']}", *row) for entry, row in zip(evaluations, cells, strict=True)]
+        lines = {"training loss": numbers_by_step(history, "loss"), "evaluation loss": numbers_by_step(history, "eval_loss")}
+        return view("Trainer", facts(named), table(("step", *names), rows), chart(lines, "step"))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute. Raises `SettingsError` if the assignment would have no effect."""

@@ -12,7 +12,7 @@ from glassloop.base.output import CommandResult, stage
 from glassloop.cli.options import DATA_HELP, Json, given_for, with_settings
 from glassloop.data.interfaces import Tokenizer
 from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ def describe_data(
         from glassloop.data.sources import load_examples
         from glassloop.models.interface import length_limit
         from glassloop.models.loading import load_config, load_tokenizer
-        from glassloop.training.results import data_content
+        from glassloop.training.evaluate import data_content
 
     examples = load_examples(data, **asdict(data_settings(given_for(DataSettings, options))))
     with stage("loading the tokenizer"):

@@ -15,7 +15,7 @@ from glassloop.cli.options import Device, Json, Run, given_for, with_settings
 from glassloop.runs.record import FINISHED
 from glassloop.runs.study import MeasuresRecord, SeedRecord, read_seeds
 from glassloop.settings.training import DataSettings
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 if TYPE_CHECKING:
     from glassloop.predictor import Evaluated, Wanted
@@ -49,7 +49,7 @@ def evaluate(
 
         from glassloop.data.writers import refuse_existing, refuse_target
         from glassloop.predictor import Wanted, evaluate_run, has_seeds
-        from glassloop.training.results import results_content, show_result
+        from glassloop.training.evaluate import results_content, show_result
 
     given = given_for(DataSettings, options)
     wanted = Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size)
@@ -74,7 +74,7 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
 
     from glassloop.predictor import evaluate_run, finished_runs
     from glassloop.study.seeds import show_seeds
-    from glassloop.training.results import by_split, results_content
+    from glassloop.training.evaluate import by_split, results_content
 
     runs = finished_runs(folder)
     found = {seed: evaluate_run(str(run), wanted) for seed, run in runs.items()}
@@ -113,7 +113,7 @@ def together_of(parts: Sequence[Result]) -> Result:
 
 def seed_record(found: Evaluated) -> SeedRecord:
     """Return the evaluation of one seed as `train --seeds` records it."""
-    from glassloop.training.results import by_split
+    from glassloop.training.evaluate import by_split
 
     metrics, baseline = by_split(found.results)
     measures = found.results[0].measures

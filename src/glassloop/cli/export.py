@@ -11,7 +11,7 @@ from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult
 from glassloop.cli.options import Json, RunFolder
 from glassloop.runs.export import MODEL_FILES
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 
 def export(

@@ -14,7 +14,7 @@ from glassloop.cli.options import DATA_HELP, MODEL_HELP, given_for, with_setting
 from glassloop.settings.defaults import CHOSEN_SETTINGS
 from glassloop.settings.file import toml
 from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 
 @with_settings(DataSettings)

@@ -15,7 +15,7 @@ from glassloop.base.errors import DataError, SettingsError, visible
 from glassloop.base.files import near_name, replacing, user_path
 from glassloop.base.output import CommandResult, show
 from glassloop.cli.options import Json
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 if TYPE_CHECKING:
     from glassloop.compat.uses import Ported

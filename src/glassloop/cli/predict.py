@@ -15,7 +15,7 @@ from glassloop.base.output import CommandResult, say, show
 from glassloop.cli.options import Device, Json, Precision, Run, given_for, with_settings
 from glassloop.settings.training import FILE_SETTINGS, DataSettings, data_settings
 from glassloop.training.processes import run_together
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 if TYPE_CHECKING:
     from glassloop.predict.answers import Prediction

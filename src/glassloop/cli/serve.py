@@ -15,7 +15,7 @@ from glassloop.base.output import CommandResult, say
 from glassloop.base.records import freeze_objects
 from glassloop.cli.options import RUN_HELP, Device, Json, Precision, completed_runs
 from glassloop.serve.limits import Limits, refuse_number
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 if TYPE_CHECKING:
     from glassloop.serve.hosted import Hosted

@@ -11,7 +11,7 @@ from glassloop.cli.options import DATA_HELP, MODEL_HELP, Json, completed_runs, g
 from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.settings.study import STRATEGIES, vary_of
 from glassloop.settings.training import DataSettings, TrainingArguments
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 
 @with_settings(TrainingArguments, DataSettings)

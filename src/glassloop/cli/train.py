@@ -15,9 +15,9 @@ from glassloop.cli.options import DATA_HELP, MODEL_HELP, Json, completed_runs, g
 from glassloop.runs.record import read_run
 from glassloop.settings.file import GivenSettings, read_settings, write_settings
 from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
+from glassloop.training.callbacks import leave_on_signal
 from glassloop.training.processes import launch
-from glassloop.training.signals import leave_on_signal
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 
 @with_settings(TrainingArguments, DataSettings)
@@ -93,7 +93,7 @@ def train_given(
     """Train one run, in this process or in several, or one run per random seed, and return the result."""
     from glassloop.study.run import train_run
     from glassloop.study.seeds import train_with_seeds
-    from glassloop.training.results import run_content
+    from glassloop.training.evaluate import run_content
 
     leave_on_signal()
     if resume is None:

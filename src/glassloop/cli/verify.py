@@ -12,7 +12,7 @@ from glassloop.base.output import CommandResult, show
 from glassloop.cli.options import MODEL_HELP, Json, given_for, with_settings
 from glassloop.runs.record import is_run, read_run
 from glassloop.settings.training import DataSettings, data_settings
-from glassloop.training.stage_display import starting
+from glassloop.training.progress import starting
 
 
 @with_settings(DataSettings)

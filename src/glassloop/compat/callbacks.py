@@ -21,9 +21,8 @@ from glassloop.data.batches import Batch
 from glassloop.runs.history import Entry, lasting
 from glassloop.runs.record import Plan, checkpoint_name
 from glassloop.settings.training import TrainingArguments
-from glassloop.training.callbacks import Callback
+from glassloop.training.callbacks import Callback, State
 from glassloop.training.session import log_history
-from glassloop.training.state import State
 
 
 def overrides(trainer: object, base: type, name: str) -> bool:

@@ -102,7 +102,7 @@ from glassloop.trainer import (
     columns_taken_by,
 )
 from glassloop.trainer import Trainer as CoreTrainer
-from glassloop.training.callbacks import Callback, checked_callbacks
+from glassloop.training.callbacks import Callback, State, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, Nested, PredictBatch, first_array
 from glassloop.training.interfaces import LRScheduler, Optimizer, Tensors
 from glassloop.training.losses import other_loss
@@ -115,9 +115,7 @@ from glassloop.training.optimizer import (
     unwrap_optimizer,
     warmup_steps_of,
 )
-from glassloop.training.parts import Optimizers, ScriptParts, TrainingParts
-from glassloop.training.session import STATE_NAME
-from glassloop.training.state import State
+from glassloop.training.session import STATE_NAME, Optimizers, ScriptParts, TrainingParts
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -50,10 +50,9 @@ from glassloop.settings.training import TYPES, TrainingArguments
 from glassloop.settings.transformers_names import SETTINGS
 from glassloop.study.strategies import KnownTrial, sampler_for, started_search
 from glassloop.trainer import DEFAULT_DIR
-from glassloop.training.callbacks import Callback
-from glassloop.training.identity import digest, identified, rows_fingerprint
+from glassloop.training.callbacks import Callback, State
+from glassloop.training.checkpoints import digest, identified, rows_fingerprint
 from glassloop.training.interfaces import Backend
-from glassloop.training.state import State
 
 OBJECTIVE = "objective"  # of several, objective, objective-1 and so on
 

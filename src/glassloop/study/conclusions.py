@@ -37,7 +37,7 @@ from glassloop.scores.intervals import ScoredRows, scored_split
 from glassloop.settings.study import setting_name
 from glassloop.settings.training import DataSettings
 from glassloop.study.trials import RUNS_NAME
-from glassloop.training.results import write_predictions
+from glassloop.training.evaluate import write_predictions
 
 SOUP_NAME, WEIGHTS_NAME = "soup", "model.safetensors"
 

@@ -64,12 +64,9 @@ from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import DataSettings, TrainingArguments, data_settings, training_arguments
 from glassloop.trainer import Trainer
 from glassloop.training.callbacks import Callback, refuse_missing
-from glassloop.training.evaluate import Interrupted
-from glassloop.training.identity import weights_fingerprint
-from glassloop.training.interfaces import Backend, Tensors
-from glassloop.training.parts import TrainingParts, identity_of, refuse_other_model, refuse_other_request, refuse_other_run
-from glassloop.training.recorder import started_record
-from glassloop.training.results import (
+from glassloop.training.checkpoints import weights_fingerprint
+from glassloop.training.evaluate import (
+    Interrupted,
     length_entries,
     prefixes,
     result_of,
@@ -77,8 +74,20 @@ from glassloop.training.results import (
     show_result,
     write_predictions,
 )
-from glassloop.training.session import remove_manifest, resume_named, stop_if_asked, trained
-from glassloop.training.stage_display import show_lines
+from glassloop.training.interfaces import Backend, Tensors
+from glassloop.training.progress import show_lines
+from glassloop.training.recorder import started_record
+from glassloop.training.session import (
+    TrainingParts,
+    identity_of,
+    refuse_other_model,
+    refuse_other_request,
+    refuse_other_run,
+    remove_manifest,
+    resume_named,
+    stop_if_asked,
+    trained,
+)
 
 Part = TypeVar("Part")
 

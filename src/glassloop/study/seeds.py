@@ -45,10 +45,10 @@ from glassloop.study.run import assemble, chosen_settings, examples_for
 from glassloop.study.running import KINDS, reached, run_tasks
 from glassloop.study.trials import Done, Task, found_done
 from glassloop.study.workers import LocalWorkers, Place
-from glassloop.training.identity import differences
+from glassloop.training.callbacks import leave, noted_signals
+from glassloop.training.checkpoints import differences
+from glassloop.training.evaluate import baseline_name, figures, seeds_content
 from glassloop.training.progress import SeedsProgress
-from glassloop.training.results import baseline_name, figures, seeds_content
-from glassloop.training.signals import leave, noted_signals
 
 
 def show_seeds(

@@ -33,7 +33,7 @@ from glassloop.study.running import Executor, StudyRunner
 from glassloop.study.seeds import check_run
 from glassloop.study.trials import RUNS_NAME, model_key
 from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, visible_gpus
-from glassloop.training.signals import leave, leave_on_signal, noted_signals
+from glassloop.training.callbacks import leave, leave_on_signal, noted_signals
 
 BATCH = "per_device_train_batch_size"
 

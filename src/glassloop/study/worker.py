@@ -41,10 +41,9 @@ from glassloop.study.trials import (
     found_done,
     record_of,
 )
-from glassloop.training.callbacks import PauseAt
-from glassloop.training.parts import refuse_other_run
-from glassloop.training.signals import Paused, leave_on_signal
-from glassloop.training.stage_display import show_lines
+from glassloop.training.callbacks import PauseAt, Paused, leave_on_signal
+from glassloop.training.progress import show_lines
+from glassloop.training.session import refuse_other_run
 
 LOCK_SECONDS = 60.0  # a worker of a killed study saves a checkpoint before it ends
 

@@ -1,19 +1,222 @@
-"""Callbacks: what a run calls at each of its events, and those of every run: history, sessions, trackers, a pause."""
+"""Where a run stands, the signals that stop it, and the callbacks of its events: history, trackers, progress."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from shutil import get_terminal_size
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from glassloop.base.errors import SettingsError, listed
+from glassloop.base.errors import SettingsError, listed, printable
+from glassloop.base.output import has_terminal, messages, note
 from glassloop.base.records import package_version
-from glassloop.data.batches import Batch
 from glassloop.runs.history import END, RESUME, START, STOP, Entry, lasting, line_of, note_moment, write_history
-from glassloop.runs.record import HISTORY_NAME
-from glassloop.training.signals import PAUSE
-from glassloop.training.state import State
+from glassloop.runs.record import HISTORY_NAME, Plan
+
+# Every command loads this module before its first line, so it imports neither torch nor numpy.
+if TYPE_CHECKING:
+    from glassloop.data.batches import Batch
+
+MOST_STEPS_WITHOUT_GRADIENT = 20  # fp16's scaler skips a few steps until it has found its factor, but never this many
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PAUSE = signal.SIGUSR1  # what `PauseAt` asks for in place of a signal
+NOTEBOOK_UPDATE_SECONDS = 0.5
+WIDE_COLUMNS = 100  # of a terminal that has room for the learning rate
+LINE_SECONDS = 5.0  # between two plain lines, at least
+LINE_SHARE = 0.02  # of the time since the start, so that a run of many hours does not fill its log
+
+
+# --- state -------------------------------------------------------------------------------------------------------------
+
+
+class NotFiniteError(FloatingPointError):
+    """A loss, gradient or weight that is not finite. Its arguments are a sentence and the number of the step."""
+
+
+@dataclass
+class State:
+    """Where a run stands.
+
+    Attributes:
+        step: The number of weight updates.
+        epoch: The number of finished epochs.
+        batch: The number of batches of this epoch that were trained on.
+        loss_sum: The sum of the losses of all steps.
+        losses_read: The number of losses in this sum.
+        last_loss: The latest loss.
+        best_score: The best value of the plan's metric.
+        best_step: The step of that evaluation.
+        evaluations_without_gain: The number of evaluations since then.
+        steps_without_gradient: The number of latest steps with a gradient of zero: in fp16, those that overflowed.
+        stop_reason: Why to stop after this step; a callback may set it.
+        epoch_ends: Whether to end this epoch after this step; a callback may set it.
+        steps_left_out: The number of steps that were left out at the end of such epochs.
+        evaluation_due: Whether an evaluation was interrupted and is to be repeated.
+        unlogged: Loss and gradient norm of each step since the last log.
+        history: The entries of history.jsonl.
+        own_entries: The places in `history` of entries that are not the loop's: those of a script's own `log` and `evaluate`.
+        asked: What callbacks ask for after this step: "log", "evaluate" or "save".
+        asked_to_stop: The signal that this process received, or 0.
+        signal: The signal that all processes act on, or 0.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    loss_sum: float = 0.0
+    losses_read: int = 0
+    last_loss: float | None = None
+    best_score: float | None = None
+    best_step: int | None = None
+    evaluations_without_gain: int = 0
+    steps_without_gradient: int = 0
+    stop_reason: str | None = None
+    epoch_ends: bool = False
+    steps_left_out: int = 0
+    evaluation_due: bool = False
+    unlogged: list[list[float]] = field(default_factory=list)
+    history: list[Entry] = field(default_factory=list)
+    own_entries: list[int] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
+    asked_to_stop: int = 0
+    signal: int = 0
+
+    def read(self, figures: list[list[float]]) -> None:
+        """Take the `figures` of the latest steps, loss and gradient norm of each, which are kept until they are logged.
+
+        Raise `NotFiniteError` if one is not finite, or if gradients have been zero for too many steps.
+        """
+        for step, (loss, norm) in enumerate(figures, self.step - len(figures) + 1):
+            self.steps_without_gradient = self.steps_without_gradient + 1 if norm == 0 < loss else 0
+            problem = None
+            if not math.isfinite(loss):
+                problem = f"the loss is {loss}"
+            elif not math.isfinite(norm):
+                problem = f"the gradient norm is {norm}"
+            elif self.steps_without_gradient == MOST_STEPS_WITHOUT_GRADIENT:
+                problem = f"the gradient overflowed or was zero for {MOST_STEPS_WITHOUT_GRADIENT} steps"
+            if problem:
+                raise NotFiniteError(f"step {step:,}: {problem}", step)
+            self.loss_sum += loss
+            self.losses_read += 1
+            self.last_loss = loss
+        self.unlogged += figures
+
+    @property
+    def mean_loss(self) -> float:
+        """Return the mean loss of all steps read so far."""
+        return self.loss_sum / self.losses_read if self.losses_read else 0.0
+
+    def judge(self, metrics: dict[str, float], plan: Plan) -> None:
+        """Compare the `metrics` of an evaluation with the best; set `stop_reason` if the patience of the `plan` has run out.
+
+        Raise `SettingsError` if the evaluation did not compute the plan's metric.
+        """
+        score = metrics.get(plan.best_metric)
+        if score is None and not plan.needs_best:
+            return
+        if score is None:
+            raise SettingsError(
+                f"metric_for_best_model is {plan.best_metric}, but an evaluation computes {listed(metrics)}",
+                "set positive_label to the class whose F1 counts, or use f1_macro"
+                if plan.best_metric == "eval_f1" and "eval_f1_macro" in metrics
+                else "choose one of these; without labels there is no loss",
+            )
+        gain = math.inf if self.best_score is None else (score - self.best_score) * (1 if plan.greater_is_better else -1)
+        if gain > plan.least_gain and not math.isnan(score):
+            self.best_score, self.best_step, self.evaluations_without_gain = score, self.step, 0
+            return
+        self.evaluations_without_gain += 1
+        if plan.patience is not None and self.evaluations_without_gain >= plan.patience:
+            self.stop_reason = f"{plan.best_metric} did not improve in {plan.patience} evaluations"
+
+    def epoch_by(self, plan: Plan) -> float:
+        """Return the epoch as a number with a fraction. The `plan` knows the batches of an epoch."""
+        return round(self.epoch + self.batch / plan.batches_per_epoch, 4)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return everything that a checkpoint has to hold."""
+        return {name: value for name, value in asdict(self).items() if name not in ("asked", "asked_to_stop", "signal")}
+
+
+# --- signals: a run acts on the first one between two steps, and a second one ends the process at once -----------------
+
+
+class Paused(SystemExit):
+    """A run was interrupted at the step that was asked for. Its checkpoint is written."""
+
+
+@contextmanager
+def handled_by(act: Callable[[int], None]) -> Iterator[None]:
+    """Call `act` with each signal that asks to stop while the block runs. Only the main thread gets signals."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        act(number)
+        for descriptor in (1, 2) if number == signal.SIGHUP else ():
+            try:
+                os.write(descriptor, b"")
+            except OSError:  # the terminal was closed, and writing to it would end the run
+                with suppress(OSError):
+                    nowhere = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(nowhere, descriptor)
+                    os.close(nowhere)
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    ignored = signal.SIGHUP if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else None  # on purpose, as under nohup
+    wanted = [number for number in STOPPING if in_main_thread and number != ignored]
+    before = {number: signal.signal(number, handle) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def listening(state: State) -> AbstractContextManager[None]:
+    """Store the first signal in `state.asked_to_stop` while the block runs; let a second one end the process at once."""
+
+    def ask(number: int) -> None:
+        if state.asked_to_stop:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        state.asked_to_stop = number
+
+    return handled_by(ask)
+
+
+@contextmanager
+def noted_signals() -> Iterator[list[int]]:
+    """Yield a list of the signals that arrive while the block runs, for a caller that passes them on to other processes."""
+    received: list[int] = []
+    with handled_by(received.append):
+        yield received
+
+
+def leave(number: int) -> NoReturn:
+    """End the process as the signal asks, with exit status 128 + number. A pause only raises `Paused`."""
+    if number == PAUSE:
+        raise Paused
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def leave_on_signal() -> None:
+    """Exit in an orderly way on SIGTERM and SIGHUP, so that no partly written files stay. A training saves first instead."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda number, frame: sys.exit(128 + number))
+
+
+# --- callbacks ---------------------------------------------------------------------------------------------------------
 
 
 class Callback:
@@ -97,23 +300,15 @@ EVENTS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 
 
 def checked_callbacks(callbacks: Sequence[Callback | type[Callback]] | None) -> list[Callback]:
-    """Return the callbacks, classes among them as instances.
-
-    Raises `SettingsError` if one lacks an event, or has a method for an event that Glassloop does not have: it would never
-    be called.
-    """
-    ready = []
-    for given in callbacks or []:
-        callback = given() if isinstance(given, type) else given
-        unknown = [name for name in dir(callback) if name.startswith("on_") and name not in EVENTS]
-        if unknown:
-            raise SettingsError(
-                f"{type(callback).__name__} has {listed(unknown)}, which is not a Glassloop event",
-                f"the events are {listed(EVENTS)}; make it a subclass of glassloop.Callback",
-            )
-        if missing := [name for name in EVENTS if not hasattr(callback, name)]:
-            raise SettingsError(f"{type(callback).__name__} has no {missing[0]}", "make it a subclass of glassloop.Callback")
-        ready.append(callback)
+    """Return the callbacks, classes among them as instances. Raises `SettingsError` if one would never be called."""
+    ready = [callback() if isinstance(callback, type) else callback for callback in callbacks or []]
+    for callback in ready:
+        name, remedy = type(callback).__name__, "make it a subclass of glassloop.Callback"
+        if unknown := [event for event in dir(callback) if event.startswith("on_") and event not in EVENTS]:
+            problem = f"{name} has {listed(unknown)}, which is not a Glassloop event"
+            raise SettingsError(problem, f"the events are {listed(EVENTS)}; {remedy}")
+        if missing := [event for event in EVENTS if not hasattr(callback, event)]:
+            raise SettingsError(f"{name} has no {missing[0]}", remedy)
     return ready
 
 
@@ -123,41 +318,29 @@ class History(Callback):
     `learning_rate` returns the learning rate of the next step.
     """
 
-    def __init__(self, folder: Path | None, learning_rate: Callable[[], float], batches_per_epoch: int) -> None:
-        self.folder, self.learning_rate, self.batches_per_epoch = folder, learning_rate, batches_per_epoch
+    def __init__(self, folder: Path | None, learning_rate: Callable[[], float], plan: Plan) -> None:
+        self.folder, self.learning_rate, self.plan = folder, learning_rate, plan
 
     def on_fit_start(self, state: State) -> None:
-        """Write the history of a resumed run again, without steps after its checkpoint."""
         self.used = self.next = self.learning_rate()
         if self.folder is not None:
-            write_history(self.folder, state.history)
+            write_history(self.folder, state.history)  # of a resumed run, without steps after its checkpoint
 
     def on_step(self, state: State, batches: list[Batch]) -> None:
-        """Remember the learning rate that the step used: the schedule is already at the next one."""
+        # The rate that the step used: the schedule is already at the next one.
         self.used, self.next = self.next, self.learning_rate()
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
-        """Record the mean loss since the last log."""
         losses = [loss for loss, _ in figures]
-        entry: Entry = {
-            "step": state.step,
-            "epoch": self.epoch(state),
-            "loss": sum(losses) / len(losses),
-            "grad_norm": figures[-1][1],
-            "learning_rate": self.used,
-        }
-        self.record(state, entry)
+        mean = sum(losses) / len(losses)
+        self.record(state, {"loss": mean, "grad_norm": figures[-1][1], "learning_rate": self.used})
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Record metrics."""
-        self.record(state, {"step": state.step, "epoch": self.epoch(state), **lasting(metrics)})
+        self.record(state, lasting(metrics))
 
-    def epoch(self, state: State) -> float:
-        """Return the epoch as a number with a fraction."""
-        return round(state.epoch + state.batch / self.batches_per_epoch, 4)
-
-    def record(self, state: State, entry: Entry) -> None:
+    def record(self, state: State, figures: Entry) -> None:
         """Add an entry to the state and to the file."""
+        entry: Entry = {"step": state.step, "epoch": state.epoch_by(self.plan), **figures}
         state.history.append(entry)
         if self.folder is not None:
             # A full disk does not end a training: the whole file is written again after the last step.
@@ -166,26 +349,18 @@ class History(Callback):
 
 
 class Sessions(Callback):
-    """Writes a line to sessions.jsonl before the first step of this process and after its last.
+    """Writes a line to sessions.jsonl before the first step of this process and after its last."""
 
-    The times are not in history.jsonl: a run that is repeated or resumed writes the same history.
-
-    Args:
-        folder: The folder of the run.
-        max_steps: The number of steps of the whole training.
-    """
-
+    # The times are not in history.jsonl: a run that is repeated or resumed writes the same history.
     reads_weights = False
 
     def __init__(self, folder: Path, max_steps: int) -> None:
         self.folder, self.max_steps = folder, max_steps
 
     def on_fit_start(self, state: State) -> None:
-        """Note a start or a resume."""
         note_moment(self.folder, RESUME if state.step else START, state.step, self.max_steps)
 
     def on_fit_end(self, state: State) -> None:
-        """Note a stop by a signal, or the end."""
         note_moment(self.folder, STOP if state.signal else END, state.step, self.max_steps)
 
 
@@ -209,7 +384,7 @@ class Trackers(Callback):
         self.reported = 0  # entries of the history
         if not (os.environ.get("WANDB_API_KEY") or Path("~/.netrc").expanduser().is_file()):
             os.environ.setdefault("WANDB_MODE", "offline")  # else wandb would ask for an account
-        plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str | bool)}
+        numbers_and_names = {key: value for key, value in settings.items() if isinstance(value, int | float | str | bool)}
         for name in names:
             kind = LOGGER_TYPE_TO_CLASS[name]
             options = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}
@@ -219,15 +394,24 @@ class Trackers(Callback):
                 tracker = kind(run_name.replace("/", "-").replace("\\", "-"), **options)  # some use it as a folder's name
                 tracker.start()
             except ImportError as error:
-                raise SettingsError(
-                    f"report_to lists {name}, which cannot be imported: {error}", f"pip install {name}"
-                ) from error
-            tracker.store_init_configuration(plain)
+                problem = f"report_to lists {name}, which cannot be imported: {error}"
+                raise SettingsError(problem, f"pip install {name}") from error
+            tracker.store_init_configuration(numbers_and_names)
             self.trackers.append(tracker)
 
     def on_fit_start(self, state: State) -> None:
-        """Skip the entries of the run that is resumed."""
-        self.reported = len(state.history)
+        self.reported = len(state.history)  # without the entries of the run that is resumed
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        self.report(state)
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        self.report(state)
+
+    def on_fit_end(self, state: State) -> None:
+        self.report(state)
+        for tracker in self.trackers:
+            tracker.finish()
 
     def report(self, state: State) -> None:
         """Report the new entries of the history: callbacks of a script may have added some, too."""
@@ -237,27 +421,9 @@ class Trackers(Callback):
                 tracker.log(figures, step=entry["step"])
         self.reported = len(state.history)
 
-    def on_log(self, state: State, figures: list[list[float]]) -> None:
-        """Report a logged step."""
-        self.report(state)
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Report an evaluation."""
-        self.report(state)
-
-    def on_fit_end(self, state: State) -> None:
-        """Close the trackers."""
-        self.report(state)
-        for tracker in self.trackers:
-            tracker.finish()
-
 
 class PauseAt(Callback):
-    """Interrupts a run after a step, with a checkpoint, as a signal would. A resumed run ends as if it had not been.
-
-    Args:
-        step: The step to stop after. The last step of a run ends it as always.
-    """
+    """Interrupts a run after a step, with a checkpoint, as a signal would. A resumed run ends as if it had not been."""
 
     reads_weights = False
 
@@ -265,11 +431,173 @@ class PauseAt(Callback):
         self.step = step
 
     def on_step(self, state: State, batches: list[Batch]) -> None:
-        """Ask for the pause.
-
-        Args:
-            state: Where training stands.
-            batches: The batches of the step.
-        """
         if state.step == self.step:
             state.asked_to_stop = state.asked_to_stop or PAUSE
+
+
+# --- progress ----------------------------------------------------------------------------------------------------------
+
+
+class Interval:
+    """When the next plain line is due: after a few seconds at first, then less and less often."""
+
+    def __init__(self, *, due: bool = False) -> None:
+        self.began = self.last = time.perf_counter()
+        self.due = due  # the first line at once
+
+    def is_over(self) -> bool:
+        """Return whether a line is due now, and start the next interval if it is."""
+        now = time.perf_counter()
+        if not self.due and now - self.last < max(LINE_SECONDS, LINE_SHARE * (now - self.began)):
+            return False
+        self.last, self.due = now, False
+        return True
+
+
+class Pace:
+    """The speed of a run since it was started or resumed."""
+
+    def __init__(self) -> None:
+        self.began, self.num_rows, self.num_steps = time.perf_counter(), 0, 0
+
+    def count(self, batches: list[Batch]) -> None:
+        """Count one step."""
+        self.num_steps += 1
+        self.num_rows += sum(batch.size for batch in batches)
+
+    def per_second(self) -> float:
+        """Return the rows trained on per second."""
+        return self.num_rows / max(time.perf_counter() - self.began, 1e-9)
+
+    def seconds_for(self, steps: int) -> float:
+        """Return how long the next `steps` steps will take."""
+        return (time.perf_counter() - self.began) / max(self.num_steps, 1) * steps
+
+
+def progress_for(plan: Plan, lines: bool, title: Callable[[str], str] = str) -> Callback:
+    """Return a bar in a terminal, a bar and a table in a notebook, else plain lines. `title`: the shown name of a metric."""
+    if not lines and "ipykernel" in sys.modules:
+        return Notebook(plan, title)
+    return Bar(plan, title) if has_terminal() and not lines else Lines(plan, title)
+
+
+def titled(metrics: dict[str, float], title: Callable[[str], str]) -> dict[str, str]:
+    """Return the metrics of an evaluation with four decimals, without its timings."""
+    from glassloop.scores.metrics import short_metrics
+
+    return {title(name): f"{value:.4f}" for name, value in short_metrics(metrics).items()}
+
+
+def evaluation_line(state: State, plan: Plan, metrics: dict[str, float], title: Callable[[str], str]) -> str:
+    """Return `step 500  epoch 1.00  loss 0.4012  accuracy 0.8431`."""
+    scores = "  ".join(f"{printable(name)} {value}" for name, value in titled(metrics, title).items())
+    return f"step {state.step:,}  epoch {state.epoch_by(plan):.2f}  {scores}"
+
+
+class Notebook(Callback):
+    """One output of a cell, replaced as the run goes on: a bar with the latest figures, and the table of the evaluations."""
+
+    def __init__(self, plan: Plan, title: Callable[[str], str] = str) -> None:
+        self.plan, self.title, self.pace = plan, title, Pace()
+        self.evaluations: list[dict[str, str]] = []
+        self.loss, self.last = "", 0.0
+        self.output: Any = None  # IPython's handle of a displayed object, which has no types
+
+    def on_fit_start(self, state: State) -> None:
+        from IPython.display import HTML, display
+
+        self.pace = Pace()
+        self.output = display(HTML(self.html(state)), display_id=True)
+
+    def on_step(self, state: State, batches: list[Batch]) -> None:
+        self.pace.count(batches)
+        if time.perf_counter() - self.last >= NOTEBOOK_UPDATE_SECONDS:
+            self.draw(state)
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        self.loss = f"{state.history[-1]['loss']:.4f}"
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        place = {"step": f"{state.step:,}", "epoch": f"{state.epoch_by(self.plan):.2f}", "training loss": self.loss or "-"}
+        self.evaluations.append(place | titled(metrics, self.title))
+        self.draw(state)
+
+    def on_fit_end(self, state: State) -> None:
+        self.draw(state)
+
+    def draw(self, state: State) -> None:
+        """Replace the output."""
+        from IPython.display import HTML
+
+        self.last = time.perf_counter()
+        if self.output is not None:
+            self.output.update(HTML(self.html(state)))
+
+    def html(self, state: State) -> str:
+        from glassloop.markup.notebook import table
+
+        step, steps = state.step, self.plan.max_steps
+        facts = [f"step {step:,}/{steps:,}", f"epoch {state.epoch_by(self.plan):.2f}"]
+        facts += [f"loss {self.loss}"] if self.loss else []
+        facts += [f"{self.pace.seconds_for(steps - step):.0f} s left"] if self.pace.num_steps and step < steps else []
+        bar = f'<progress value="{step}" max="{steps}" style="width: 20em"></progress> {", ".join(facts)}'
+        columns = [*dict.fromkeys(name for entry in self.evaluations for name in entry)]
+        rows = [[entry.get(name, "-") for name in columns] for entry in self.evaluations]
+        return f"<div>{bar}</div>{table(columns, rows)}"
+
+
+class Bar(Callback):
+    """A tqdm progress bar with the latest figures, as many as fit beside it."""
+
+    def __init__(self, plan: Plan, title: Callable[[str], str] = str) -> None:
+        self.plan, self.title, self.pace, self.file = plan, title, Pace(), messages()
+        self.bar: Any = None  # tqdm has no types
+
+    def on_fit_start(self, state: State) -> None:
+        from tqdm import tqdm
+
+        self.pace = Pace()
+        form = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+        self.bar = tqdm(total=self.plan.max_steps, initial=state.step, bar_format=form, dynamic_ncols=True, file=self.file)
+
+    def on_step(self, state: State, batches: list[Batch]) -> None:
+        self.pace.count(batches)
+        self.bar.update(1)
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        entry = state.history[-1]
+        facts = [f"epoch {entry['epoch']:.2f}", f"loss {entry['loss']:.4f}", f"{self.pace.per_second():.0f} rows/s"]
+        if get_terminal_size().columns >= WIDE_COLUMNS:
+            facts.insert(2, f"lr {entry['learning_rate']:.2e}")
+        self.bar.set_postfix_str(", ".join(facts), refresh=False)
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        self.bar.write(evaluation_line(state, self.plan, metrics, self.title), file=self.file)
+
+    def on_fit_end(self, state: State) -> None:
+        self.bar.close()
+
+
+class Lines(Callback):
+    """A plain line every few seconds, and less often in a long run, for logs and pipes."""
+
+    def __init__(self, plan: Plan, title: Callable[[str], str] = str) -> None:
+        self.plan, self.title, self.pace, self.interval = plan, title, Pace(), Interval()
+
+    def on_fit_start(self, state: State) -> None:
+        self.pace, self.interval = Pace(), Interval(due=True)
+
+    def on_step(self, state: State, batches: list[Batch]) -> None:
+        self.pace.count(batches)
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        if self.interval.is_over() or state.step >= self.plan.max_steps:
+            entry = state.history[-1]
+            note(
+                f"step {state.step:,}/{self.plan.max_steps:,}  epoch {entry['epoch']:.2f}  loss {entry['loss']:.4f}  "
+                f"lr {entry['learning_rate']:.2e}  {self.pace.per_second():.0f} rows/s  "
+                f"{self.pace.seconds_for(self.plan.max_steps - state.step):.0f} s left"
+            )
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        note(evaluation_line(state, self.plan, metrics, self.title))

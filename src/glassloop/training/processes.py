@@ -17,7 +17,7 @@ from typing import NoReturn
 from glassloop.base.children import Child, Children
 from glassloop.base.errors import GlassloopError, LostProcessError, ResourceError
 from glassloop.base.output import messages
-from glassloop.training.signals import noted_signals
+from glassloop.training.callbacks import noted_signals
 
 ERROR_FILE = "GLASSLOOP_ERROR_FILE"  # where a process of `launch` writes its error instead of printing it
 POLL_SECONDS = 0.05

@@ -38,11 +38,9 @@ from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
 from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, TrainingArguments
-from glassloop.training.callbacks import Callback
-from glassloop.training.evaluate import Evaluation
-from glassloop.training.parts import TrainingParts
-from glassloop.training.results import write_answers
-from glassloop.training.state import State
+from glassloop.training.callbacks import Callback, State
+from glassloop.training.evaluate import Evaluation, write_answers
+from glassloop.training.session import TrainingParts
 
 MOST_READ = 200_000  # rows; of more, only the number is known
 

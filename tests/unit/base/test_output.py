@@ -13,7 +13,7 @@ import pytest
 
 from glassloop.base.output import CommandResult, Stage, TolerantStream, has_terminal, note, say, tolerant_streams
 from glassloop.cli import main as cli
-from glassloop.training.stage_display import StageLines
+from glassloop.training.progress import StageLines
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")

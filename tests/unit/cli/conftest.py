@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassloop.training.stage_display.choose_display", lambda **_: None)
+    monkeypatch.setattr("glassloop.training.progress.choose_display", lambda **_: None)

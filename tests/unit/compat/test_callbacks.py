@@ -16,8 +16,8 @@ from transformers import TrainerState as TheirState
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.compat.callbacks import Logged, TrainerState, is_for_transformers, show_metrics, write_metrics
 from glassloop.runs.record import Plan, checkpoints_in
+from glassloop.training.callbacks import State
 from glassloop.training.checkpoints import open_checkpoint
-from glassloop.training.state import State
 
 
 def trainer_of(rows: Any, tokenizer: Any, folder: Path, callbacks: list[Any], **given: Any) -> Trainer:

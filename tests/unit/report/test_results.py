@@ -31,8 +31,15 @@ from glassloop.runs.record import FINISHED, RUNNING, Columns, read_run, write_ru
 from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import VERDICT_WORDS, Score
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
-from glassloop.training.evaluate import Evaluation
-from glassloop.training.results import result_of, results_content, run_content, scored, show_result, write_predictions
+from glassloop.training.evaluate import (
+    Evaluation,
+    result_of,
+    results_content,
+    run_content,
+    scored,
+    show_result,
+    write_predictions,
+)
 
 SHARE = Score("validation", "accuracy", "accuracy", 0.8, 0.7, 0.9, 0.6)
 

@@ -28,7 +28,7 @@ from glassloop.study.run import (
     reset,
     with_call_settings,
 )
-from glassloop.training.identity import weights_fingerprint
+from glassloop.training.checkpoints import weights_fingerprint
 
 ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)

@@ -14,12 +14,22 @@ import accelerate.tracking
 import pytest
 
 from glassloop.runs.history import read_moments
-from glassloop.runs.record import HISTORY_NAME
+from glassloop.runs.record import HISTORY_NAME, Plan
 from glassloop.training import callbacks as trackers_module
 from glassloop.training import loop
-from glassloop.training.callbacks import EVENTS, Callback, History, PauseAt, Sessions, Trackers, checked_callbacks
-from glassloop.training.signals import PAUSE, Paused, leave
-from glassloop.training.state import State
+from glassloop.training.callbacks import (
+    EVENTS,
+    PAUSE,
+    Callback,
+    History,
+    PauseAt,
+    Paused,
+    Sessions,
+    State,
+    Trackers,
+    checked_callbacks,
+    leave,
+)
 
 
 def test_the_events_are_these() -> None:
@@ -87,13 +97,16 @@ def test_a_missing_event_is_refused(says) -> None:
 # --- The history of a run, in its state and line by line in its folder.
 
 
+PLANS = {size: Plan(9, size, size, accumulate=1, warmup_steps=0, log_every=1, eval_every=1, save_every=0) for size in (3, 4)}
+
+
 def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_history_is_kept_in_the_state_and_in_the_file(tmp_path: Path) -> None:
     rate, state = [5e-5], State()
-    history = History(tmp_path, lambda: rate[0], 4)
+    history = History(tmp_path, lambda: rate[0], PLANS[4])
     history.on_fit_start(state)
     assert (tmp_path / HISTORY_NAME).read_text() == ""
     state.step, state.batch = 3, 3
@@ -108,7 +121,7 @@ def test_history_is_kept_in_the_state_and_in_the_file(tmp_path: Path) -> None:
 
 def test_the_rate_is_the_one_the_step_used(tmp_path: Path) -> None:
     rates, state = iter([0.3, 0.2, 0.1, 0.0]), State()
-    history = History(None, lambda: next(rates), 4)
+    history = History(None, lambda: next(rates), PLANS[4])
     history.on_fit_start(state)
     for step in (1, 2, 3):
         state.step = step
@@ -120,7 +133,7 @@ def test_the_rate_is_the_one_the_step_used(tmp_path: Path) -> None:
 def test_a_new_run_starts_a_new_history_and_a_resumed_run_keeps_its_own(tmp_path: Path) -> None:
     path = tmp_path / HISTORY_NAME
     path.write_text("of another run\n")
-    history = History(tmp_path, lambda: 0.1, 4)
+    history = History(tmp_path, lambda: 0.1, PLANS[4])
     history.on_fit_start(State())
     assert path.read_text() == ""
     stored = [{"step": 2, "loss": 0.5}]
@@ -131,7 +144,7 @@ def test_a_new_run_starts_a_new_history_and_a_resumed_run_keeps_its_own(tmp_path
 
 def test_history_without_a_file(tmp_path: Path) -> None:
     state = State(step=1, batch=1)
-    history = History(None, lambda: 0.1, 3)
+    history = History(None, lambda: 0.1, PLANS[3])
     history.on_fit_start(state)
     history.on_log(state, [[1.0, 2.0]])
     assert state.history == [{"step": 1, "epoch": 0.3333, "loss": 1.0, "grad_norm": 2.0, "learning_rate": 0.1}]
@@ -139,7 +152,7 @@ def test_history_without_a_file(tmp_path: Path) -> None:
 
 
 def test_no_line_holds_what_json_cannot(tmp_path: Path) -> None:
-    history = History(tmp_path, lambda: math.nan, 3)
+    history = History(tmp_path, lambda: math.nan, PLANS[3])
     history.on_fit_start(State())
     with pytest.raises(ValueError, match="not JSON compliant"):
         history.on_log(State(step=1), [[1.0, 2.0]])
@@ -227,7 +240,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("known")
 def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
-    history, state = History(None, lambda: 0.1, 4), State()
+    history, state = History(None, lambda: 0.1, PLANS[4]), State()
     settings = {"learning_rate": 0.1, "seed": 3, "optim": "adamw", "fused": True, "max_length": None}
     trackers = Trackers(("wandb", "tensorboard"), tmp_path, "my run", settings)
     for listener in (history, trackers):

@@ -10,7 +10,7 @@ import torch
 from families import tiny_model
 from torch.nn import functional
 
-from glassloop.training.identity import (
+from glassloop.training.checkpoints import (
     config_values,
     differences,
     frozen_names,

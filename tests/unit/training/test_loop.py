@@ -21,9 +21,8 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.data.batches import epoch_order
 from glassloop.runs.record import Plan
 from glassloop.training import loop
-from glassloop.training.callbacks import EVENTS
+from glassloop.training.callbacks import EVENTS, State
 from glassloop.training.loop import due, fit, groups_of, train_step
-from glassloop.training.state import State
 
 
 class Numbers:

@@ -17,8 +17,7 @@ from torch.nn.functional import cross_entropy
 from glassloop import Trainer, TrainingArguments
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.runs.record import checkpoints_in, write_run
-from glassloop.training.parts import TrainingParts
-from glassloop.training.session import trained
+from glassloop.training.session import TrainingParts, trained
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from glassloop.runs.record import TRAINER_NAME, read_predictions, read_record
 from glassloop.scores.metrics import Measures
 from glassloop.settings.training import CLASSES, SEVERAL
 from glassloop.training import recorder
+from glassloop.training.callbacks import State
 from glassloop.training.evaluate import Evaluation
 from glassloop.training.recorder import (
     GivenRows,
@@ -32,7 +33,6 @@ from glassloop.training.recorder import (
     text_columns,
     with_scores,
 )
-from glassloop.training.state import State
 
 COLUMNS = {
     "guid": ["a-1", "a-2", "a-3"],

@@ -24,8 +24,8 @@ from glassloop.scores.metrics import Measures
 from glassloop.scores.result import Result, TrainingFacts, Verdict, rows_of
 from glassloop.settings.file import RunSettings
 from glassloop.settings.training import CLASSES
-from glassloop.training.evaluate import Evaluation
-from glassloop.training.results import (
+from glassloop.training.evaluate import (
+    Evaluation,
     class_table,
     data_content,
     labels_of,

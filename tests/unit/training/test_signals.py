@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from glassloop.training.signals import STOPPING, leave, listening
-from glassloop.training.state import State
+from glassloop.training.callbacks import STOPPING, State, leave, listening
 
 STOPPED = """
 import signal, sys, time
 from pathlib import Path
-from glassloop.training.signals import listening
-from glassloop.training.state import State
+from glassloop.training.callbacks import listening
+from glassloop.training.callbacks import State
 state = State()
 with listening(state):
     print("ready", flush=True)

@@ -12,8 +12,9 @@ import pytest
 from commands import environment
 
 from glassloop.base.output import CHOSEN, advance, say, show_on, stage
-from glassloop.training import stage_display as stages
-from glassloop.training.stage_display import Interval, StageBar, StageLines, choose_display, show_lines, starting
+from glassloop.training import progress as stages
+from glassloop.training.callbacks import Interval
+from glassloop.training.progress import StageBar, StageLines, choose_display, show_lines, starting
 
 
 class Terminal(io.StringIO):

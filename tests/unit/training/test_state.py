@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from glassloop.runs.record import Plan
-from glassloop.training.state import State
+from glassloop.training.callbacks import State
 
 PLAN = Plan(
     max_steps=10, steps_per_epoch=5, batches_per_epoch=5, accumulate=1, warmup_steps=0, log_every=1, eval_every=1, save_every=0
