@@ -160,12 +160,12 @@ BREAKS = [
         ("cache > 0", "cache >= 0"),
     ),
     *breaks_of(
-        "compat", "compat/callbacks.py", "unit/compat/test_callbacks.py contract/test_scripts.py",
+        "compat", "compat/trainer.py", "unit/compat/test_callbacks.py contract/test_scripts.py",
         ("loop.epoch + loop.batch / plan.batches_per_epoch", "loop.epoch + loop.step / plan.batches_per_epoch"),
         ("-(-plan.max_steps // plan.steps_per_epoch)", "plan.max_steps // plan.steps_per_epoch"),
     ),
     *breaks_of(
-        "compat", "compat/overrides.py", "unit/compat/test_overrides.py contract/test_scripts.py",
+        "compat", "compat/trainer.py", "unit/compat/test_overrides.py contract/test_scripts.py",
         (" * chosen.gradient_accumulation_steps *", " *"),
         ("(logits_of(outputs).float(), labels) / len(labels)", "(logits_of(outputs).float(), labels)"),
     ),

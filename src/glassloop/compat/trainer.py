@@ -1,93 +1,56 @@
 """`glassloop.Trainer`: the Trainer with everything that scripts for transformers call, override and read.
 
 The core Trainer (trainer.py) assembles and trains. This class finds out what a script has replaced, hands that to the core as
-`ScriptParts`, and answers under the names of transformers.
+`ScriptParts`, and answers under the names of transformers. Below the class: models, losses and loaders of scripts, callbacks
+of transformers and the state they see, and the model card.
 """
 
 from __future__ import annotations
 
+import dis
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from types import CodeType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
-from transformers import TrainerCallback, TrainerControl
-from transformers.trainer_callback import CallbackHandler
+from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, TrainerCallback, TrainerControl
+from transformers import TrainerState as TheirState
+from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import RemoveColumnsCollator
+from transformers.utils import find_labels
 
-from glassloop.backends.choose import launched_processes
-from glassloop.base.errors import ModelError, SettingsError, TooLargeError, listed, visible
-from glassloop.base.files import user_path
+from glassloop.base.errors import ModelError, SettingsError, TooLargeError, listed
+from glassloop.base.files import user_path, write_text
+from glassloop.base.output import show
 from glassloop.compat.arguments import TrainingArguments
-from glassloop.compat.callbacks import (
-    SHOWS,
-    Logged,
-    TrainerCallbacks,
-    TrainerState,
-    freezes_weights,
-    is_for_transformers,
-    make_handler,
-    overrides,
-    show_metrics,
-    write_metrics,
-)
 from glassloop.compat.names import GONE_OF_TRAINER
-from glassloop.compat.overrides import (
-    LOADER_OPTIONS,
-    OPTIMIZERS,
-    READ_BY_SCRIPTS,
-    SAMPLERS,
-    BatchStep,
-    Inputs,
-    Loader,
-    LoaderBatches,
-    Outputs,
-    adds_up_batches,
-    count_of,
-    fits_classes,
-    flattened,
-    flattens_scores,
-    in_batches,
-    is_bare,
-    is_own,
-    labels_of,
-    logits_of,
-    predicted,
-    predicted_by_step,
-    predicted_with_loss,
-    preprocessed,
-    refuse_no_rows,
-    save_bare,
-    stepped,
-    summed_loss,
-    tensor_of,
-    told,
-    with_config,
-    without_ignored,
-)
 from glassloop.compat.substitution import LEDGER
-from glassloop.compat.trials import BestRun, Objective, Space, Trial, Trials
-from glassloop.data.batches import Batches, seed_all, stacked
+from glassloop.compat.trials import BestRun, Objective, Space, search
+from glassloop.data.batches import Batch, Batches, seed_all, stacked
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_table, labels_in, random_states_kept
 from glassloop.markup.templates import markdown_table
-from glassloop.models.interface import base_of
+from glassloop.models.interface import STAND_IN, base_of
 from glassloop.report.card import Card, DataName, Score, scores_table, write_card
-from glassloop.runs.history import Entry
-from glassloop.runs.record import Plan
+from glassloop.runs.history import Entry, lasting
+from glassloop.runs.record import Plan, checkpoint_name
 from glassloop.scores.metrics import read_scores, short_metrics
 from glassloop.settings.training import CLASSES, SCORE
 from glassloop.settings.training import TrainingArguments as Settings
 from glassloop.settings.transformers_names import SEQUENTIAL
 from glassloop.share.upload import pushed, upload
-from glassloop.study.strategies import refuse_without_optuna
 from glassloop.trainer import (
     DEFAULT_DIR,
     IGNORED,
@@ -103,8 +66,9 @@ from glassloop.trainer import (
 )
 from glassloop.trainer import Trainer as CoreTrainer
 from glassloop.training.callbacks import Callback, State, checked_callbacks
-from glassloop.training.evaluate import Evaluation, Interrupted, Nested, PredictBatch, first_array
+from glassloop.training.evaluate import Evaluation, Interrupted, Nested, PredictBatch, each_array, first_array
 from glassloop.training.interfaces import LRScheduler, Optimizer, Tensors
+from glassloop.training.loop import TrainingBatch
 from glassloop.training.losses import other_loss
 from glassloop.training.optimizer import (
     decay_groups,
@@ -115,19 +79,21 @@ from glassloop.training.optimizer import (
     unwrap_optimizer,
     warmup_steps_of,
 )
-from glassloop.training.session import STATE_NAME, Optimizers, ScriptParts, TrainingParts
+from glassloop.training.session import STATE_NAME, Optimizers, ScriptParts, TrainingParts, log_history
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+Inputs = dict[str, torch.Tensor]
+Prediction: TypeAlias = "tuple[torch.Tensor | None, Nested, Nested | None]"
 
+THEIR_EVAL_BATCH_SIZE = 8  # the default of transformers' TrainingArguments
+LOADER_OPTIONS = ("num_workers", "persistent_workers", "prefetch_factor", "multiprocessing_context", "in_order")
+OPTIMIZERS = ("create_optimizer", "create_scheduler", "create_optimizer_and_scheduler")
 TRAINS_AGAIN = (
     "train() was called before: this training starts with a new optimizer, which transformers' Trainer would keep "
     "(docs/reference/transformers.md)"
 )
-
-
-THEIR_EVAL_BATCH_SIZE = 8  # the default of transformers' TrainingArguments
 
 
 class Trainer(CoreTrainer):
@@ -157,6 +123,7 @@ class Trainer(CoreTrainer):
         callback_handler: The callbacks for transformers, as a list of transformers.
         current_gradient_accumulation_steps: The number of batches of the current step.
         label_names: The inputs of the model that are labels.
+        is_in_train: Whether a training is running.
 
     Raises:
         SettingsError: If an argument is missing, unknown or not supported.
@@ -166,13 +133,14 @@ class Trainer(CoreTrainer):
     # Overriding one of these in a subclass has an effect: `unused_names` looks for them here.
     model_init: Callable[..., Model] | None = None
     compute_loss_func: Callable[..., torch.Tensor] | None = None
-    preprocess_logits_for_metrics: Callable[..., torch.Tensor] | None = None
+    preprocess_logits_for_metrics: Callable[..., Nested] | None = None
     optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, object]] | None = None
     optimizer: Optimizer | None = None
     lr_scheduler: LRScheduler | None = None
     callback_handler: CallbackHandler = None
     label_names: Sequence[str] = ("labels",)
     current_gradient_accumulation_steps = 1
+    is_in_train = False
 
     _only_for_users: ClassVar[dict[str, str]] = {
         name: INSTEAD[name] for name in ("_prepare_inputs", "_remove_unused_columns", "compute_loss_context_manager")
@@ -186,7 +154,6 @@ class Trainer(CoreTrainer):
     _loop_found: list[dict[str, float]] | None = None  # what an evaluation of the loop has found so far, per data set
     _loop_parts: Sequence[dict[str, float]] = ()  # of the latest one
     _is_logging = False
-    _is_training = False
     _has_trained = False
     _accelerator: Accelerator | None = None
     _eval_sets: Mapping[str, Rows] = {}
@@ -274,10 +241,11 @@ class Trainer(CoreTrainer):
         Raises:
             GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
         """
-        if self._has_trained and not resume_from_checkpoint and self.model_init is None and self._made_by_glassloop():
+        makes_optimizer = next(iter(self.optimizers)) is None and self._own_optimizers()[0] is None
+        if self._has_trained and not resume_from_checkpoint and self.model_init is None and makes_optimizer:
             self._say(TRAINS_AGAIN)
         self._has_trained = True
-        with self._within(_is_training=True, _ignore_keys=ignore_keys_for_eval):
+        with self._within(is_in_train=True, _ignore_keys=ignore_keys_for_eval):
             again = restart or not resume_from_checkpoint  # as with transformers, a folder may be trained into again
             output = self._train_in_memory(resume_from_checkpoint, restart=again, report=report)
         if resume_from_checkpoint:
@@ -314,7 +282,9 @@ class Trainer(CoreTrainer):
         Args:
             in_run: Whether a run of the command holds the lock of the folder and gets the final model.
         """
-        self._refuse_late_changes()
+        if changed := [name for name, then in self._read_once.items() if vars(self.args)[name] not in then]:
+            problem = f"{listed(changed)} cannot be changed after a Trainer is constructed"
+            raise SettingsError(problem, "construct a new Trainer")
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
         if self.model_init is not None:
             self.model = self._initialized(self.args.seed)
@@ -326,23 +296,31 @@ class Trainer(CoreTrainer):
 
     def _script_parts(self, plan: Plan, batches: Batches) -> ScriptParts:
         self._plan = plan
+        adapted = self._adapted
         if isinstance(batches, LoaderBatches):
             self._train_loader = batches.loader  # type: ignore[assignment]  # most often a DataLoader
-        elif self._has_script_callbacks():
+        elif adapted.reads_weights:
             self._train_loader = self.get_train_dataloader()
-        batch_loss = summed_loss(self.compute_loss, self.backend) if self._replaces_loss() else None
-        batch_step = self._own_step()
-        replaced = "training_step" if batch_step is not None else None if batch_loss is None else "compute_loss"
+        steps_itself = bool(self._overrides("training_step"))
+        if steps_itself and (self.backend.processes.num_processes > 1 or getattr(self.backend, "precision", "") == "fp16"):
+            problem = "an overridden training_step runs the backward pass itself, which needs one process and no fp16"
+            raise SettingsError(problem, "override compute_loss instead, or use bf16 or fp32 in one process")
+        optimizers = self.optimizers
+        if tuple(optimizers) == (None, None):
+            self.optimizer, self.lr_scheduler = self._own_optimizers()
+            if self._overrides(*OPTIMIZERS) or self.optimizer_cls_and_kwargs is not None:
+                self.create_optimizer_and_scheduler(plan.max_steps)
+            optimizers = (self.optimizer, self.lr_scheduler)
+        replaced = "training_step" if steps_itself else "compute_loss" if self._replaces_loss() else None
         saves_itself = bool(self._overrides("save_model"))
-        adapted = self._adapted
         reads_gradients = bool(adapted.gradient_readers)
         return ScriptParts(
             callbacks=[*([Logged(self)] if self._overrides("log") else []), *self.callbacks],
-            optimizers=self._created_optimizers(plan),
+            optimizers=optimizers,
             write_model=self._write_with_script if saves_itself else self.write_model,
             quiet=self._quiet or not self._shows_progress(),
-            batch_loss=batch_loss,
-            batch_step=batch_step,
+            batch_loss=self._batch_loss if self._replaces_loss() else None,
+            batch_step=self._batch_step if steps_itself else None,
             loss_compared=True,
             loss_name=replaced and f"{replaced} of {type(self).__name__}",
             before_update=adapted.before_update if reads_gradients else None,
@@ -352,32 +330,58 @@ class Trainer(CoreTrainer):
             started=self._started,
         )
 
-    def _own_step(self) -> BatchStep | None:
-        """Return the step of a script's own `training_step`. Raises `SettingsError` where its gradients would be wrong."""
-        if not self._overrides("training_step"):
-            return None
-        if self.backend.processes.num_processes > 1 or getattr(self.backend, "precision", "") == "fp16":
-            problem = "an overridden training_step runs the backward pass itself, which needs one process and no fp16"
-            raise SettingsError(problem, "override compute_loss instead, or use bf16 or fp32 in one process")
-        return stepped(self, self.backend)
+    def _started(self, optimizer: Optimizer, scheduler: LRScheduler) -> None:
+        """Take over the optimizer and the schedule of a training that begins."""
+        self.optimizer, self.lr_scheduler = self._made = optimizer, scheduler
 
-    def _created_optimizers(self, plan: Plan) -> Optimizers:
-        """Return the optimizer and the schedule of a script, if it has its own."""
-        if tuple(self.optimizers) != (None, None):
-            return self.optimizers
-        self.optimizer, self.lr_scheduler = self._own_optimizers()
-        if self._overrides(*OPTIMIZERS) or self.optimizer_cls_and_kwargs is not None:
-            self.create_optimizer_and_scheduler(plan.max_steps)
-        return self.optimizer, self.lr_scheduler
+    # --- what a script has replaced, and what that costs
+
+    def _initialized(self, seed: int) -> Model:
+        """Return a new model of `model_init`, with random weights that depend on the seed only."""
+        seed_all(seed)
+        make = self.model_init
+        if make is None:
+            return self.model
+        if isinstance(make, torch.nn.Module):
+            problem = "model_init is a model, not a function that returns one"
+            raise SettingsError(problem, "omit the parentheses: model_init=model_init")
+        return with_config(make(self._trial) if inspect.signature(make).parameters else make())
+
+    def _overrides(self, *names: str) -> list[str]:
+        """Return which of these methods are not those of Glassloop."""
+        return [name for name in names if overrides(self, Trainer, name)]
 
     def _own_optimizers(self) -> Optimizers:
         """Return the optimizer and the schedule that a script has assigned or created before the training."""
         mine = [None if now is then else now for now, then in zip((self.optimizer, self.lr_scheduler), self._made, strict=True)]
         return mine[0], mine[1]  # type: ignore[return-value]  # an optimizer and a schedule, in this order
 
-    def _made_by_glassloop(self) -> bool:
-        """Return whether a training makes its optimizer, instead of using one that the script made."""
-        return next(iter(self.optimizers)) is None and self._own_optimizers()[0] is None
+    def _why_plain(self) -> str | None:
+        """Return why only the plain backend can train. What concerns evaluations alone does not count: `_why_padded`."""
+        if is_bare(self.model):
+            return "the model is a plain torch module"
+        training = ("training_step", "compute_loss", "get_train_dataloader", "_get_train_sampler")
+        if found := self._overrides(*training, *OPTIMIZERS):
+            return f"{found[0]} is overridden"
+        for name in ("compute_loss_func", "optimizer_cls_and_kwargs"):
+            if getattr(self, name) is not None:
+                return f"{name} is given"
+        if self.train_dataset is not None and not hasattr(self.train_dataset, "__len__"):
+            return "the training data has no length"
+        if self._own_optimizers() != (None, None):
+            return "the optimizer is custom"
+        if any(map(freezes_weights, self.callback_handler.callbacks)):
+            return "a callback freezes or unfreezes weights"
+        if found := self._adapted.gradient_readers:
+            return f"{found[0]} may read gradients"
+        return "the loss is that of the model" if self._model_loss else None
+
+    def _why_padded(self, rows: Rows | None) -> str | None:
+        if found := self._overrides("prediction_step", self._eval_loader, "_get_eval_sampler"):
+            return f"{found[0]} is overridden"
+        if self._returns_more():
+            return "the model returns hidden states or attentions"
+        return "the rows have no length" if self._reads_loader(rows, training=False) else None
 
     def _find_loss(self) -> None:
         """Find out whether the model computes another loss than Glassloop; then the model's own is used."""
@@ -391,18 +395,20 @@ class Trainer(CoreTrainer):
             self._say_once(f"{self._model_loss}: the loss is that of the model")
             return
         batch = next(self._batches(self.train_dataset, training=True).epoch(), None)
-        if is_own(self.model) and batch is not None and not (fits_classes(batch.labels) or self.task == SCORE):
+        if batch is None:
+            return
+        if is_own(self.model) and not (fits_classes(batch.labels) or self.task == SCORE):
             self._model_loss = "the model has its own task"
             return
         try:
-            found = None if batch is None else other_loss(self.model, batch, self.task, self.backend, self._say_once)
+            reason = other_loss(self.model, batch, self.task, self.backend, self._say_once)
         except ModelError:
             if not is_own(self.model):
                 raise
-            found = "the outputs of the model have no logits by name"
-        if found is not None:
-            self._model_loss = found
-            self._say_once(f"{found}; training uses the model's own")
+            reason = "the outputs of the model have no logits by name"
+        if reason is not None:
+            self._model_loss = reason
+            self._say_once(f"{reason}; training uses the model's own")
 
     def _has_ignored_labels(self, rows: Rows | None) -> bool:
         """Return whether some rows have the label -100, which the loss of a model leaves out; not of rows that may be slow."""
@@ -419,9 +425,18 @@ class Trainer(CoreTrainer):
         """Return whether the loss is that of a script or of the model, instead of Glassloop's."""
         return bool(self._overrides("compute_loss") or self.compute_loss_func is not None or self._model_loss)
 
-    def _started(self, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-        """Take over the optimizer and the schedule of a training that begins."""
-        self.optimizer, self.lr_scheduler = self._made = optimizer, scheduler
+    def _has_own_loss(self) -> bool:
+        """Return whether the settings define the loss, instead of the model."""
+        return bool(self.loss is not None or self.args.class_weights or self.args.label_smoothing_factor)
+
+    def _other_label_names(self) -> bool:
+        """Return whether labels have other names than the usual ones, so that only the model knows what they mean."""
+        return getattr(self.args, "label_names", None) is not None and not {*self.label_names} <= {*LABEL_KEYS}
+
+    def _returns_more(self) -> bool:
+        """Return whether the config of a model asks for outputs beside logits."""
+        config = getattr(self.model, "config", None)
+        return any(getattr(config, name, False) is True for name in ("output_hidden_states", "output_attentions"))
 
     # --- the loss and the steps of a script
 
@@ -437,12 +452,13 @@ class Trainer(CoreTrainer):
             num_items_in_batch: The number of rows that the losses are divided by. Default: the rows of the batch.
         """
         labels = inputs.get("labels")
+        unlabeled = {name: value for name, value in inputs.items() if name != "labels"}
         if self.compute_loss_func is not None:
-            outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
-            count = num_items_in_batch if num_items_in_batch is not None else count_of(inputs)
+            outputs = model(**unlabeled)
+            count = num_items_in_batch if num_items_in_batch is not None else count_of(labels, rows_of(inputs))
             loss = self.compute_loss_func(outputs, labels, num_items_in_batch=count)
-        elif self._has_own_loss() and labels is not None:
-            outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        elif labels is not None and self._has_own_loss():
+            outputs = model(**unlabeled)
             loss = self._loss_sum()(logits_of(outputs).float(), labels) / len(labels)
         else:
             outputs = model(**inputs)
@@ -472,10 +488,25 @@ class Trainer(CoreTrainer):
         """Return the tensors of a batch on the device."""
         return self.backend.move(inputs)
 
-    def _has_own_loss(self) -> bool:
-        """Return whether the settings define the loss, instead of the model."""
-        args = self.args
-        return bool(self.loss is not None or args.class_weights or args.label_smoothing_factor)
+    def _inputs_of(self, batch: TrainingBatch | Batch) -> Inputs:
+        """Return the inputs of a batch and its labels as a script gets them, on the device."""
+        inputs: Inputs = {**batch.inputs}  # type: ignore[dict-item]  # batches consist of tensors
+        return self.backend.move(inputs if batch.labels is None else {**inputs, "labels": batch.labels})
+
+    def _batch_loss(self, model: torch.nn.Module, batch: TrainingBatch) -> torch.Tensor:
+        """Return the sum of the rows' losses by a `compute_loss` that returns their mean."""
+        rows = len(batch.numbers)
+        inputs = self._inputs_of(batch)
+        loss = self.compute_loss(model, inputs, **named_count(self.compute_loss, inputs.get("labels"), rows))  # type: ignore[arg-type]
+        return tensor_of(loss).float().mean() * rows
+
+    def _batch_step(self, model: torch.nn.Module, batch: TrainingBatch, batches: int) -> torch.Tensor:
+        """Run a script's own `training_step`, which runs the backward pass itself, for one batch of a step."""
+        self.current_gradient_accumulation_steps = batches
+        inputs = self._inputs_of(batch)
+        count = named_count(self.training_step, inputs.get("labels"), len(batch.numbers))
+        loss = self.training_step(model, inputs, **count)  # type: ignore[arg-type]
+        return tensor_of(loss, "training_step").detach().float().mean()
 
     # --- optimizers and schedules
 
@@ -515,12 +546,12 @@ class Trainer(CoreTrainer):
         Args:
             model: The model.
         """
-        found = {id(weight) for weight in decay_groups(model, 1.0)[0]["params"]}
-        return [name for name, weight in model.named_parameters() if id(weight) in found]
+        decayed = {id(weight) for weight in decay_groups(model, 1.0)[0]["params"]}
+        return [name for name, weight in model.named_parameters() if id(weight) in decayed]
 
     def get_learning_rates(self) -> list[float]:
         """Return the learning rate of each group of parameters. Raises `SettingsError` before there is an optimizer."""
-        return [group["lr"] for group in self._made_optimizer().param_groups]
+        return [group["lr"] for group in self._parameter_groups()]
 
     def get_optimizer_group(self, param: torch.nn.Parameter | None = None) -> list[dict[str, object]] | dict[str, object]:
         """Return the groups of the optimizer, or that of one parameter. Raises `SettingsError` if there is none.
@@ -528,19 +559,18 @@ class Trainer(CoreTrainer):
         Args:
             param: The parameter. Default: all groups.
         """
-        groups = self._made_optimizer().param_groups
+        groups = self._parameter_groups()
         if param is None:
             return [group["params"] for group in groups]
-        found = [group for group in groups if any(weight is param for weight in group["params"])]
-        if not found:
-            raise SettingsError("no group of the optimizer has this parameter", "pass one that is trained")
-        return found[0]
+        for group in groups:
+            if any(weight is param for weight in group["params"]):
+                return group
+        raise SettingsError("no group of the optimizer has this parameter", "pass one that is trained")
 
-    def _made_optimizer(self) -> Optimizer:
-        """Return the optimizer. Raises `SettingsError` if there is none yet."""
+    def _parameter_groups(self) -> list[dict[str, Any]]:
         if self.optimizer is None:
             raise SettingsError("there is no optimizer before training", "call create_optimizer() first")
-        return unwrap_optimizer(self.optimizer)
+        return unwrap_optimizer(self.optimizer).param_groups
 
     def get_num_trainable_parameters(self) -> int:
         """Return the number of parameters that are not frozen."""
@@ -551,23 +581,22 @@ class Trainer(CoreTrainer):
     def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
         if not self._reads_loader(rows, training=training):
             return super()._batches(rows, training=training)
-        rows = rows.rows if isinstance(rows, RowReader) else rows
-        name = "get_train_dataloader" if training else self._eval_loader
-        made = self.get_train_dataloader() if training else getattr(self, name)(rows)
-        if not training:
-            self._latest_loader = made
+        if training:
+            loader = self.get_train_dataloader()
+        else:
+            loader = getattr(self, self._eval_loader)(rows.rows if isinstance(rows, RowReader) else rows)
+            self._latest_loader = loader
         processes = self.backend.processes
-        known = self.args.max_steps * self.args.gradient_accumulation_steps
         if training and processes.num_processes > 1:  # transformers gives each process batches of its own
             self._say_once(f"each batch of get_train_dataloader is divided among the {processes.num_processes} processes")
-        return LoaderBatches(made, processes.rank, processes.num_processes, known)  # type: ignore[return-value]
+        number = self.args.max_steps * self.args.gradient_accumulation_steps
+        return LoaderBatches(loader, processes.rank, processes.num_processes, number)  # type: ignore[return-value]
 
     def _reads_loader(self, rows: Rows | None, *, training: bool) -> bool:
         """Return whether batches come from a DataLoader of a script, or from a stream of rows."""
-        name = "get_train_dataloader" if training else self._eval_loader
+        methods = ("get_train_dataloader", "_get_train_sampler") if training else (self._eval_loader, "_get_eval_sampler")
         is_stream = rows is not None and not hasattr(rows, "__len__") and hasattr(rows, "__iter__")
-        is_stream = is_stream and (not training or self.args.max_steps > 0)
-        return is_stream or bool(self._overrides(name, SAMPLERS["train" if training else "eval"]))
+        return (is_stream and (not training or self.args.max_steps > 0)) or bool(self._overrides(*methods))
 
     def _readable(self, rows: Rows | None) -> Rows:
         if self._reads_loader(rows, training=True):
@@ -580,7 +609,7 @@ class Trainer(CoreTrainer):
         in_order = own_loss or self._returns_more() or bool(self._overrides("prediction_step"))
         return replace(
             super()._row_use(training=training),
-            shuffled=not self._keeps_order(),
+            shuffled=getattr(self.args, "train_sampling_strategy", None) != SEQUENTIAL,
             sorted=not in_order,
             any_labels=own_loss or is_own(self.model) or self._other_label_names(),
             ignored=IGNORED,
@@ -589,15 +618,6 @@ class Trainer(CoreTrainer):
     def _own_data_sets(self) -> list[Rows | None]:
         return [self.train_dataset, *(self._eval_sets.values() or [self.eval_dataset])]
 
-    def _other_label_names(self) -> bool:
-        """Return whether labels have other names than the usual ones, so that only the model knows what they mean."""
-        return getattr(self.args, "label_names", None) is not None and not {*self.label_names} <= {*LABEL_KEYS}
-
-    def _returns_more(self) -> bool:
-        """Return whether the config of a model asks for outputs beside logits."""
-        config = getattr(self.model, "config", None)
-        return any(getattr(config, name, False) is True for name in ("output_hidden_states", "output_attentions"))
-
     def _taken_columns(self) -> set[str] | None:
         if getattr(self.args, "remove_unused_columns", True) is False:
             return None
@@ -605,13 +625,11 @@ class Trainer(CoreTrainer):
 
     def _remove_unused_columns(self, dataset: Rows, description: str | None = None) -> Rows:
         """Return the rows without columns the model does not accept. Scripts that look for a mistake call this."""
-        taken = self._taken_columns()
-        return accepted_columns(dataset, taken, self._say_once) if is_table(dataset) else dataset
+        return accepted_columns(dataset, self._taken_columns(), self._say_once) if is_table(dataset) else dataset
 
     def get_train_dataloader(self) -> Loader:
         """Return a DataLoader of the training rows. Training uses it only if a subclass overrides it or its sampler."""
-        rows = self._remove_unused_columns(refuse_no_rows(self.train_dataset))
-        return self._loader(rows, self.args.per_device_train_batch_size, self._sampler("_get_train_sampler", rows))
+        return self._loader(self.train_dataset, self.args.per_device_train_batch_size, "_get_train_sampler")
 
     def get_eval_dataloader(self, eval_dataset: Rows | str | None = None) -> Loader:
         """Return a DataLoader of evaluation rows. Evaluations use it only if a subclass overrides this method.
@@ -623,11 +641,11 @@ class Trainer(CoreTrainer):
         if key in self._kept_loaders:
             return self._kept_loaders[key]
         rows = self._eval_sets[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
-        rows = self._remove_unused_columns(refuse_no_rows(self.eval_dataset if rows is None else rows))
-        made = self._loader(rows, self.args.per_device_eval_batch_size, self._sampler("_get_eval_sampler", rows))
+        rows = self.eval_dataset if rows is None else rows
+        loader = self._loader(rows, self.args.per_device_eval_batch_size, "_get_eval_sampler")
         if getattr(self.args, "dataloader_persistent_workers", False):  # its worker processes live as long as the loader
-            self._kept_loaders = {**self._kept_loaders, key: made}
-        return made
+            self._kept_loaders = {**self._kept_loaders, key: loader}
+        return loader
 
     def get_test_dataloader(self, test_dataset: Rows) -> Loader:
         """Return a DataLoader of rows to predict. Predictions use it only if a subclass overrides this method.
@@ -637,11 +655,18 @@ class Trainer(CoreTrainer):
         """
         return self.get_eval_dataloader(test_dataset)
 
-    def _loader(self, rows: Rows, size: int, sampler: Sampler[int] | None) -> Loader:
-        """Return a DataLoader with the settings for DataLoaders."""
+    def _loader(self, rows: Rows | None, size: int, sampler_method: str | None = None) -> Loader:
+        """Return a DataLoader with the settings for DataLoaders, and the sampler of a method that a subclass may override."""
+        if rows is None:
+            raise SettingsError("the Trainer has no rows to read", "pass train_dataset= or eval_dataset=")
+        rows = self._remove_unused_columns(rows)
         args, collate, taken = self.args, self.data_collator, self._taken_columns()
         if taken is not None and not is_table(rows):
             collate = RemoveColumnsCollator(collate, taken)
+        sampler: Sampler[int] | None = None
+        if sampler_method and hasattr(rows, "__len__"):
+            make = getattr(self, sampler_method)
+            sampler = make(rows) if inspect.signature(make).parameters else make()
         options = {name: getattr(args, f"dataloader_{name}", None) for name in LOADER_OPTIONS}
         return Loader(
             rows,  # type: ignore[arg-type]
@@ -652,14 +677,6 @@ class Trainer(CoreTrainer):
             **{name: value for name, value in options.items() if value is not None},
         )
 
-    def _sampler(self, name: str, rows: Rows) -> Sampler[int] | None:
-        """Return the sampler of a method that a subclass may override, with or without an argument."""
-        if not hasattr(rows, "__len__"):
-            return None
-        make = getattr(self, name)
-        made: Sampler[int] | None = make(rows) if inspect.signature(make).parameters else make()
-        return made
-
     def _get_train_sampler(self, train_dataset: Rows | None = None) -> Sampler[int] | None:
         """Return the sampler of the training rows. Training uses it only if a subclass overrides this method.
 
@@ -669,7 +686,7 @@ class Trainer(CoreTrainer):
         rows, args = self.train_dataset if train_dataset is None else train_dataset, self.args
         if rows is None or not hasattr(rows, "__len__"):
             return None
-        if self._keeps_order():
+        if getattr(args, "train_sampling_strategy", None) == SEQUENTIAL:
             return SequentialSampler(rows)
         generator = torch.Generator().manual_seed(args.seed)
         if args.group_by_length:
@@ -685,10 +702,6 @@ class Trainer(CoreTrainer):
             eval_dataset: The rows.
         """
         return SequentialSampler(eval_dataset) if hasattr(eval_dataset, "__len__") else None
-
-    def _keeps_order(self) -> bool:
-        """Return whether training rows come in their order."""
-        return getattr(self.args, "train_sampling_strategy", None) == SEQUENTIAL
 
     def num_examples(self, dataloader: DataLoader[object]) -> int:
         """Return the number of rows of a DataLoader.
@@ -732,7 +745,7 @@ class Trainer(CoreTrainer):
             eval_dataset = {eval_dataset: self._eval_sets[eval_dataset]}
         several = self._eval_sets if eval_dataset is None else eval_dataset if isinstance(eval_dataset, dict) else {}
         sets = {f"{metric_key_prefix}_{name}": rows for name, rows in several.items()} or {metric_key_prefix: eval_dataset}
-        found = Metrics()
+        metrics = Metrics()
         for prefix, rows in sets.items():
             keys = self._ignore_keys if ignore_keys is None else ignore_keys
             with self._within(_ignore_keys=keys), self._undisturbed():
@@ -741,8 +754,8 @@ class Trainer(CoreTrainer):
                 self._log_evaluation(scores)
             else:
                 self._loop_found.append(scores)
-            found |= scores
-        return found
+            metrics |= scores
+        return metrics
 
     def _log_evaluation(self, scores: dict[str, float]) -> None:
         """Log an evaluation that a script or a callback made, and report it to the callbacks."""
@@ -752,7 +765,7 @@ class Trainer(CoreTrainer):
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Run a pass over rows that a callback makes between two steps without an effect on the steps that follow."""
-        if not self._is_training or self._loop_found is not None:
+        if not self.is_in_train or self._loop_found is not None:
             yield
             return
         self.backend.sync_to_model()
@@ -795,15 +808,14 @@ class Trainer(CoreTrainer):
         Raises:
             DivergedError: If the loss is not finite.
         """
-        given = self._within(_eval_loader="get_test_dataloader", _predicts=True, _ignore_keys=ignore_keys)
-        with given, self._undisturbed():
-            found = super().predict(test_dataset, None, metric_key_prefix)
-        if found.label_ids is not None and flattens_scores(self.model):
-            found = found._replace(predictions=flattened(found.predictions))
+        with self._within(_eval_loader="get_test_dataloader", _predicts=True, _ignore_keys=ignore_keys), self._undisturbed():
+            output = super().predict(test_dataset, None, metric_key_prefix)
+        if output.label_ids is not None and flattens_scores(self.model):
+            output = output._replace(predictions=flattened(output.predictions))
         if self.args.group_by_length:
             self._say_once("predictions are in the order of the rows; transformers' Trainer sorts them with group_by_length")
-        self._tell("on_predict", metrics=found.metrics)
-        return found
+        self._tell("on_predict", metrics=output.metrics)
+        return output
 
     def prediction_step(
         self, model: Model, inputs: Inputs, prediction_loss_only: bool, ignore_keys: list[str] | None = None
@@ -816,51 +828,108 @@ class Trainer(CoreTrainer):
             prediction_loss_only: Whether to return the loss alone.
             ignore_keys: Outputs of the model that are no predictions. Default: those that its config names.
         """
-        outputs = self._outputs(ignore_keys)
-        labels = outputs.labels(inputs)  # before the loss may remove them
+        labels = self._labels_in(inputs)  # before the loss may remove them
         if labels is None:
-            return None, outputs.predictions(model(**inputs), after_loss=False), None
-        loss, found = self.compute_loss(model, inputs, return_outputs=True)
-        return loss, None if prediction_loss_only else outputs.predictions(found, after_loss=True), labels
+            return None, self._predictions(model(**inputs), ignore_keys), None
+        loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+        return loss, None if prediction_loss_only else self._predictions(outputs, ignore_keys, after_loss=True), labels
 
-    def _outputs(self, ignore_keys: list[str] | None) -> Outputs:
-        """Return which outputs of the model are predictions, and which inputs are labels."""
-        usual = getattr(getattr(self.model, "config", None), "keys_to_ignore_at_inference", None)
-        ignored = ignore_keys if ignore_keys is not None else usual if usual is not None else ["past_key_values"]
-        return Outputs(tuple(ignored), tuple(self.label_names))
+    def _labels_in(self, inputs: Mapping[str, torch.Tensor]) -> Nested | None:
+        """Return the labels among the inputs: a tuple of several, None if there are none."""
+        named = tuple(inputs[name] for name in self.label_names if inputs.get(name) is not None)
+        if named and len(named) == len(self.label_names):
+            return named[0] if len(named) == 1 else named
+        return inputs.get("labels")
+
+    def _predictions(self, outputs: object, ignore_keys: Sequence[str] | None, *, after_loss: bool = False) -> Nested:
+        """Return the logits, or a tuple of all outputs but the loss, as transformers does.
+
+        Args:
+            outputs: What the model returned.
+            ignore_keys: Names of outputs that are no predictions. Default: those of the config.
+            after_loss: Whether the first one of a tuple is the loss.
+        """
+        if ignore_keys is None:
+            ignore_keys = getattr(getattr(self.model, "config", None), "keys_to_ignore_at_inference", None)
+        ignored = {"loss", *(["past_key_values"] if ignore_keys is None else ignore_keys)}
+        parts: object = outputs
+        if isinstance(outputs, Mapping):
+            parts = tuple(value for name, value in outputs.items() if name not in ignored)
+        elif isinstance(outputs, tuple):
+            parts = outputs[1:] if after_loss and len(outputs) > 1 else outputs
+        if not isinstance(parts, tuple) or not parts:
+            return logits_of(outputs).float()
+        chosen = parts[0] if len(parts) == 1 else parts
+        return each_array(lambda value: value.float() if value.is_floating_point() else value, chosen)
 
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
-        if rows is not None and self._has_script_callbacks() and not self._reads_loader(rows, training=False):
-            accepted = self._remove_unused_columns(rows.rows if isinstance(rows, RowReader) else rows)
-            self._latest_loader = self._loader(accepted, self.args.per_device_eval_batch_size, None)
-        self._name_eval_batches(rows)
-        compared = self._is_training or self._replaces_loss() or self._has_own_loss()
-        if not compared and (is_own(self.model) or self._other_label_names() or self._has_ignored_labels(rows)):
-            with self._within(_model_loss="nothing was compared yet"):
-                return without_ignored(super()._run(model, rows, prefix), prefix)
-        return without_ignored(super()._run(model, rows, prefix), prefix)
-
-    def _name_eval_batches(self, rows: Rows | None) -> None:
-        """Say how large the batches of an evaluation are if a script relies on the default: its own loss may depend on it."""
-        size = self.args.per_device_eval_batch_size
-        number = len(rows) if rows is not None and hasattr(rows, "__len__") else 0
+        if rows is not None and self._adapted.reads_weights and not self._reads_loader(rows, training=False):
+            raw = rows.rows if isinstance(rows, RowReader) else rows
+            self._latest_loader = self._loader(raw, self.args.per_device_eval_batch_size)
+        size, number = self.args.per_device_eval_batch_size, len(rows) if hasattr(rows, "__len__") else 0  # type: ignore[arg-type]
         if self._replaces_loss() and size == Settings.per_device_eval_batch_size and number > THEIR_EVAL_BATCH_SIZE:
             theirs = f"the default of transformers is {THEIR_EVAL_BATCH_SIZE}"
             self._say_once(f"evaluations have batches of {size} rows ({theirs}), on which a loss that is not a mean depends")
+        model_loss = self._model_loss
+        if not (self.is_in_train or self._replaces_loss() or self._has_own_loss()) and (
+            is_own(self.model) or self._other_label_names() or self._has_ignored_labels(rows)
+        ):
+            model_loss = "nothing was compared yet"
+        with self._within(_model_loss=model_loss):
+            found = super()._run(model, rows, prefix)
+        if isinstance(found.labels, np.ndarray) and found.labels.size and (found.labels == IGNORED).all():
+            # Every label is -100: there is nothing to compare with, so there is no loss.
+            found = replace(found, loss=None, metrics={k: v for k, v in found.metrics.items() if k != f"{prefix}_loss"})
+        return found
 
-    def _predict_batch(self) -> PredictBatch | None:
-        needed = self._predicts or self.compute_metrics is not None or self.preprocess_logits_for_metrics is not None
-        outputs = replace(self._outputs(self._ignore_keys), logits_only=not needed)
-        predict: PredictBatch | None = None
-        if self._overrides("prediction_step"):
-            predict = predicted_by_step(self.prediction_step, self.backend, self._ignore_keys)
-        elif self._replaces_loss():
-            predict = predicted_with_loss(self.compute_loss, self.backend, outputs)
-        whole = predict or predicted(self.backend, self._loss_sum(), outputs)
-        if self.preprocess_logits_for_metrics is not None:
-            predict = whole = preprocessed(whole, self.preprocess_logits_for_metrics, self.backend)
-        watches = any(overrides(one, TrainerCallback, "on_prediction_step") for one in self.callback_handler.callbacks)
-        return told(whole, partial(self._tell, "on_prediction_step")) if watches else whole
+    def _predict_batch(self) -> PredictBatch:
+        by_step, own_loss, loss_sum = self._overrides("prediction_step"), self._replaces_loss(), self._loss_sum()
+        change, move = self.preprocess_logits_for_metrics, self.backend.move
+        needed = self._predicts or self.compute_metrics is not None or change is not None
+        is_watched = any(overrides(one, TrainerCallback, "on_prediction_step") for one in self.callback_handler.callbacks)
+
+        def predictions(outputs: object, *, after_loss: bool = False) -> Nested:
+            return (
+                self._predictions(outputs, self._ignore_keys, after_loss=after_loss) if needed else logits_of(outputs).float()
+            )
+
+        def with_loss(model: torch.nn.Module, batch: Batch) -> Prediction:
+            inputs, rows = self._inputs_of(batch), len(batch.numbers)
+            labels = self._labels_in(inputs)  # before the loss may remove them
+            if labels is None:
+                return None, predictions(model(**inputs)), None
+            count = named_count(self.compute_loss, labels, rows)
+            found = self.compute_loss(model, inputs, return_outputs=True, **count)  # type: ignore[arg-type]
+            if not isinstance(found, tuple) or len(found) != 2:
+                problem = "compute_loss ignores return_outputs=True, so an evaluation has no logits"
+                raise SettingsError(problem, "return (loss, outputs) if return_outputs is true")
+            loss = tensor_of(found).float().mean() * rows
+            if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not labels.ne(IGNORED).any():
+                loss = torch.zeros_like(loss)  # the mean of no losses is not a number
+            return loss, predictions(found[1], after_loss=True), labels
+
+        def with_step(model: torch.nn.Module, batch: Batch) -> Prediction:
+            loss, logits, labels = self.prediction_step(model, self._inputs_of(batch), False, self._ignore_keys)
+            if logits is None:
+                raise SettingsError("prediction_step returned no logits", "return (loss, logits, labels)")
+            total = None if loss is None else tensor_of(loss).float().mean() * len(batch.numbers)
+            return total, logits, batch.labels if labels is None else labels
+
+        def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
+            if by_step or own_loss:
+                loss, found, labels = (with_step if by_step else with_loss)(model, batch)
+            else:
+                outputs, loss, labels = model(**move(batch.inputs)), None, batch.labels
+                found = predictions(outputs)
+                if labels is not None:
+                    loss = loss_sum(logits_of(outputs).float(), move(labels))
+            if change is not None:
+                found = change(found, None if labels is None else each_array(move, labels))
+            if is_watched:
+                self._tell("on_prediction_step")
+            return loss, found, labels
+
+        return predict
 
     def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
         """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.
@@ -868,11 +937,11 @@ class Trainer(CoreTrainer):
         Args:
             found: Logits and labels of all rows.
         """
-        changed = self.preprocess_logits_for_metrics is not None and self.compute_metrics is None
         if getattr(self.args, "batch_eval_metrics", False) and self.compute_metrics is not None:
             scores = in_batches(self.compute_metrics, found, self.args.per_device_eval_batch_size)
             return read_scores(scores, self._say_once, self.args.metric_for_best_model)
-        if getattr(self.args, "prediction_loss_only", False) or changed:
+        is_changed = self.preprocess_logits_for_metrics is not None and self.compute_metrics is None
+        if getattr(self.args, "prediction_loss_only", False) or is_changed:
             return {}
         if self.compute_metrics is not None:
             flat = flattens_scores(self.model)
@@ -882,59 +951,6 @@ class Trainer(CoreTrainer):
             return {}
         counted = labels != IGNORED if self.task == CLASSES and labels.ndim == 1 else np.ones(len(labels), dtype=bool)
         return super().metrics_of(EvalPrediction(logits[counted], labels[counted])) if counted.any() else {}
-
-    # --- what a script has replaced, and what that costs
-
-    def _initialized(self, seed: int) -> Model:
-        """Return a new model of `model_init`, with random weights that depend on the seed only."""
-        seed_all(seed)
-        make = self.model_init
-        if make is None:
-            return self.model
-        if isinstance(make, torch.nn.Module):
-            raise SettingsError(
-                "model_init is a model, not a function that returns one", "omit the parentheses: model_init=model_init"
-            )
-        return with_config(make(self._trial) if inspect.signature(make).parameters else make())
-
-    def _overrides(self, *names: str) -> list[str]:
-        """Return which of these methods are not those of Glassloop."""
-        return [name for name in names if overrides(self, Trainer, name)]
-
-    def _why_plain(self) -> str | None:
-        """Return why only the plain backend can train. What concerns evaluations alone does not count: `_why_padded`."""
-        if is_bare(self.model):
-            return "the model is a plain torch module"
-        training = ("training_step", "compute_loss", "get_train_dataloader", "_get_train_sampler")
-        if found := self._overrides(*training, *OPTIMIZERS):
-            return f"{found[0]} is overridden"
-        for name in ("compute_loss_func", "optimizer_cls_and_kwargs"):
-            if getattr(self, name) is not None:
-                return f"{name} is given"
-        if self.train_dataset is not None and not hasattr(self.train_dataset, "__len__"):
-            return "the training data has no length"
-        if self._own_optimizers() != (None, None):
-            return "the optimizer is custom"
-        if any(map(freezes_weights, self.callback_handler.callbacks)):
-            return "a callback freezes or unfreezes weights"
-        if found := self._adapted.gradient_readers:
-            return f"{found[0]} may read gradients"
-        return "the loss is that of the model" if self._model_loss else None
-
-    def _why_padded(self, rows: Rows | None) -> str | None:
-        if found := self._overrides("prediction_step", self._eval_loader, "_get_eval_sampler"):
-            return f"{found[0]} is overridden"
-        if self._returns_more():
-            return "the model returns hidden states or attentions"
-        return "the rows have no length" if self._reads_loader(rows, training=False) else None
-
-    def _refuse_late_changes(self) -> None:
-        """Raise `SettingsError` for settings that were assigned after the Trainer had used them."""
-        changed = [name for name, then in self._read_once.items() if vars(self.args)[name] not in then]
-        if changed:
-            raise SettingsError(
-                f"{listed(changed)} cannot be changed after a Trainer is constructed", "construct a new Trainer"
-            )
 
     # --- callbacks, state and log
 
@@ -963,7 +979,9 @@ class Trainer(CoreTrainer):
         others = [one for one in given or () if not is_for_transformers(one)]
         self._callbacks = checked_callbacks([one for one in others if not isinstance(one, TrainerCallbacks)])
         if len(self._callbacks) == len(others):
-            self.callback_handler = make_handler(foreign, prints_lines=self.args.disable_tqdm)
+            # The default list of transformers, that of the script, and one that stands for Glassloop's progress display.
+            self.callback_handler = CallbackHandler([DefaultFlowCallback, *foreign], None, None, None, None)
+            self.callback_handler.add_callback(OWN_PRINTER if self.args.disable_tqdm else OWN_PROGRESS)
             self._adapted = TrainerCallbacks(self)
         else:  # the list as it was read, perhaps with more callbacks
             for one in foreign:
@@ -1000,6 +1018,10 @@ class Trainer(CoreTrainer):
         """
         self.pop_callback(callback)
 
+    def _shows_progress(self) -> bool:
+        """Return whether a script has left the callback in the list that stands for the progress display."""
+        return any(isinstance(one, ProgressCallback | PrinterCallback) for one in self.callback_handler.callbacks)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add an entry to the history of the training. A subclass may override this to see every entry.
 
@@ -1007,11 +1029,15 @@ class Trainer(CoreTrainer):
             logs: Names and values. The epoch is added to them, as transformers does.
             start_time: Accepted for compatibility.
         """
+        state = self.state
         if self._is_logging:  # the loop has written the entry; a script's own `log` may have added to it
-            self.state.add_to_latest(logs, of_loop=self._is_training)
+            if self.is_in_train:
+                state.history[-1].update(lasting(logs))
+            if state.log_history:
+                state.log_history[-1].update(logs)
             return
-        logs["epoch"] = self.state.epoch
-        self.state.add(logs)
+        logs["epoch"] = state.epoch
+        state.add(logs)
         self._tell("on_log", logs=logs)
 
     def _report(self, logs: dict[str, float]) -> None:
@@ -1020,18 +1046,9 @@ class Trainer(CoreTrainer):
             with self._within(_is_logging=True):
                 self.log(logs)
 
-    def _has_script_callbacks(self) -> bool:
-        """Return whether a script has callbacks of its own, which may read anything."""
-        return self._adapted.reads_weights
-
     def _tell(self, event: str, **facts: object) -> None:
         """Call a method of the callbacks of transformers outside a training."""
         self._adapted.tell(event, None, **facts)
-
-    def _callback_parts(self) -> dict[str, object]:
-        """Return what each callback of transformers gets by name."""
-        named = {name: getattr(self, name, None) for name in ("model", "processing_class", "optimizer", "lr_scheduler")}
-        return {**named, "train_dataloader": self._train_loader, "eval_dataloader": self._latest_loader}
 
     def _evaluated_parts(self, metrics: dict[str, float]) -> list[dict[str, float]]:
         """Return the metrics of the loop's latest evaluation for each data set. What a script added belongs to the last."""
@@ -1055,19 +1072,18 @@ class Trainer(CoreTrainer):
         finally:
             vars(self).update(before)
 
-    def _shows_progress(self) -> bool:
-        """Return whether a script has left the callback in the list that stands for the progress display."""
-        return any(isinstance(one, SHOWS) for one in self.callback_handler.callbacks)
-
     def log_metrics(self, split: str, metrics: Mapping[str, float]) -> None:
-        """Print metrics.
+        """Print metrics as transformers does: a line for each, in the order of their names.
 
         Args:
             split: What they are of, such as "train" or "eval".
             metrics: Names and numbers.
         """
         if self.is_world_process_zero():
-            show_metrics(split, metrics)
+            show(f"***** {split} metrics *****")
+            width = max(map(len, metrics), default=0)
+            for name, value in sorted(metrics.items()):
+                show(f"  {name:<{width}} = {round(value, 4) if isinstance(value, float) else value!s:>10}")
 
     def save_metrics(self, split: str, metrics: Mapping[str, float], combined: bool = True) -> None:
         """Write metrics to SPLIT_results.json, and add them to all_results.json.
@@ -1077,8 +1093,15 @@ class Trainer(CoreTrainer):
             metrics: Names and numbers.
             combined: Whether to add them to all_results.json.
         """
-        if self.is_world_process_zero():
-            write_metrics(self._folder, split, metrics, combined=combined)
+        if not self.is_world_process_zero():
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        contents = {self._folder / f"{split}_results.json": dict(metrics)}
+        if combined:
+            path = self._folder / "all_results.json"
+            contents[path] = {**(json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}), **metrics}
+        for path, content in contents.items():
+            write_text(path, json.dumps(content, indent=4, sort_keys=True) + "\n")
 
     def save_state(self) -> None:
         """Write the state to trainer_state.json in output_dir."""
@@ -1117,18 +1140,17 @@ class Trainer(CoreTrainer):
         if not is_bare(self.model):
             super().write_model(folder, weights)
             return
-        save_bare(self.backend.unwrap(self.model), folder, weights)
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = weights or self.backend.unwrap(self.model).state_dict()
+        save_file({name: value.detach().cpu().clone() for name, value in tensors.items()}, folder / "model.safetensors")
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
 
     def _write_with_script(self, folder: Path, weights: Tensors | None = None) -> None:
         """Write the model of a checkpoint with a script's own `save_model`, in the main process alone."""
         named = {"_internal_call": True} if "_internal_call" in inspect.signature(self.save_model).parameters else {}
-        self._saves_alone = True
-        try:
+        with self._within(_saves_alone=True):
             self.save_model(str(folder), **named)
-        finally:
-            self._saves_alone = False
 
     def create_model_card(self, **facts: str | list[str] | None) -> None:
         """Write README.md to `output_dir`: a model card with the settings and the latest metrics. An edited card is kept.
@@ -1150,12 +1172,15 @@ class Trainer(CoreTrainer):
         Raises:
             ResourceError: If there is no access token, or the hub cannot be reached, or refuses.
         """
-        token, revision = facts.pop("token", None), facts.pop("revision", None)
+        stored = vars(self.args)
+        name = stored.get("hub_model_id") or stored.get("push_to_hub_model_id") or self._folder.name
+        owner = stored.get("push_to_hub_organization")
+        token = facts.pop("token", None) or stored.get("hub_token") or stored.get("push_to_hub_token")
+        revision = facts.pop("revision", None) or stored.get("hub_revision")
         self.save_model()
         self.create_model_card(**facts)
-        name, token = repository_of(self._folder, self.args), token or token_of(self.args)
-        revision = revision or getattr(self.args, "hub_revision", None)
-        private = getattr(self.args, "hub_private_repo", None)
+        name = f"{owner}/{name}" if owner and "/" not in name else str(name)
+        private = stored.get("hub_private_repo")
         return upload(self._folder, name, commit_message, token=token, revision=revision, private=private)
 
     def hyperparameter_search(
@@ -1187,7 +1212,26 @@ class Trainer(CoreTrainer):
         Raises:
             SettingsError: If there is no model_init, no eval_dataset or no optuna, or if a setting is not allowed.
         """
-        return search(self, hp_space, compute_objective, n_trials, direction, backend, hp_name, kwargs)
+        parts = {name: getattr(self, name) for name in ("backend", "_folder", "_plan")}
+        args, own, foreign = dict(vars(self.args)), [*self._callbacks], [*self.callback_handler.callbacks]
+        attributes = [(callback, dict(vars(callback))) for callback in (*own, *foreign)]
+
+        def reset(trial: object) -> None:
+            vars(self.args).clear()
+            vars(self.args).update(args)
+            vars(self).update(parts, _trial=trial)
+            for callback, values in attributes:  # such as the counter of EarlyStoppingCallback
+                vars(callback).clear()
+                vars(callback).update(values)
+            self._callbacks, self.callback_handler.callbacks = [*own], [*foreign]
+
+        rows: dict[str, object] = {"train": self.train_dataset, **(self._eval_sets or {"validation": self.eval_dataset})}
+        try:
+            return search(
+                self, reset, rows, self.model_init, hp_space, compute_objective, n_trials, direction, backend, hp_name, kwargs
+            )
+        finally:
+            reset(None)
 
     # --- what scripts read
 
@@ -1206,11 +1250,6 @@ class Trainer(CoreTrainer):
         """The model: what wraps it for several processes is a part of the backend."""
         return self.model
 
-    @property
-    def is_in_train(self) -> bool:
-        """Whether a training is running."""
-        return self._is_training
-
     if not TYPE_CHECKING:  # else no wrong name would be found
 
         def __getattr__(self, name: str) -> object:
@@ -1219,16 +1258,503 @@ class Trainer(CoreTrainer):
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
 
 
-ENTRIES = {"language": "language", "license": "license", "finetuned_from": "base_model", "dataset_tags": "datasets"}
+# What scripts read of transformers' Trainer, or call in methods that they copied from it. Overriding these has no effect, so
+# they are no attributes of the class, and a subclass that has one of them is refused.
+READ_BY_SCRIPTS: dict[str, Callable[[Trainer], object]] = {
+    **dict.fromkeys(("is_model_parallel", "is_deepspeed_enabled", "is_fsdp_xla_enabled"), lambda trainer: False),
+    **dict.fromkeys(("deepspeed", "hp_name", "hp_search_backend", "hub_model_id", "label_smoother"), lambda trainer: None),
+    **dict.fromkeys(("_set_signature_columns_if_needed", "store_flos", "end"), lambda trainer: lambda: None),
+    "current_flos": lambda trainer: 0,
+    "floating_point_ops": lambda trainer: lambda inputs: 0,
+    "place_model_on_device": lambda trainer: True,
+    "is_fsdp_enabled": lambda trainer: trainer.backend.name == "fsdp",
+    "can_return_loss": lambda trainer: getattr(forward_parameters(trainer).get("return_loss"), "default", None) is True,
+    "_signature_columns": lambda trainer: [
+        *dict.fromkeys((*forward_parameters(trainer), "label", "label_ids", *trainer.label_names))
+    ],
+    "get_total_train_batch_size": lambda trainer: partial(rows_of_a_step, trainer),
+    "_get_output_dir": lambda trainer: lambda trial=None: str(trainer._folder),
+    "_get_learning_rate": lambda trainer: lambda: trainer.get_learning_rates()[0],
+    "_prepare_input": lambda trainer: partial(moved, trainer),
+    "_move_model_to_device": lambda trainer: lambda model, device: model.to(device),
+    "autocast_smart_context_manager": lambda trainer: lambda cache_enabled=True: trainer.backend.forward(trainer.model),
+}
 
 
-SHOWN = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps",
-         "lr_scheduler_type", "warmup_steps", "weight_decay", "optim", "seed")  # fmt: skip
+def forward_parameters(trainer: Trainer) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(base_of(trainer.model).forward).parameters
+
+
+def moved(trainer: Trainer, data: object) -> object:
+    """Return a tensor, or the tensors in a dict, list or tuple, on the device of a Trainer."""
+    if isinstance(data, list | tuple):
+        return type(data)(moved(trainer, part) for part in data)
+    return trainer.backend.move(data)
+
+
+def rows_of_a_step(trainer: Trainer, args: Settings | None = None) -> int:
+    """Return the number of rows of a step, over all batches and processes."""
+    chosen = trainer.args if args is None else args
+    return chosen.per_device_train_batch_size * chosen.gradient_accumulation_steps * trainer.backend.processes.num_processes
+
+
+def drop_former(named: dict[str, object], args: Settings) -> None:
+    """Remove arguments that transformers' Trainer had in 2020, and report them: `glassloop run` runs scripts of any age."""
+    for name in GONE_OF_TRAINER.keys() & named.keys():
+        value = named.pop(name)
+        LEDGER.note(f"Trainer({name}=)", "nothing", f"removed in transformers 4: {GONE_OF_TRAINER[name]}")
+        if name == "prediction_loss_only" and value and isinstance(args, TrainingArguments):
+            args.prediction_loss_only = value
+
+
+# --- models of scripts
+
+
+@dataclass
+class BareConfig:
+    """What Glassloop reads of a model's config, for a module that has none. The module computes its own loss."""
+
+    num_labels: int = 2
+    problem_type: str | None = None
+    model_type: str = "module"
+    id2label: dict[int, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, object]:
+        return {"num_labels": self.num_labels}
+
+
+def with_config(model: Model) -> Model:
+    """Return the model; a plain torch module gets what stands for a config, with as many labels as its last layer has outputs.
+
+    A config that the module has is a script's own: it may be of any kind, and that of an encoder inside says nothing about
+    the outputs of the module.
+    """
+    if isinstance(model, torch.nn.Module) and not isinstance(base_of(model), PreTrainedModel) and not is_bare(model):
+        widths = [part.out_features for part in model.modules() if isinstance(part, torch.nn.Linear)]
+        number = widths[-1] if widths else 2
+        config = BareConfig(number, id2label={place: f"LABEL_{place}" for place in range(number)})
+        object.__setattr__(model, STAND_IN, config)  # not a part of the module
+        if getattr(model, "config", None) is None:
+            object.__setattr__(model, "config", config)
+    return model
+
+
+def is_bare(model: object) -> bool:
+    """Return whether a model is a plain torch module."""
+    return hasattr(model, STAND_IN)
+
+
+def is_own(model: object) -> bool:
+    """Return whether the class of a model is a script's own, so that its loss and its labels may be of any kind."""
+    return not any(kind.__module__.startswith("transformers.models.") for kind in type(base_of(model)).__mro__)
+
+
+def flattens_scores(model: object) -> bool:
+    """Return whether a model of transformers returns scores without their dimension of size 1 if it gets labels."""
+    base = base_of(model)
+    is_deberta = type(base).__name__.startswith("Deberta") and not is_own(base)
+    return is_deberta and base.config.num_labels == 1 and base.config.problem_type is None
+
+
+def flattened(predictions: Nested) -> Nested:
+    """Return predictions whose scores have no dimension of size 1."""
+    if isinstance(predictions, np.ndarray):
+        return predictions.reshape(-1)
+    return (flattened(predictions[0]), *predictions[1:]) if isinstance(predictions, tuple) else predictions
+
+
+def labels_of(model: object) -> list[str]:
+    """Return the inputs of a model that are labels: those with the word in their name, as in transformers."""
+    names = find_labels(type(base_of(model))) if isinstance(model, torch.nn.Module) else []
+    return names or ["labels"]
+
+
+def fits_classes(labels: torch.Tensor | np.ndarray | None, logits: np.ndarray | None = None) -> bool:
+    """Return whether labels and logits are those of a classifier: class numbers, or a number for each class."""
+    if labels is None or (logits is not None and logits.ndim != 2):
+        return False
+    return labels.ndim == 2 or "float" not in str(labels.dtype)
+
+
+def adds_up_batches(model: torch.nn.Module) -> bool:
+    """Return whether transformers' Trainer adds up the losses of the batches of a step, instead of taking their mean.
+
+    It leaves the division to models that accept `num_items_in_batch`. Those for classification ignore it.
+    """
+    accepts = getattr(model, "accepts_loss_kwargs", None)
+    kinds = {parameter.kind for parameter in inspect.signature(model.forward).parameters.values()}
+    return inspect.Parameter.VAR_KEYWORD in kinds if accepts is None else bool(accepts)
+
+
+# --- losses, logits and loaders of scripts
+
+
+def count_of(labels: Nested | None, rows: int) -> int | torch.Tensor:
+    """Return the number of labels that count, as in transformers; without a tensor of labels, that of the rows."""
+    return labels.ne(IGNORED).sum() if isinstance(labels, torch.Tensor) else max(rows, 1)
+
+
+def named_count(function: Callable[..., object], labels: Nested | None, rows: int) -> dict[str, int | torch.Tensor]:
+    """Return `num_items_in_batch` for a function that names it. With it, too, its result is the mean of a batch."""
+    named = "num_items_in_batch" in inspect.signature(function).parameters
+    return {"num_items_in_batch": count_of(labels, rows)} if named else {}
+
+
+def tensor_of(loss: object, name: str = "compute_loss") -> torch.Tensor:
+    """Return the loss that a method returned, alone or with outputs. Raises `SettingsError` if it is no tensor."""
+    loss = loss[0] if isinstance(loss, tuple) else loss
+    if not isinstance(loss, torch.Tensor):
+        raise SettingsError(f"{name} returned a {type(loss).__name__}, not a tensor", "return the loss")
+    return loss
+
+
+def logits_of(outputs: object) -> torch.Tensor:
+    """Return the logits among the outputs of a model: by name, or the first that is not the loss."""
+    if isinstance(outputs, torch.Tensor):
+        return outputs
+    if isinstance(outputs, Mapping):
+        logits = outputs.get("logits", next((value for name, value in outputs.items() if name != "loss"), None))
+    else:
+        logits = getattr(outputs, "logits", None)
+        if logits is None and isinstance(outputs, tuple):
+            logits = next((value for value in outputs if isinstance(value, torch.Tensor) and value.dim() > 0), None)
+    if not isinstance(logits, torch.Tensor):
+        raise SettingsError("the outputs of the model contain no logits", "return an object with logits, or a dict")
+    return logits
+
+
+def in_batches(compute: Callable[..., dict[str, float]], found: EvalPrediction, size: int) -> dict[str, float]:
+    """Return the result of a `compute_metrics` that takes batch by batch, as tensors, and sums up when it gets the last."""
+    scores: dict[str, float] = {}
+    number = len(first_array(found.predictions))
+    for first in range(0, number, size):
+        rows = slice(first, first + size)
+        parts = (
+            None if part is None else each_array(lambda one, rows=rows: torch.from_numpy(one[rows]), part) for part in found
+        )
+        scores = compute(EvalPrediction(*parts), compute_result=first + size >= number)
+    return scores
+
+
+def rows_of(inputs: Mapping[str, torch.Tensor]) -> int:
+    return len(next(iter(inputs.values())))
+
+
+class Loader(DataLoader[object]):
+    """A DataLoader that knows the number of rows of a batch under the name that Accelerate gives it."""
+
+    @property
+    def total_batch_size(self) -> int:
+        return self.batch_size or 1
+
+
+class LoaderBatches:
+    """The batches of a script's own DataLoader: its order is the loader's, and resuming skips batches.
+
+    Each of several processes gets its share of the rows of each batch. A loader without a length has `num_batches`.
+    """
+
+    def __init__(
+        self, loader: Iterable[Mapping[str, torch.Tensor]], rank: int = 0, num_processes: int = 1, num_batches: int = 0
+    ) -> None:
+        self.loader, self.rank, self.num_processes, self.num_batches = loader, rank, num_processes, num_batches
+        self.batch_size = getattr(loader, "batch_size", None) or 1
+
+    def __len__(self) -> int:
+        try:
+            return len(self.loader)  # type: ignore[arg-type]  # a DataLoader over rows with a length
+        except TypeError:
+            if self.num_batches < 1:
+                raise SettingsError("the training data has no length", "set max_steps") from None
+            return self.num_batches
+
+    def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch, without the first `skip`."""
+        for part in ("sampler", "dataset"):
+            set_epoch = getattr(getattr(self.loader, part, None), "set_epoch", None)
+            if set_epoch is not None:
+                set_epoch(epoch)
+        first = skip * self.batch_size
+        for inputs in islice(self.loader, skip, None):
+            yield self.share(inputs, self.rank, self.num_processes, first)
+            first += rows_of(inputs)
+
+    def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
+        """Yield every `num_processes`-th batch from number `rank` on, whole."""
+        first = 0
+        for place, inputs in enumerate(self.loader):
+            if place % num_processes == rank:
+                yield self.share(inputs, 0, 1, first)
+            first += rows_of(inputs)
+
+    def share(self, inputs: Mapping[str, torch.Tensor], rank: int, num_processes: int, first: int) -> Batch:
+        """Return the share of one process of a batch whose first row has the number `first`."""
+        rows = rows_of(inputs)
+        mine = np.arange(rows)[rank::num_processes]
+        chosen = torch.from_numpy(mine if len(mine) else np.zeros(1, dtype=np.int64))
+        taken = {name: value[chosen] if num_processes > 1 else value for name, value in inputs.items()}
+        labels = taken.pop("labels", None)
+        return Batch(taken, labels, mine + first, rows)
+
+    def order(self, epoch: int = 0) -> list[np.ndarray]:
+        """Return the rows of each batch, numbered as the loader yields them in any epoch."""
+        return [np.arange(place * self.batch_size, (place + 1) * self.batch_size) for place in range(len(self))]
+
+    def row_hashes(self) -> np.ndarray:
+        """Return no hash: reading a loader may draw random numbers."""
+        return np.zeros(0, dtype=np.int64)
+
+    def first_labels(self) -> torch.Tensor | None:
+        return next(self.epoch()).labels
+
+
+# --- callbacks of transformers, and the state they see
+
+ASKED_TO_STOP = "a callback asked to stop"
+ASKED = {"should_log": "log", "should_evaluate": "evaluate", "should_save": "save"}
+UPDATES = ("on_pre_optimizer_step", "on_optimizer_step")  # events at which gradients can be read
+
+
+def overrides(owner: object, base: type, name: str) -> bool:
+    """Return whether an object has its own version of a method, by a subclass or by an assignment."""
+    return getattr(type(owner), name, None) is not getattr(base, name, None) or name in vars(owner)
+
+
+def is_for_transformers(callback: object) -> bool:
+    """Return whether a callback, or a class of callbacks, is written for transformers' Trainer."""
+    kind = callback if isinstance(callback, type) else type(callback)
+    return any(parent.__name__ == "TrainerCallback" for parent in kind.__mro__)
+
+
+def silent(kind: type[TrainerCallback]) -> type[TrainerCallback]:
+    """Return a class of the same name whose events do nothing: it stands for what Glassloop shows itself."""
+    events = {name: value for name, value in vars(TrainerCallback).items() if name.startswith("on_")}
+    return type(kind.__name__, (kind,), {**events, "__module__": __name__})
+
+
+OWN_PROGRESS = silent(ProgressCallback)
+OWN_PRINTER = silent(PrinterCallback)
+
+
+def freezes_weights(callback: TrainerCallback) -> bool:
+    """Return whether a method of a callback assigns `requires_grad`: a fast optimizer works with a fixed set of weights."""
+    values = (value for kind in type(callback).__mro__ for value in vars(kind).values() if inspect.isfunction(value))
+    codes = [inspect.unwrap(value).__code__ for value in values]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        if any(part.opname == "STORE_ATTR" and part.argval == "requires_grad" for part in dis.get_instructions(code)):
+            return True
+    return any("requires_grad_" in code.co_names for code in codes)
+
+
+class TrainerState(TheirState):  # type: ignore[misc]
+    """The state of a training, as scripts and callbacks for transformers read it.
+
+    Names that transformers does not have, such as `step` and `history`, are those of the loop's own state.
+
+    Attributes:
+        loop: The state of the loop.
+    """
+
+    loop: State
+    global_step: int
+    epoch: float
+    history: list[Entry]
+    log_history: list[dict[str, object]]
+    best_metric: float | None
+    best_global_step: int | None
+    save_to_json: Callable[[str], None]
+    taken = 0  # how many entries of the loop's history `log_history` has
+
+    @classmethod
+    def of(cls, loop: State) -> TrainerState:
+        """Return the state of a training that the loop is about to begin."""
+        made = cls(is_local_process_zero=True, is_world_process_zero=True, total_flos=0.0, epoch=0.0)
+        made.loop = loop
+        return made
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__") or "loop" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.loop, name)
+
+    def follow(self, plan: Plan | None, batch_size: int) -> TrainerState:
+        """Bring everything up to date that the loop has changed, and return the state."""
+        loop = self.loop
+        if plan is not None:
+            if loop.step != self.global_step or not self.epoch:  # an epoch that is cut short counts when the next one begins
+                self.epoch = loop.epoch + loop.batch / plan.batches_per_epoch
+            self.max_steps, self.num_train_epochs = plan.max_steps, -(-plan.max_steps // plan.steps_per_epoch)
+            self.logging_steps, self.eval_steps, self.save_steps = plan.log_every, plan.eval_every, plan.save_every
+        self.global_step, self.train_batch_size = loop.step, batch_size
+        for entry in log_history(loop.history[self.taken :]):  # a script may have added entries of its own
+            self.log_history.append({**entry, "epoch": self.epoch} if entry["step"] == loop.step else entry)
+        self.taken = len(loop.history)
+        return self
+
+    def add(self, logs: Mapping[str, object]) -> None:
+        """Add an entry of a script itself. The history leaves out what differs between repeated runs, or is not a number."""
+        loop = self.loop
+        loop.own_entries.append(len(loop.history))
+        loop.history.append({"step": loop.step, **lasting(logs), "epoch": round(self.epoch, 4)})
+        self.taken = len(loop.history)
+        self.log_history.append({**logs, "step": loop.step})
+
+
+class Logged(Callback):
+    """Calls an overridden `log` of a Trainer with every entry of its history."""
+
+    reads_weights = False
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        if self.trainer.control.should_log:  # else only Glassloop logs the step
+            entry = {name: value for name, value in state.history[-1].items() if name not in ("step", "epoch")}
+            self.trainer._report(entry)  # type: ignore[arg-type]  # numbers only
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        for part in self.trainer._evaluated_parts(metrics):
+            self.trainer._report(dict(part))
+
+
+class TrainerCallbacks(Callback):
+    """Calls transformers' callbacks at the events of the loop, and passes on what their control asks for."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer, self.control = trainer, TrainerControl()
+        self.told_update = False  # the events of this step's update
+
+    @property
+    def reads_weights(self) -> bool:  # type: ignore[override]
+        """Whether a callback of a script may read the weights between two steps, or anything else."""
+        known = ("transformers.", "glassloop.")
+        return any(not type(one).__module__.startswith(known) for one in self.trainer.callback_handler.callbacks)
+
+    @property
+    def reads_checkpoints(self) -> bool:
+        """Whether a callback may read a checkpoint, or add files to it, as soon as it is saved."""
+        return any(overrides(one, TrainerCallback, "on_save") for one in self.trainer.callback_handler.callbacks)
+
+    @property
+    def gradient_readers(self) -> list[str]:
+        """The events of callbacks that may read or change gradients, with the name of the class."""
+        known = self.trainer.callback_handler.callbacks
+        return [f"{type(one).__name__}.{name}" for one in known for name in UPDATES if overrides(one, TrainerCallback, name)]
+
+    def tell(self, event: str, loop: State | None, **facts: object) -> None:
+        """Call a method of every callback, and note what their control asks for."""
+        trainer, state = self.trainer, self.trainer.state
+        handler = trainer.callback_handler
+        # What each callback gets by name.
+        for name in ("model", "processing_class", "optimizer", "lr_scheduler"):
+            setattr(handler, name, getattr(trainer, name, None))
+        handler.train_dataloader, handler.eval_dataloader = trainer._train_loader, trainer._latest_loader
+        before = {flag: getattr(self.control, flag) for flag in ASKED}
+        self.control = getattr(handler, event)(trainer.args, state, self.control, **facts) or self.control
+        if loop is None:
+            return
+        # As with transformers, a callback that evaluates in on_log, for example, takes the place of the evaluation to come.
+        loop.asked -= {wanted for flag, wanted in ASKED.items() if before[flag] and not getattr(self.control, flag)}
+        if self.control.should_epoch_stop:
+            self.control.should_epoch_stop = False
+            loop.epoch_ends = event != "on_epoch_end"  # then it ends anyway
+        if self.control.should_training_stop and not loop.stop_reason and loop.step < trainer._current_plan().max_steps:
+            loop.stop_reason = ASKED_TO_STOP
+        loop.asked |= {wanted for flag, wanted in ASKED.items() if getattr(self.control, flag)}
+
+    def on_fit_start(self, state: State) -> None:
+        if state.stop_reason == ASKED_TO_STOP:  # of the run that is resumed
+            state.stop_reason = None
+        self.tell("on_train_begin", state)
+        for place, entry in enumerate(state.history):  # early stopping counts the evaluations before a resume
+            if place not in state.own_entries:
+                self.judge(entry, state.step, replayed=True)
+
+    def on_epoch_start(self, state: State) -> None:
+        self.tell("on_epoch_begin", state)
+
+    def on_step_start(self, state: State) -> None:
+        self.tell("on_step_begin", state)
+
+    def before_update(self, group: Sequence[object]) -> None:
+        """Call on_pre_optimizer_step within a step, when gradients are clipped and the weights have not changed yet."""
+        loop = self.trainer.state.loop
+        for _ in group[1:]:
+            self.tell("on_substep_end", loop)
+        self.tell("on_pre_optimizer_step", loop)
+
+    def after_update(self) -> None:
+        """Call on_optimizer_step within a step, when the weights have changed and gradients are not cleared yet."""
+        self.tell("on_optimizer_step", self.trainer.state.loop)
+        self.told_update = True
+
+    def on_step(self, state: State, batches: list[Batch]) -> None:
+        if not self.told_update:  # no callback has use for gradients
+            self.before_update(batches)
+            self.after_update()
+        self.told_update = False
+        self.tell("on_step_end", state)
+
+    def on_log(self, state: State, figures: list[list[float]]) -> None:
+        if self.control.should_log:
+            self.tell("on_log", state, logs={name: value for name, value in state.history[-1].items() if name != "step"})
+        elif logged := self.trainer.state.log_history:
+            logged.pop()  # only Glassloop logs it
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        """Call on_log and on_evaluate for each data set, with the best score before this evaluation, as transformers does."""
+        seen = self.trainer.state
+        parts = [{**part, "epoch": seen.epoch} for part in self.trainer._evaluated_parts(metrics)]
+        entry, names = seen.log_history.pop(), {name for part in parts for name in part}
+        added = {name: value for name, value in entry.items() if name not in names}  # by a script's own `log`, and the step
+        for part in parts:  # each with an entry of its own instead of one for them all
+            seen.log_history.append({**part, **added})
+            self.tell("on_log", state, logs=part)
+            self.tell("on_evaluate", state, metrics=part)
+        self.judge(metrics, state.step)
+
+    def judge(self, metrics: Entry | dict[str, float], step: int, *, replayed: bool = False) -> None:
+        """Take over the score of an evaluation if it is the best one so far."""
+        plan, state = self.trainer._current_plan(), self.trainer.state
+        score = metrics.get(plan.best_metric)
+        if not plan.needs_best or not isinstance(score, int | float):
+            return
+        for callback in self.trainer.callback_handler.callbacks if replayed else ():
+            if hasattr(callback, "early_stopping_patience_counter"):
+                callback.check_metric_value(self.trainer.args, state, self.control, score)
+        if state.best_metric is None:  # as in transformers: NaN is never the best, and early stopping counts it
+            state.best_metric = -math.inf if plan.greater_is_better else math.inf
+        if score > state.best_metric if plan.greater_is_better else score < state.best_metric:
+            state.best_metric, state.best_global_step = score, int(str(metrics.get("step", step)))
+
+    def on_save(self, state: State) -> None:
+        seen = self.trainer.state
+        if seen.best_global_step is not None:
+            best = Path(str(self.trainer.args.output_dir), checkpoint_name(seen.best_global_step))
+            is_saved = seen.best_global_step == state.step or best.is_dir()
+            seen.best_model_checkpoint = str(best) if is_saved else seen.best_model_checkpoint
+        self.tell("on_save", state)
+
+    def on_epoch_end(self, state: State) -> None:
+        self.tell("on_epoch_end", state)
+
+    def on_fit_end(self, state: State) -> None:
+        if state.batch:  # the training stops within an epoch; the Trainer calls on_train_end, after the last log
+            self.tell("on_epoch_end", None)
+
+
+# --- the model card
+
+HEAD_OF_CARD = {"language": "language", "license": "license", "finetuned_from": "base_model", "dataset_tags": "datasets"}
+SETTINGS_OF_CARD = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
+                    "max_steps", "lr_scheduler_type", "warmup_steps", "weight_decay", "optim", "seed")  # fmt: skip
 
 
 def trainer_card(title: str, args: Settings, history: Sequence[Entry], facts: Mapping[str, str | list[str] | None]) -> Card:
     """Return the card of a Trainer: facts a script gives, the settings, and the metrics of the latest evaluation."""
-    head: dict[str, str | list[str]] = {name: value for key, name in ENTRIES.items() if (value := facts.get(key))}
+    head: dict[str, str | list[str]] = {name: value for key, name in HEAD_OF_CARD.items() if (value := facts.get(key))}
     tags = facts.get("tags") or []
     head["tags"] = ["glassloop", "generated_from_trainer", *([tags] if isinstance(tags, str) else tags)]
     latest = next((entry for entry in reversed(history) if any(name.startswith("eval_") for name in entry)), {})
@@ -1237,85 +1763,6 @@ def trainer_card(title: str, args: Settings, history: Sequence[Entry], facts: Ma
     named, tagged = facts.get("dataset"), head.get("datasets")
     first = next((value if isinstance(value, str) else value[0] for value in (named, tagged) if value), None)
     data = DataName(first, tagged if isinstance(tagged, str) else first) if first else None
-    rows = [[name, getattr(args, name)] for name in SHOWN]
+    rows = [[name, getattr(args, name)] for name in SETTINGS_OF_CARD]
     sections = [("Results", scores_table(scores)), ("Training", markdown_table(["setting", "value"], rows))]
     return Card(str(facts.get("model_name") or title), data, scores, head, sections)
-
-
-def repository_of(folder: Path, args: Settings) -> str:
-    """Return the name of the repository to upload to: that of the settings, or the name of the folder."""
-    name = getattr(args, "hub_model_id", None) or getattr(args, "push_to_hub_model_id", None) or folder.name
-    owner = getattr(args, "push_to_hub_organization", None)
-    return f"{owner}/{name}" if owner and "/" not in name else str(name)
-
-
-def token_of(args: Settings) -> str | None:
-    """Return the access token of the settings, if there is one."""
-    return getattr(args, "hub_token", None) or getattr(args, "push_to_hub_token", None)
-
-
-DIRECTIONS = ("minimize", "maximize")
-
-
-def default_space(trial: Trial) -> dict[str, object]:
-    """Return the hyperparameters of a trial if a script does not choose them: the same as in transformers."""
-    return {
-        "learning_rate": trial.suggest_float("learning_rate", 1e-6, 1e-4, log=True),
-        "num_train_epochs": trial.suggest_int("num_train_epochs", 1, 5),
-        "seed": trial.suggest_int("seed", 1, 40),
-        "per_device_train_batch_size": trial.suggest_categorical("per_device_train_batch_size", [4, 8, 16, 32, 64]),
-    }
-
-
-def search(
-    trainer: Trainer,
-    space: Space | None,
-    objective: Objective | None,
-    n_trials: int,
-    direction: str | Sequence[str],
-    backend: object,
-    name_of: Callable[[Trial], str] | None,
-    options: dict[str, object],
-) -> BestRun | list[BestRun]:
-    """Run the trials and return the best one; with several directions, all that no other one dominates."""
-    directions = [direction] if isinstance(direction, str) else [*direction]
-    refuse_search(trainer, directions, backend, options)
-    refuse_without_optuna("hyperparameter_search")
-    trials = Trials(trainer, space or default_space, objective, name_of, directions)
-    best = trials.run(n_trials, options)
-    if not isinstance(direction, str):
-        return best
-    if not best:
-        raise SettingsError("no trial of the search was completed", "search among smaller learning rates")
-    return best[0]
-
-
-def refuse_search(trainer: Trainer, directions: Sequence[str], backend: object, options: dict[str, object]) -> None:
-    """Raise `SettingsError` for a search that cannot be run."""
-    wanted = getattr(backend, "value", backend)
-    if wanted not in (None, "optuna"):
-        problem = f"hyperparameter_search does not support the backend {visible(str(wanted))}"
-        raise SettingsError(problem, 'use backend="optuna", and let hp_space suggest values with the optuna trial it gets')
-    if trainer.model_init is None:
-        raise SettingsError("hyperparameter_search needs a new model for each trial", "pass model_init= to Trainer, not model=")
-    if trainer.eval_dataset is None:
-        raise SettingsError("hyperparameter_search compares evaluations", "pass eval_dataset= to Trainer")
-    if tuple(trainer.optimizers) != (None, None):
-        problem = "optimizers= belong to one model, but a search trains several"
-        raise SettingsError(problem, "override create_optimizer, or set optim")
-    if wrong := [name for name in directions if name not in DIRECTIONS]:
-        raise SettingsError(f"direction is {visible(str(wrong[0]))}", f"use {listed(DIRECTIONS)}")
-    if options.get("n_jobs", 1) != 1:
-        raise SettingsError(f"n_jobs is {options['n_jobs']}, but a Trainer runs one trial at a time", "omit n_jobs")
-    if launched_processes() > 1:
-        raise SettingsError("hyperparameter_search runs in one process", "start the script without a launcher")
-
-
-def drop_former(named: dict[str, object], args: Settings) -> None:
-    """Remove arguments that transformers' Trainer had in 2020, and report them: `glassloop run` runs scripts of any age."""
-    for name, why in GONE_OF_TRAINER.items():
-        if name in named:
-            value = named.pop(name)
-            LEDGER.note(f"Trainer({name}=)", "nothing", f"removed in transformers 4: {why}")
-            if name == "prediction_loss_only" and value and isinstance(args, TrainingArguments):
-                args.prediction_loss_only = value

@@ -13,7 +13,6 @@ from io import StringIO
 
 from glassloop.base.errors import SettingsError
 from glassloop.compat.arguments import OWN, TrainingArguments
-from glassloop.compat.callbacks import TrainerState
 from glassloop.compat.names import (
     ABOUT_DOWNLOADS,
     CALLED_INSTEAD,
@@ -37,9 +36,8 @@ from glassloop.compat.names import (
     todays_package,
     why_untranslated,
 )
-from glassloop.compat.overrides import READ_BY_SCRIPTS
 from glassloop.compat.script import SAME_VALUE, Binding, Scope, Script
-from glassloop.compat.trainer import Trainer
+from glassloop.compat.trainer import READ_BY_SCRIPTS, Trainer, TrainerState
 from glassloop.settings.training import TrainingArguments as OwnSettings
 from glassloop.settings.training import translated
 from glassloop.settings.transformers_names import REFUSED, SETTINGS

@@ -14,17 +14,17 @@ from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl
 from transformers import TrainerState as TheirState
 
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.compat.callbacks import Logged, TrainerState, is_for_transformers, show_metrics, write_metrics
+from glassloop.compat.trainer import Logged, TrainerState, is_for_transformers
 from glassloop.runs.record import Plan, checkpoints_in
 from glassloop.training.callbacks import State
 from glassloop.training.checkpoints import open_checkpoint
 
 
-def trainer_of(rows: Any, tokenizer: Any, folder: Path, callbacks: list[Any], **given: Any) -> Trainer:
+def trainer_of(rows: Any, tokenizer: Any, folder: Path, callbacks: list[Any], kind: Any = Trainer, **given: Any) -> Any:
     usual = {"max_steps": 6, "device": "cpu", "precision": "fp32", "backend": "plain", "disable_tqdm": True}
     args = TrainingArguments(folder, **usual | {"save_strategy": "no"} | given)
     parts = {"train_dataset": rows["train"], "eval_dataset": rows["validation"], "processing_class": tokenizer}
-    return Trainer(tiny_model(), args, callbacks=callbacks, **parts)
+    return kind(tiny_model(), args, callbacks=callbacks, **parts)
 
 
 def test_the_callbacks_of_each_package_are_told_apart() -> None:
@@ -234,15 +234,16 @@ def test_the_state_follows_the_loop_and_keeps_what_scripts_add(tmp_path: Path) -
     assert (loaded.global_step, loaded.epoch, loaded.log_history) == (2, 1.0, state.log_history)
 
 
-def test_what_a_log_method_adds_is_in_both_histories() -> None:
-    state = TrainerState.of(State(history=[{"step": 2, "epoch": 1.0, "loss": 0.5}])).follow(PLAN, batch_size=8)
-    state.add_to_latest({"mine": 1.0}, of_loop=True)
-    assert state.history[-1]["mine"] == state.log_history[-1]["mine"] == 1.0
-    state.add_to_latest({"more": 1.0}, of_loop=False)
-    assert "more" in state.log_history[-1]
-    assert "more" not in state.history[-1]
-    state.omit_latest()
-    assert state.log_history == []
+def test_what_a_log_method_adds_is_in_both_histories(few, tiny_tokenizer, tmp_path) -> None:
+    class Adding(Trainer):
+        def log(self, logs: Any, start_time: Any = None) -> None:
+            super().log({**logs, "mine": 1.0})
+
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [], logging_steps=3, kind=Adding)
+    trainer.train()
+    assert [entry["mine"] for entry in trainer.state.history if "loss" in entry] == [1.0, 1.0]
+    assert [entry["mine"] for entry in trainer.state.log_history] == [1.0] * 3
+    assert "train_runtime" in trainer.state.log_history[-1]
 
 
 def test_a_name_that_neither_has_is_an_attribute_error() -> None:
@@ -250,15 +251,16 @@ def test_a_name_that_neither_has_is_an_attribute_error() -> None:
         _ = TrainerState.of(State()).nothing
 
 
-def test_metrics_are_printed_and_collected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_metrics("eval", {"eval_loss": 0.123456, "epoch": 1.0})
+def test_metrics_are_printed_and_collected(few, tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [])
+    trainer.log_metrics("eval", {"eval_loss": 0.123456, "epoch": 1.0})
     assert capsys.readouterr().out.splitlines() == [
         "***** eval metrics *****",
         "  epoch     =        1.0",
         "  eval_loss =     0.1235",
     ]
-    write_metrics(tmp_path, "train", {"train_loss": 1.0}, combined=True)
-    write_metrics(tmp_path, "eval", {"eval_loss": 2.0}, combined=True)
-    write_metrics(tmp_path, "test", {"test_loss": 3.0}, combined=False)
+    trainer.save_metrics("train", {"train_loss": 1.0})
+    trainer.save_metrics("eval", {"eval_loss": 2.0})
+    trainer.save_metrics("test", {"test_loss": 3.0}, combined=False)
     assert json.loads((tmp_path / "all_results.json").read_text()) == {"train_loss": 1.0, "eval_loss": 2.0}
     assert json.loads((tmp_path / "test_results.json").read_text()) == {"test_loss": 3.0}

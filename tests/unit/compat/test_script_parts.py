@@ -12,27 +12,20 @@ import torch
 from families import tiny_model
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
+from transformers import TrainerCallback
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import SettingsError
-from glassloop.compat.callbacks import overrides
-from glassloop.compat.overrides import (
+from glassloop.compat.trainer import (
     LoaderBatches,
-    Outputs,
     adds_up_batches,
-    count_for,
     fits_classes,
     in_batches,
     is_bare,
     is_own,
     logits_of,
-    predicted_by_step,
-    predicted_with_loss,
-    preprocessed,
-    save_bare,
-    summed_loss,
-    told,
+    named_count,
+    overrides,
     with_config,
 )
 from glassloop.models.interface import config_of
@@ -61,42 +54,72 @@ def by_count(model: Any, inputs: Any, return_outputs: bool = False, *, num_items
     return (model(**inputs).logits[:, 0] - labels).sum() / num_items_in_batch
 
 
+@pytest.fixture
+def make(tmp_path) -> Any:
+    """A Trainer of a plain module with methods of a script."""
+
+    def made(callbacks: Any = (), **methods: Any) -> Any:
+        trainer = Trainer(Model(), TrainingArguments(tmp_path, device="cpu"), callbacks=[*callbacks])
+        for name, method in methods.items():
+            setattr(trainer, name, method)
+        return trainer
+
+    return made
+
+
 @pytest.mark.parametrize("compute_loss", [mean, by_count])
-def test_a_mean_becomes_a_sum(compute_loss: Any) -> None:
-    assert summed_loss(compute_loss, PlainBackend())(Model(), batch()).item() == 12 - 6
+def test_a_mean_becomes_a_sum(make, compute_loss: Any) -> None:
+    assert make(compute_loss=compute_loss)._batch_loss(Model(), batch()).item() == 12 - 6
 
 
 def test_only_functions_that_name_the_count_get_it() -> None:
-    assert count_for(mean, None, 3) == {}
-    assert count_for(by_count, None, 0) == {"num_items_in_batch": 1}
-    assert count_for(by_count, torch.tensor([1, -100, 0]), 3)["num_items_in_batch"].item() == 2
+    assert named_count(mean, None, 3) == {}
+    assert named_count(by_count, None, 0) == {"num_items_in_batch": 1}
+    assert named_count(by_count, torch.tensor([1, -100, 0]), 3)["num_items_in_batch"].item() == 2
 
 
-def test_a_loss_that_is_no_tensor_is_refused() -> None:
+def test_a_loss_that_is_no_tensor_is_refused(make) -> None:
     with pytest.raises(SettingsError, match="compute_loss returned a float"):
-        summed_loss(lambda model, inputs: 1.0, PlainBackend())(Model(), batch())
+        make(compute_loss=lambda model, inputs: 1.0)._batch_loss(Model(), batch())
 
 
-def test_a_prediction_has_the_sum_the_logits_and_the_labels() -> None:
-    loss, logits, labels = predicted_with_loss(mean, PlainBackend(), Outputs())(Model(), batch())
+def test_a_prediction_has_the_sum_the_logits_and_the_labels(make) -> None:
+    predict = make(compute_loss=mean)._predict_batch()
+    loss, logits, labels = predict(Model(), batch())
     assert (loss.item(), logits.shape, labels.tolist()) == (6, (4, 1), [0, 1, 2, 3])
-    assert predicted_with_loss(mean, PlainBackend(), Outputs())(Model(), batch(labels=False))[0] is None
+    assert predict(Model(), batch(labels=False))[0] is None
     with pytest.raises(SettingsError, match="ignores return_outputs"):
-        predicted_with_loss(by_count, PlainBackend(), Outputs())(Model(), batch())
+        make(compute_loss=by_count)._predict_batch()(Model(), batch())
 
 
-def test_a_prediction_step_and_a_change_of_its_logits() -> None:
+def test_a_prediction_step_and_a_change_of_its_logits(make) -> None:
     def step(model: Any, inputs: Any, loss_only: bool, ignore_keys: Any) -> Any:
         return torch.tensor(2.0), (inputs["x"],), inputs["labels"]
 
     def added(logits: Any, labels: Any) -> Any:
         return logits[0][:, 0] + labels
 
-    predict = predicted_by_step(step, PlainBackend())
-    assert predict(Model(), batch())[0].item() == 8
-    assert preprocessed(predict, added, PlainBackend())(Model(), batch())[1].tolist() == [1, 2, 3, 4]
+    trainer = make(prediction_step=step)
+    assert trainer._predict_batch()(Model(), batch())[0].item() == 8
+    trainer.preprocess_logits_for_metrics = added
+    assert trainer._predict_batch()(Model(), batch())[1].tolist() == [1, 2, 3, 4]
     with pytest.raises(SettingsError, match="returned no logits"):
-        predicted_by_step(lambda *given: (None, None, None), PlainBackend())(Model(), batch())
+        make(prediction_step=lambda *given: (None, None, None))._predict_batch()(Model(), batch())
+
+
+def test_callbacks_are_told_after_each_batch(make) -> None:
+    events: list[str] = []
+
+    class Watching(TrainerCallback):
+        def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            events.append("told")
+
+    def step(*given: Any) -> Any:
+        events.append("predicted")
+        return None, torch.ones(4, 1), None
+
+    make([Watching], prediction_step=step)._predict_batch()(Model(), batch())
+    assert events == ["predicted", "told"]
 
 
 def test_logits_are_found_in_any_outputs() -> None:
@@ -157,13 +180,6 @@ def test_metrics_are_computed_batch_by_batch() -> None:
 
     assert in_batches(compute, EvalPrediction(np.zeros((5, 2)), np.zeros(5)), 2) == {"batches": 3.0}
     assert seen == [(2, False), (2, False), (1, True)]
-
-
-def test_callbacks_are_told_after_each_batch() -> None:
-    events: list[str] = []
-    predict = told(lambda model, batch: events.append("predicted"), lambda: events.append("told"))  # type: ignore[arg-type,return-value,func-returns-value]
-    predict(torch.nn.Linear(1, 1), None)  # type: ignore[arg-type]
-    assert events == ["predicted", "told"]
 
 
 def test_models_whose_losses_transformers_adds_up_are_known() -> None:
@@ -230,10 +246,10 @@ def test_a_model_of_transformers_keeps_its_config() -> None:
 
 
 def test_its_weights_are_saved(tmp_path: Path) -> None:
-    module = with_config(torch.nn.Linear(2, 2))
-    save_bare(module, tmp_path / "new", None)
-    assert torch.equal(load_file(tmp_path / "new" / "model.safetensors")["weight"], module.weight)
-    save_bare(module, tmp_path, {"weight": torch.zeros(2)})
+    trainer = Trainer(torch.nn.Linear(2, 2), TrainingArguments(tmp_path, device="cpu"))
+    trainer.save_model(tmp_path / "new")
+    assert torch.equal(load_file(tmp_path / "new" / "model.safetensors")["weight"], trainer.model.weight)
+    trainer.write_model(tmp_path, {"weight": torch.zeros(2)})
     assert load_file(tmp_path / "model.safetensors")["weight"].tolist() == [0, 0]
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.base.errors import ResourceError, SettingsError, TooLargeError
-from glassloop.compat.trainer import repository_of, trainer_card
+from glassloop.compat.trainer import trainer_card
 from glassloop.report.card import card_text
 
 
@@ -34,10 +34,6 @@ def test_a_card_without_evaluation_and_data() -> None:
     data = ModelCard(card_text(trainer_card("folder", TrainingArguments("out"), [], {"tags": "one"}))).data
     assert data.tags == ["glassloop", "generated_from_trainer", "one"]
     assert data.eval_results is None
-
-
-def test_the_repository_is_that_of_the_settings(tmp_path) -> None:
-    assert repository_of(tmp_path / "mine", TrainingArguments("out")) == "mine"
 
 
 # --- The Trainer of scripts: smaller batches where memory is short, test loaders, cards and uploads.
@@ -112,7 +108,11 @@ def test_an_upload_that_the_settings_ask_for_loses_no_training(few, tiny_tokeniz
     there = {"push_to_hub": True, "hub_model_id": "me/mine", "hub_token": "secret", "hub_private_repo": True}
     trainer_of(few, tiny_tokenizer, tmp_path / "b", max_steps=1, **there).train()
     assert "the model is at address" in capsys.readouterr().err
-    assert uploaded == [("me/mine", {"token": "secret", "revision": None, "private": True})]
+    trainer_of(few, tiny_tokenizer, tmp_path / "c").push_to_hub(token="other", revision="main")
+    assert uploaded == [
+        ("me/mine", {"token": "secret", "revision": None, "private": True}),
+        ("c", {"token": "other", "revision": "main", "private": None}),
+    ]
 
 
 def test_a_model_is_no_function_that_makes_one(few, tiny_tokenizer, tmp_path) -> None:

@@ -24,9 +24,9 @@ def filled(folder: Path) -> SearchRecord:
     search = opened(folder)
     for number, name in enumerate(("good", "pruned", "failed", "running")):
         assert search.begin(number, name, 42, {"learning_rate": 1e-5 * (number + 1)}, {"learning_rate": LOG}) is None
-        search.report(name, 4, 0.5)
+        search.note(name, rungs={"4": {"objective": 0.5}})
     search.finished("good", [0.5, 2.0], {"accuracy": 0.9}, 1.0)
-    search.pruned("pruned", 1.0)
+    search.note("pruned", status="paused", seconds=1.0)
     search.failed("failed", DivergedError("the loss is nan", "lower the rate"), 1.0)
     return search
 
