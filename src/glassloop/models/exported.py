@@ -23,7 +23,8 @@ from glassloop.runs.export import EXPORT_NAME, MODEL_FILES, RESTORE, TORCH, Expo
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-
+INSTALL = 'pip install "glassloop[onnx]"'
+RunInputs: TypeAlias = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 # The files of an archive, below its one folder. Everything else that torch looks for is a pickle or compiled code.
 JSON_FILES = ("models/model.json", "data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
 PICKLED_INPUTS = "data/sample_inputs/model.pt"  # empty in an export of Glassloop
@@ -31,7 +32,7 @@ TENSOR_FILES = re.compile(r"data/(weights/weight|constants/tensor)_\d+")
 VERSION_FILES = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id")
 LARGE = 0xFFFFFFFF  # what the end of a ZIP file of more than 4 GB has as the place of its directory
 # torch writes names into Python code, which it runs.
-PLAIN = re.compile(r"[\w.]*", re.ASCII)
+HARMLESS_NAME = re.compile(r"[\w.]*", re.ASCII)
 VERSION = re.compile(r"[\w.+\n]{0,100}", re.ASCII)
 TENSOR_NAME = re.compile(r"(weight|tensor)_\d+")
 # What torch calls when the model runs. It would look up any other name and call that, too.
@@ -66,17 +67,21 @@ class UnsafeError(ValueError):
 
 def load_pt2(path: Path) -> ExportedProgram:
     """Return the program in a .pt2 file. Raises `ModelError` if it is damaged, or if it contains more than a model."""
-    import torch
-
+    # torch.export.load unpickles, evaluates and imports what the file names, and reads ZIP files with another parser
+    # than Python's. So the file is read once, checked against what an export needs, and handed to torch as a new
+    # archive written in memory.
     try:
         return torch.export.load(checked_copy(path))
     except UnsafeError as error:
-        raise ModelError(
-            f"{path}: {error}, which Glassloop does not load", "export the run again where you trust it"
-        ) from error
+        problem = f"{path}: {error}, which Glassloop does not load"
+        raise ModelError(problem, "export the run again where you trust it") from error
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"{path}: the exported model cannot be loaded: {reason}", RESTORE) from error
+        raise not_loaded(path, error) from error
+
+
+def not_loaded(path: Path, error: Exception) -> ModelError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return ModelError(f"{path}: the exported model cannot be loaded: {reason}", RESTORE)
 
 
 def checked_copy(path: Path) -> io.BytesIO:
@@ -108,10 +113,10 @@ def checked_content(name: str, content: bytes) -> bytes:
 
 def without_repetition(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     """Return a JSON object. Raises `UnsafeError` if a key is repeated: readers differ in which value they take."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         raise UnsafeError("it contains a key twice")
-    return found
+    return content
 
 
 def checked(value: Json, key: str = "") -> Json:
@@ -123,37 +128,33 @@ def checked(value: Json, key: str = "") -> Json:
             raise UnsafeError("it contains a pickled object")
         return {str(checked(name)): {} if name == "metadata" else checked(entry, name) for name, entry in value.items()}
     if isinstance(value, str):
-        refuse_text(value, key)
+        match key:
+            case "target" if not is_function(value):
+                raise UnsafeError(f"it calls {visible(value)}")
+            case "expr_str" | "guards_code" if not is_size(value):
+                raise UnsafeError(f"it evaluates {visible(value)}")
+            case "in_spec" | "out_spec" if not is_tree(json.loads(value)[1]):
+                raise UnsafeError(f"it makes objects of {visible(value)}")
+            case "path_name" if not TENSOR_NAME.fullmatch(value):
+                raise UnsafeError("it contains a pickled object")
+            case "target" | "expr_str" | "guards_code" | "in_spec" | "out_spec" | "path_name" | "as_string" | "torch_version":
+                pass
+            case _ if not HARMLESS_NAME.fullmatch(value):
+                raise UnsafeError(f"it contains the name {visible(value)}")
     return value
-
-
-def refuse_text(text: str, key: str) -> None:
-    """Raise `UnsafeError` if a text under some key of a JSON file could run code."""
-    if key == "target" and not is_function(text):
-        raise UnsafeError(f"it calls {visible(text)}")
-    if key in ("expr_str", "guards_code") and not is_size(text):
-        raise UnsafeError(f"it evaluates {visible(text)}")
-    if key in ("in_spec", "out_spec") and not is_tree(json.loads(text)[1]):
-        raise UnsafeError(f"it makes objects of {visible(text)}")
-    if key == "path_name" and not TENSOR_NAME.fullmatch(text):
-        raise UnsafeError("it contains a pickled object")
-    known = ("target", "expr_str", "guards_code", "in_spec", "out_spec", "path_name", "as_string", "torch_version")
-    if key not in known and not PLAIN.fullmatch(text):
-        raise UnsafeError(f"it contains the name {visible(text)}")
 
 
 def is_function(name: str) -> bool:
     """Return whether a name is that of arithmetic on sizes, or of an operator on tensors that opens no file."""
-    import torch
     from torch._ops import OpOverload
 
     parts = ATEN.fullmatch(name)
     if parts is None:
         return ARITHMETIC.fullmatch(name) is not None
     operator = getattr(getattr(torch.ops.aten, parts[1], None), parts[2], None)
-    if not isinstance(operator, OpOverload):
-        return False
-    return {entry.name for entry in operator._schema.arguments if "str" in str(entry.type)} <= OPERATOR_TEXTS
+    return isinstance(operator, OpOverload) and OPERATOR_TEXTS.issuperset(
+        entry.name for entry in operator._schema.arguments if "str" in str(entry.type)
+    )
 
 
 def is_tree(tree: Json) -> bool:
@@ -163,31 +164,27 @@ def is_tree(tree: Json) -> bool:
     kind, context = tree.get("type"), tree.get("context")
     known = context is None if kind is None else kind in TREES and isinstance(context, str)
     keys = json.loads(context) if isinstance(context, str) else None
-    plain = keys is None or (isinstance(keys, list) and all(isinstance(name, str) for name in keys))
-    return known and plain and all(map(is_tree, children))
+    harmless = keys is None or (isinstance(keys, list) and all(isinstance(name, str) for name in keys))
+    return known and harmless and all(map(is_tree, children))
 
 
 def is_size(text: Json) -> bool:
     """Return whether a text is an expression of sizes, which has no effect when it is evaluated."""
+
+    def is_known(node: ast.AST) -> bool:
+        match node:
+            case ast.Name():
+                return node.id in NAMES
+            case ast.Attribute():
+                return node.attr == "size"
+            case ast.Constant(value=str(content)):
+                return re.fullmatch(r"\w+", content) is not None
+        return isinstance(node, SYNTAX)
+
     try:
-        nodes = [*ast.walk(ast.parse(str(text), mode="eval"))]
+        return all(map(is_known, ast.walk(ast.parse(str(text), mode="eval"))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    for node in nodes:
-        known = isinstance(node, SYNTAX)
-        if isinstance(node, ast.Name):
-            known = node.id in NAMES
-        elif isinstance(node, ast.Attribute):
-            known = node.attr == "size"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            known = re.fullmatch(r"\w+", node.value) is not None
-        if not known:
-            return False
-    return True
-
-
-INSTALL = 'pip install "glassloop[onnx]"'
-RunInputs: TypeAlias = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 
 
 class ExportedModel(torch.nn.Module):
@@ -221,9 +218,6 @@ def load_exported(folder: Path, record: ExportRecord, device: torch.device) -> E
 
     Raise `ModelError` if it cannot be loaded, and `SettingsError` if its runtime is missing or does not run on the device.
     """
-    # torch.export.load unpickles, evaluates and imports what the file names, and reads ZIP files with another parser
-    # than Python's. So the file is read once, checked against what an export needs, and handed to torch as a new
-    # archive written in memory.
     path = folder / MODEL_FILES[record.kind]
     run = torch_runner(path, device) if record.kind == TORCH else onnx_runner(path, device)
     runtime = "torch.export" if record.kind == TORCH else "onnxruntime"
@@ -236,7 +230,6 @@ def device_of(record: ExportRecord, device: str) -> str:
 
 
 def torch_runner(path: Path, device: torch.device) -> RunInputs:
-    """Return what runs a program of torch.export on a device."""
     program = load_pt2(path)
     if device.type != "cpu":
         from torch.export.passes import move_to_device_pass
@@ -265,8 +258,7 @@ def onnx_runner(path: Path, device: torch.device) -> RunInputs:
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise ModelError(f"{path}: the exported model cannot be loaded: {reason}", RESTORE) from error
+        raise not_loaded(path, error) from error
 
     def run(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         (logits,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})

@@ -21,13 +21,11 @@ Packing = Literal["layers", "modules", "none"]
 class EncoderLayout:
     """Where the parts of an encoder with post-norm layers are, as attribute paths.
 
-    A layer is attention, a sum and its norm, then feed-forward with GELU, a sum and its norm. `layers` leads from the encoder
-    to its layers: each path names a list, and the next path starts at the entries of that list. The paths of a layer's parts
-    start at the layer, those of the embedding tables at `embeddings`.
+    A layer is attention, a sum and its norm, then feed-forward with GELU, a sum and its norm.
     """
 
-    layers: tuple[str, ...]
-    query: str
+    layers: tuple[str, ...]  # from the encoder: each path names a list, and the next path starts at the entries of that list
+    query: str  # from a layer, as all up to `dropouts`
     key: str
     value: str
     attention_output: str
@@ -38,7 +36,7 @@ class EncoderLayout:
     num_heads: str
     # Of the attention probabilities, after the attention, after the feed-forward; None if the family has none.
     dropouts: tuple[str | None, str | None, str | None]
-    embeddings: str = "embeddings"
+    embeddings: str = "embeddings"  # where the following ones start
     words: str = "word_embeddings"
     positions: str = "position_embeddings"
     token_types: str = "token_type_embeddings"  # some families have none
@@ -89,12 +87,9 @@ DISTILBERT_LAYOUT = EncoderLayout(
 
 @dataclass(frozen=True)
 class Head:
-    """The classification head of an encoder, as attribute paths: a layer on the first token, its activation, and the outputs.
+    """The classification head of an encoder: a layer on the first token, its activation, and the outputs."""
 
-    Paths start at the encoder or at the classifier around it.
-    """
-
-    dense: str
+    dense: str  # paths start at the encoder or at the classifier around it
     activation: Literal["tanh", "gelu", "relu"]
     outputs: str
 
@@ -176,9 +171,5 @@ def head_activation(name: str) -> Callable[[Tensor], Tensor]:
     """Return the function between the two layers of a classification head."""
     import torch  # the table of families is read by commands that need no torch
 
-    functions: dict[str, Callable[[Tensor], Tensor]] = {
-        "tanh": torch.tanh,
-        "gelu": torch.nn.functional.gelu,
-        "relu": torch.relu,
-    }
-    return functions[name]
+    function: Callable[[Tensor], Tensor] = getattr(torch.nn.functional, name)
+    return function

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from glassloop.data.examples import Examples
 
-
 GENERIC_LABEL = re.compile(r"LABEL_\d+")
-
-
 STAND_IN = "_config_of_outputs"  # the attribute of a plain torch module with what Glassloop reads of a config
+DEFAULT_LENGTH = 512
+NO_LIMIT = 100_000  # tokenizers that know no limit say 10**30
+ADAPTER_DIR = "adapter"  # below the folder of the merged model, where transformers does not look for one
 
 
 def config_of(model: Model) -> Config:
@@ -49,53 +49,41 @@ def refuse_config(config: Config) -> None:
 
 
 def label_names(config: Config) -> tuple[str, ...]:
-    """Return the names of a model's outputs in their order. Raise `ModelError` if two have the same name."""
+    """Return the names of a model's outputs in the order of their numbers."""
     names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
     if twice := repeated(names):
-        raise ModelError(
-            f"the model has two outputs with the label {visible(twice[0])}",
-            "give each its own name in id2label and label2id of its config.json",
-        )
+        problem = f"the model has two outputs with the label {visible(twice[0])}"
+        raise ModelError(problem, "give each its own name in id2label and label2id of its config.json")
     return names
 
 
 def carried_labels(config: Config) -> tuple[str, ...] | None:
-    """Return the label names a model carries in the order of their numbers; None if they are only LABEL_0, LABEL_1, …"""
+    """Return the label names a model carries; None if they are only LABEL_0, LABEL_1, …"""
     names = label_names(config)
     return None if all(GENERIC_LABEL.fullmatch(name) for name in names) else names
 
 
 def refuse_other_labels(name: str, carried: tuple[str, ...], wanted: tuple[str, ...]) -> None:
     """Raise if a model's own labels are not those of the data, in the same order."""
-    if set(carried) == set(wanted) and carried != wanted:
-        raise ModelError(
-            f"{name}: the order of the model's labels is {listed(carried)}; that of the data is {listed(wanted)}",
-            f"use the order of the model: --labels {','.join(carried)}",
-        )
-    if carried != wanted:
-        raise ModelError(
-            f"{name}: the model was trained for the labels {listed(carried)}; the data has {listed(wanted)}",
-            "use --new_head to train a new head for the labels of the data, or rename them with --labels",
-        )
-
-
-DEFAULT_LENGTH = 512
-
-
-NO_LIMIT = 100_000  # tokenizers that know no limit say 10**30
+    if carried == wanted:
+        return
+    if {*carried} == {*wanted}:
+        problem = f"the order of the model's labels is {listed(carried)}; that of the data is {listed(wanted)}"
+        raise ModelError(f"{name}: {problem}", f"use the order of the model: --labels {','.join(carried)}")
+    raise ModelError(
+        f"{name}: the model was trained for the labels {listed(carried)}; the data has {listed(wanted)}",
+        "use --new_head to train a new head for the labels of the data, or rename them with --labels",
+    )
 
 
 def longest_input(tokenizer: Tokenizer, config: Config | None = None) -> int:
     """Return how many tokens a model takes at most; 512 if neither tokenizer nor config says."""
     limits = [tokenizer.model_max_length]
-    positions = getattr(config, "max_position_embeddings", None)
-    if config is not None and positions:
+    if config is not None and (positions := getattr(config, "max_position_embeddings", None)):
         family = FAMILIES.get(config.model_type)
         padding = getattr(config, "pad_token_id", None) or 0
-        offset = padding + 1 if family and family.positions_after_padding else 0
-        limits.append(positions - offset)
-    known = [limit for limit in limits if limit and limit < NO_LIMIT]
-    return int(min(known, default=DEFAULT_LENGTH))
+        limits.append(positions - padding - 1 if family and family.positions_after_padding else positions)
+    return int(min((limit for limit in limits if limit and limit < NO_LIMIT), default=DEFAULT_LENGTH))
 
 
 def length_limit(examples: Examples, tokenizer: Tokenizer, config: Config, max_length: int | None) -> LengthLimit:
@@ -114,15 +102,13 @@ def encoder_weights(config: Config) -> int | None:
 
 
 def accepted_inputs(kind: type) -> set[str]:
-    """Return the inputs that the forward method of a model class takes by name.
-
-    If it names none and passes them on (`**kwargs`), those of its parent class count too.
-    """
+    """Return the inputs that the forward method of a model class takes by name."""
     names, named = {"input_ids"}, (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     for parent in kind.__mro__:
         if forward := vars(parent).get("forward"):
-            parameters = [*inspect.signature(forward).parameters.values()][1:]  # the first is the model itself
+            _model, *parameters = inspect.signature(forward).parameters.values()
             names |= {entry.name for entry in parameters if entry.kind in named}
+            # If it names none and passes them on (`**kwargs`), those of its parent class count too.
             passes_on = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters)
             if not passes_on or any(entry.name == "input_ids" for entry in parameters):
                 break
@@ -135,10 +121,10 @@ def refuse_unknown_tokens(tokenizer: Tokenizer | None, model: Model) -> None:
     if tokenizer is None or not hasattr(tokenizer, "get_vocab") or not hasattr(model, "get_input_embeddings"):
         return  # not from transformers: it may look up tokens in any way
     rows = int(model.get_input_embeddings().weight.shape[0])
-    if unknown := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
+    if unknown := sorted(token for token, number in tokenizer.get_vocab().items() if number >= rows):
+        tokens = f"{counted(len(unknown), 'token', 'tokens')} beyond the {rows:,} rows of the model's embedding"
         raise ModelError(
-            f"the tokenizer has {counted(len(unknown), 'token', 'tokens')} beyond the {rows:,} rows of the model's embedding "
-            f"({listed(sorted(unknown), 5)})",
+            f"the tokenizer has {tokens} ({listed(unknown, 5)})",
             "use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) and save both",
         )
 
@@ -158,9 +144,6 @@ def refuse_not_finite(model: Model, where: Callable[[str], str]) -> None:
             )
 
 
-ADAPTER_DIR = "adapter"  # below the folder of the merged model, where transformers does not look for one
-
-
 def is_adapted(model: Model) -> bool:
     """Return whether peft wraps the model. Recognize it by its methods, so that peft need not be installed."""
     return hasattr(model, "peft_config") and hasattr(model, "get_base_model")
@@ -177,21 +160,17 @@ def merged(model: Model, weights: Mapping[str, torch.Tensor]) -> Model:
     # would need the base model, under a name that may be a path on another machine.
     from torch.nn import Parameter
 
-    own = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    copies = {
-        id(tensor): Parameter(copied, requires_grad=False) if isinstance(tensor, Parameter) else copied
-        for name, tensor in own
-        if name in weights and (copied := weights[name].detach().to("cpu", copy=True)) is not None
-    }
-    copied = deepcopy(model, copies)  # takes the copies in place of the live weights, which training may be changing
-    return copied.merge_and_unload()
+    copies: dict[int, torch.Tensor] = {}
+    for name, tensor in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
+        if name in weights:
+            copied = weights[name].detach().to("cpu", copy=True)
+            copies[id(tensor)] = Parameter(copied, requires_grad=False) if isinstance(tensor, Parameter) else copied
+    # deepcopy takes the copies in place of the live weights, which training may be changing.
+    return deepcopy(model, copies).merge_and_unload()
 
 
 def save_whole(model: Model, folder: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
-    """Save a model, with other `weights` if given, so that it loads like any model.
-
-    An adapter is merged into the model, and also saved alone in a subfolder.
-    """
+    """Save a model, with other `weights` if given, so that it loads like any model. An adapter is also saved alone."""
     if is_adapted(model):
         weights = weights or model.state_dict()
         model.save_pretrained(folder / ADAPTER_DIR, state_dict=weights, save_embedding_layers=False)
@@ -202,10 +181,8 @@ def save_whole(model: Model, folder: Path, weights: dict[str, torch.Tensor] | No
 def refuse_unmergeable(model: Model) -> None:
     """Raise before training if the trained model could not be saved as a whole. Merge once to find out."""
     if getattr(model, "_hf_peft_config_loaded", False):
-        raise ModelError(
-            "the model contains an adapter that was added with add_adapter",
-            "wrap the model instead: model = peft.get_peft_model(model, config)",
-        )
+        remedy = "wrap the model instead: model = peft.get_peft_model(model, config)"
+        raise ModelError("the model contains an adapter that was added with add_adapter", remedy)
     if is_adapted(model):
         try:
             merged(model, model.state_dict())

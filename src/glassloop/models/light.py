@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.encoding import backend_state, key_of
-from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, Family, head_activation
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, head_activation
 from glassloop.models.interface import longest_input
 from glassloop.models.loading import CONFIG_NAME, find_model, read_json_file
 from glassloop.runs.record import RunRecord
@@ -24,12 +24,30 @@ if TYPE_CHECKING:
     from tokenizers import Encoding as Encoded
     from tokenizers import Tokenizer as Backend
 
-
-TOKENIZER_NAME, SETTINGS_NAME = "tokenizer.json", "tokenizer_config.json"
+TOKENIZER_NAME, SETTINGS_NAME, WEIGHTS_NAME = "tokenizer.json", "tokenizer_config.json", "model.safetensors"
+WORDS_NAME = "embeddings.word_embeddings.weight"
 # What tokenizers return: the checksum of the run says which of these it is.
 INPUT_NAMES = (["input_ids", "token_type_ids", "attention_mask"], ["input_ids", "attention_mask"])
 SIDES = ("left", "right")
 UNLIMITED = int(1e30)  # as in transformers
+# What the config of DistilBERT calls the settings of other families, and what it does not say.
+DISTILBERT_NAMES = {
+    **{"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"},
+    **{"hidden_dim": "intermediate_size", "activation": "hidden_act"},
+}
+DISTILBERT_SETTINGS: dict[str, Json] = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
+# Settings that would change the results, with the only value that is accepted.
+REQUIRED: dict[str, Json] = {
+    **{"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+    **{"chunk_size_feed_forward": 0, "use_task_id": False, "sinusoidal_pos_embds": False},
+}
+# Settings without effect on an evaluation in fp32.
+IGNORED = {
+    *("architectures", "label2id", "dtype", "transformers_version", "initializer_range", "use_cache", "tie_word_embeddings"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob", "dropout"),
+    *("attention_dropout", "qa_dropout", "seq_classif_dropout", "bos_token_id", "eos_token_id", "gradient_checkpointing"),
+    *("summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj", "task_type_vocab_size"),
+}
 Ids = list[list[int]]
 
 
@@ -87,13 +105,20 @@ class LightTokenizer:
         return LightEncoding(encoded, rows)
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Return how many special tokens are added to a text, or to a pair of texts."""
         number: int = self.backend.num_special_tokens_to_add(pair)
         return number
 
     def get_vocab(self) -> dict[str, int]:
         vocabulary: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
         return vocabulary
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it can pad, and its settings have the usual types."""
+        longest = self.model_max_length
+        usual_length = isinstance(longest, int | float) and not isinstance(longest, bool) and longest >= 1
+        usual_padding = self.pad_token_id is not None and type(self.pad_token_type_id) is int
+        return usual_length and usual_padding and self.padding_side in SIDES and self.truncation_side in SIDES
 
 
 def load_light_tokenizer(folder: Path, key: object) -> LightTokenizer | None:
@@ -111,16 +136,12 @@ def load_light_tokenizer(folder: Path, key: object) -> LightTokenizer | None:
         for names in INPUT_NAMES:
             if key_of(state, settings.get("tokenizer_class"), side, names, split_special).startswith(key):
                 tokenizer = LightTokenizer(backend, settings, names)
-                return tokenizer if is_usual(tokenizer) else None
+                return tokenizer if tokenizer.is_usual else None
     return None
 
 
 def backends_of(path: Path) -> Iterator[Backend]:
-    """Yield the tokenizer in a file as transformers may read it; nothing if it cannot be read.
-
-    The `tokenizers` library rounds the scores of a Unigram model when it reads a file. Most classes of transformers take them
-    from Python's JSON, which does not.
-    """
+    """Yield the tokenizer in a file as transformers may read it; nothing if it cannot be read."""
     if not path.is_file():
         return
     from tokenizers import Tokenizer
@@ -130,46 +151,12 @@ def backends_of(path: Path) -> Iterator[Backend]:
         backend = Tokenizer.from_file(str(path))
         yield backend
         if isinstance(backend.model, Unigram):
+            # The library rounds the scores when it reads a file. Most classes of transformers take them from Python's JSON.
             model = json.loads(path.read_text(encoding="utf-8"))["model"]
             backend.model = Unigram([*map(tuple, model["vocab"])], model["unk_id"], model.get("byte_fallback", False))
             yield backend
     except Exception:  # the Rust library raises nothing narrower
         return
-
-
-def is_usual(tokenizer: LightTokenizer) -> bool:
-    """Return whether a tokenizer can pad, and its settings have the usual types."""
-    longest = tokenizer.model_max_length
-    return (
-        tokenizer.pad_token_id is not None
-        and type(tokenizer.pad_token_type_id) is int
-        and tokenizer.padding_side in SIDES
-        and tokenizer.truncation_side in SIDES
-        and isinstance(longest, int | float)
-        and not isinstance(longest, bool)
-        and longest >= 1
-    )
-
-
-WEIGHTS_NAME, WORDS_NAME = "model.safetensors", "embeddings.word_embeddings.weight"
-# What the config of DistilBERT calls the settings of other families, and what it does not say.
-DISTILBERT_NAMES = {
-    **{"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"},
-    **{"hidden_dim": "intermediate_size", "activation": "hidden_act"},
-}
-DISTILBERT_SETTINGS: dict[str, Json] = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
-# Settings that would change the results, with the only value that is accepted.
-REQUIRED: dict[str, Json] = {
-    **{"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
-    **{"chunk_size_feed_forward": 0, "use_task_id": False, "sinusoidal_pos_embds": False},
-}
-# Settings without effect on an evaluation in fp32.
-IGNORED = {
-    *("architectures", "label2id", "dtype", "transformers_version", "initializer_range", "use_cache", "tie_word_embeddings"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob", "dropout"),
-    *("attention_dropout", "qa_dropout", "seq_classif_dropout", "bos_token_id", "eos_token_id", "gradient_checkpointing"),
-    *("summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj", "task_type_vocab_size"),
-}
 
 
 @dataclass(frozen=True)
@@ -213,7 +200,11 @@ class LightClassifier(nn.Module):
         family = FAMILIES[config.model_type]
         if family.layout is None or family.head is None:
             raise ValueError(f"{family.title} has no layout")
-        self.config, self.weights, self.family, self.layout, self.head = config, weights, family, family.layout, family.head
+        self.config, self.weights, self.layout, self.head = config, weights, family.layout, family.head
+        self.positions_after_padding = family.positions_after_padding
+        # ELECTRA has a linear layer between the embeddings and the layers only for another width, ALBERT always.
+        projects = config.model_type == "albert" or config.embedding_size != config.hidden_size
+        self.projection = family.projection if projects else None
         self.eval()
 
     def forward(
@@ -229,37 +220,33 @@ class LightClassifier(nn.Module):
 
     def embed(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
         """Return the sum of the word, position and token type vectors, normalized, in the width of the layers."""
-        layout, weights = self.layout, self.weights
+        layout = self.layout
         positions = torch.arange(ids.shape[1], device=ids.device)[None]
-        if self.family.positions_after_padding:
+        if self.positions_after_padding:
             counted = ids.ne(self.config.pad_token_id)
             positions = counted.cumsum(1) * counted + self.config.pad_token_id
-        hidden = functional.embedding(ids, weights[f"{layout.embeddings}.{layout.words}.weight"])
-        if self.config.type_vocab_size:
-            types = torch.zeros_like(ids) if types is None else types
-            hidden = hidden + functional.embedding(types, weights[f"{layout.embeddings}.{layout.token_types}.weight"])
-        hidden = hidden + functional.embedding(positions, weights[f"{layout.embeddings}.{layout.positions}.weight"])
-        hidden = self.norm(f"{layout.embeddings}.{layout.embeddings_norm}", hidden)
-        return self.linear(self.family.projection, hidden) if projects(self.family, self.config) else hidden
+        tables = [(layout.words, ids), (layout.positions, positions)]
+        if self.config.type_vocab_size:  # added before the positions, as transformers does
+            tables.insert(1, (layout.token_types, torch.zeros_like(ids) if types is None else types))
+        vectors = [functional.embedding(rows, self.weights[f"{layout.embeddings}.{table}.weight"]) for table, rows in tables]
+        hidden = self.norm(f"{layout.embeddings}.{layout.embeddings_norm}", sum(vectors[1:], start=vectors[0]))
+        return self.linear(self.projection, hidden) if self.projection else hidden
 
     def run_layer(self, layer: str, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Return what the layer of this name makes of the vectors of all tokens."""
         layout, (rows, tokens, width) = self.layout, hidden.shape
-        heads = self.config.num_attention_heads
         query, key, value = (
-            self.linear(f"{layer}.{part}", hidden).view(rows, tokens, heads, -1).transpose(1, 2)
+            self.linear(f"{layer}.{part}", hidden).view(rows, tokens, self.config.num_attention_heads, -1).transpose(1, 2)
             for part in (layout.query, layout.key, layout.value)
         )
         attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        attended = attended.transpose(1, 2).reshape(rows, tokens, width)
-        hidden = self.norm(
-            f"{layer}.{layout.attention_norm}", self.linear(f"{layer}.{layout.attention_output}", attended) + hidden
-        )
+        attended = self.linear(f"{layer}.{layout.attention_output}", attended.transpose(1, 2).reshape(rows, tokens, width))
+        hidden = self.norm(f"{layer}.{layout.attention_norm}", attended + hidden)
         inner = self.linear(f"{layer}.{layout.up}", hidden)
         inner = functional.gelu(inner, approximate=GELU_APPROXIMATIONS[self.config.hidden_act])
         return self.norm(f"{layer}.{layout.feed_forward_norm}", self.linear(f"{layer}.{layout.down}", inner) + hidden)
 
-    def linear(self, part: str | None, values: torch.Tensor) -> torch.Tensor:
+    def linear(self, part: str, values: torch.Tensor) -> torch.Tensor:
         return functional.linear(values, self.weights[f"{part}.weight"], self.weights[f"{part}.bias"])
 
     def norm(self, part: str, values: torch.Tensor) -> torch.Tensor:
@@ -276,35 +263,26 @@ class LightClassifier(nn.Module):
             else:
                 yield f"{first}.{number}"
 
-
-def projects(family: Family, config: LightConfig) -> bool:
-    """Return whether a linear layer stands between the embeddings and the layers. ELECTRA has one only for another width."""
-    return family.projection is not None and (config.model_type == "albert" or config.embedding_size != config.hidden_size)
-
-
-def weight_shapes(model: LightClassifier) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of all weights of a model with these settings."""
-    config, layout, family, head = model.config, model.layout, model.family, model.head
-    width, inner, embedded = config.hidden_size, config.intermediate_size, config.embedding_size
-    tables = {layout.words: config.vocab_size, layout.positions: config.max_position_embeddings}
-    tables |= {layout.token_types: config.type_vocab_size} if config.type_vocab_size else {}
-    matrices = {head.dense: (width, width), head.outputs: (config.num_labels, width)}
-    if family.projection is not None and projects(family, config):
-        matrices[family.projection] = (width, embedded)
-    norms = {f"{layout.embeddings}.{layout.embeddings_norm}": embedded}
-    for layer in {*model.layer_calls()}:
-        square = (layout.query, layout.key, layout.value, layout.attention_output)
-        matrices |= {f"{layer}.{part}": (width, width) for part in square}
-        matrices |= {f"{layer}.{layout.up}": (inner, width), f"{layer}.{layout.down}": (width, inner)}
-        norms |= {f"{layer}.{part}": width for part in (layout.attention_norm, layout.feed_forward_norm)}
-    shapes: dict[str, tuple[int, ...]] = {
-        f"{layout.embeddings}.{name}.weight": (rows, embedded) for name, rows in tables.items()
-    }
-    for name, shape in matrices.items():
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    for name, size in norms.items():
-        shapes |= {f"{name}.weight": (size,), f"{name}.bias": (size,)}
-    return shapes
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the names and shapes of all weights of a model with these settings."""
+        config, layout = self.config, self.layout
+        width, inner, embedded = config.hidden_size, config.intermediate_size, config.embedding_size
+        tables = {layout.words: config.vocab_size, layout.positions: config.max_position_embeddings}
+        tables |= {layout.token_types: config.type_vocab_size} if config.type_vocab_size else {}
+        parts: dict[str, tuple[int, ...]] = {  # with a weight of this shape and a bias of its first size
+            self.head.dense: (width, width),
+            self.head.outputs: (config.num_labels, width),
+            f"{layout.embeddings}.{layout.embeddings_norm}": (embedded,),
+        }
+        parts |= {self.projection: (width, embedded)} if self.projection else {}
+        for layer in {*self.layer_calls()}:
+            square = (layout.query, layout.key, layout.value, layout.attention_output)
+            parts |= {f"{layer}.{part}": (width, width) for part in square}
+            parts |= {f"{layer}.{layout.up}": (inner, width), f"{layer}.{layout.down}": (width, inner)}
+            parts |= {f"{layer}.{part}": (width,) for part in (layout.attention_norm, layout.feed_forward_norm)}
+        shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": shape for name, shape in parts.items()}
+        shapes |= {f"{name}.bias": shape[:1] for name, shape in parts.items()}
+        return shapes | {f"{layout.embeddings}.{name}.weight": (rows, embedded) for name, rows in tables.items()}
 
 
 def load_light(folder: Path, run: RunRecord, device: torch.device) -> tuple[LightTokenizer, LightClassifier] | None:
@@ -336,12 +314,12 @@ def load_light_model(folder: Path, device: torch.device) -> LightClassifier | No
         return None
     encoder = next((name.removesuffix(WORDS_NAME) for name in weights if name.endswith(f".{WORDS_NAME}")), "")
     model = LightClassifier(config, {name.removeprefix(encoder): weight for name, weight in weights.items()})
-    if {name: tuple(weight.shape) for name, weight in model.weights.items()} != weight_shapes(model):
+    if {name: tuple(weight.shape) for name, weight in model.weights.items()} != model.weight_shapes():
         return None
-    fp32 = all(weight.dtype == torch.float32 for weight in weights.values())
-    return (
-        model if fp32 and all(torch.isfinite(torch.stack(torch.aminmax(weight))).all() for weight in weights.values()) else None
-    )
+    for weight in weights.values():
+        if weight.dtype != torch.float32 or not torch.isfinite(torch.stack(torch.aminmax(weight))).all():
+            return None
+    return model
 
 
 def light_config(settings: Mapping[str, Json]) -> LightConfig | None:
@@ -351,14 +329,14 @@ def light_config(settings: Mapping[str, Json]) -> LightConfig | None:
         return None
     if not isinstance(labels, dict) or {*labels} != {str(number) for number in range(len(labels))}:
         return None
-    found = {name: value for name, value in settings.items() if name not in IGNORED and REQUIRED.get(name, ...) != value}
+    used = {name: value for name, value in settings.items() if name not in IGNORED and REQUIRED.get(name, ...) != value}
     if settings["model_type"] == "distilbert":
-        found = DISTILBERT_SETTINGS | {DISTILBERT_NAMES.get(name, name): value for name, value in found.items()}
-    found = {"embedding_size": found.get("hidden_size")} | found
-    if {*found} - {field.name for field in fields(LightConfig)}:
+        used = DISTILBERT_SETTINGS | {DISTILBERT_NAMES.get(name, name): value for name, value in used.items()}
+    used = {"embedding_size": used.get("hidden_size")} | used
+    if {*used} - {field.name for field in fields(LightConfig)}:
         return None
     try:
-        config = decoded(LightConfig, found)
+        config = decoded(LightConfig, used)
     except NotARecordError:
         return None
     heads = config.num_attention_heads

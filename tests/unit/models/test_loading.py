@@ -151,10 +151,9 @@ def test_a_model_that_wants_to_run_its_own_code_is_refused_and_not_run(load, set
     assert error.remedy == OWN_CODE
 
 
-def test_the_libraries_are_reported_not_to_run_foreign_code(model_dir: Path) -> None:
-    seen: list[dict[str, Any]] = []
-    modeling.from_pretrained(lambda name, **options: seen.append(options), Place("x", cache_only=True))
-    assert seen == [{"local_files_only": True, "trust_remote_code": False}]
+def test_the_libraries_are_told_not_to_run_foreign_code() -> None:
+    with modeling.loading(Place("x", cache_only=True), "model") as options:
+        assert options == {"local_files_only": True, "trust_remote_code": False}
 
 
 def test_a_library_that_asks_for_trust_is_answered_with_an_error() -> None:
