@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from run_folders import RECORD
 
-from glassloop.study import seeds, workers
+from glassloop.study import seeds, tasks
 
 CHILD = """
 import json, os, pathlib, signal, sys, time
@@ -34,7 +34,7 @@ for line in sys.stdin:
     log.write("output of the child\\n")
     log.flush()
     def answer(status, **what):
-        print(json.dumps({"name": task["name"], "status": status, **what}), flush=True)
+        print(json.dumps({"status": status, **what}), flush=True)
     def write(status):
         run.mkdir(exist_ok=True)
         evaluation = {"eval_loss": seed / 100, "eval_f1": 0.5, "eval_runtime": 1.0, "eval_samples_per_second": 2.0}
@@ -62,7 +62,7 @@ for line in sys.stdin:
         scores = {"loss": seed / 100, "f1": 0.5}
         measures = {"keys": record["metrics"], "positive": record["positive_label"]}
         rows = {name: split["fingerprint"] for name, split in record["data"]["splits"].items()}
-        answer("finished", evaluation=scores, baseline={"f1": 0.4}, seconds=2.0, measures=measures, rows=rows)
+        answer("finished", validation=scores, baseline={"f1": 0.4}, seconds=2.0, measures=measures, rows=rows)
 """
 
 
@@ -72,12 +72,12 @@ class FakeSeeds:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.out, self.patch, self.capsys = folder / "out", patch, capsys
         (folder / "child.py").write_text(CHILD)
-        patch.setattr(workers, "COMMAND", [sys.executable, "-S", str(folder / "child.py")])
+        patch.setattr(tasks, "COMMAND", [sys.executable, "-S", str(folder / "child.py")])
         patch.setenv("PYTHONPATH", str(Path(seeds.__file__).parents[2]))  # -S skips what an editable install sets up
         patch.setattr(seeds, "settled", lambda given: given.checked())  # there is no data to choose settings from
         patch.setattr(seeds, "check_run", lambda settings, seed: (1.0, 10))
         patch.setattr(seeds, "choose_device", lambda wanted: "cpu")
-        patch.setattr(workers, "WAIT_SECONDS", 0.01)
+        patch.setattr(tasks, "WAIT_SECONDS", 0.01)
         patch.setenv("COLUMNS", "40")  # narrower than the table: no number may be cut
         patch.setenv("RECORD", json.dumps(asdict(RECORD)))
         self.does({})

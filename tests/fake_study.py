@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from run_folders import drawn_rows, write_drawn_run
 from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings, Values
-from glassloop.study import running
-from glassloop.study.trials import Done, RunSettler, Task
+from glassloop.study import study as module
+from glassloop.study.study import RunSettler, StudyRunner
+from glassloop.study.tasks import Task
 
 
 class FakeExecutor:
@@ -29,18 +31,21 @@ class FakeExecutor:
         self.started.append(task)
         self.waiting.append(task)
 
-    def wait(self) -> list[Done]:
+    def wait(self) -> list[tuple[str, SeedRecord]]:
         task = self.waiting.pop(0)
-        found = self.score(task.given.training, task.fraction)
-        if isinstance(found, int):
-            return [Done(task.name, "failed", seconds=1.0, exit_code=found, error=("it broke", "mend it"))]
-        scores = {"accuracy": found, "loss": 1 - found}
+        return [(task.name, self.answer(task, self.score(task.given.training, task.fraction)))]
+
+    def answer(self, task: Task, score: float | int) -> SeedRecord:
+        if isinstance(score, int):
+            return SeedRecord(status="failed", seconds=1.0, exit_code=score, error=("it broke", "mend it"))
+        scores = {"accuracy": score, "loss": 1 - score}
         if task.fraction < 1:
-            return [Done(task.name, "paused", {f"{task.fraction:g}": scores}, seconds=1.0)]
+            return SeedRecord(status="paused", rungs={f"{task.fraction:g}": scores}, seconds=1.0)
+        ended = SeedRecord(status="finished", validation=scores, baseline={"accuracy": 0.5}, seconds=2.0)
         if "selection_fold" not in task.given.data:
-            return [Done(task.name, "finished", {}, scores, {"accuracy": 0.5}, 2.0)]
+            return ended
         both = {**scores, **{f"validation_{name}": value - 0.01 for name, value in scores.items()}}
-        return [Done(task.name, "finished", {}, both, {"accuracy": 0.4, "validation_accuracy": 0.5}, 2.0)]
+        return replace(ended, validation=both, baseline={"accuracy": 0.4, "validation_accuracy": 0.5})
 
     def stop(self) -> None:
         self.stops += 1
@@ -67,10 +72,10 @@ def run_fake(
     folder: Path, record: StudyRecord, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch, signals: list[int] | None = None
 ) -> tuple[StudyRecord, list[str]]:
     """Run a study; its record and the lines it said."""
-    monkeypatch.setattr(running, "RunSettler", FakeSettler)
+    monkeypatch.setattr(module, "RunSettler", FakeSettler)
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
-    runner = running.StudyRunner(folder, record, executor, [] if signals is None else signals, lines.append)
+    runner = StudyRunner(folder, record, executor, [] if signals is None else signals, lines.append)
     return runner.run(), lines
 
 

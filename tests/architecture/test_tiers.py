@@ -80,8 +80,8 @@ CHECKED_ELSEWHERE = {
             "tests/unit/training/test_processes.py::test_one_error_and_its_code"
         ),
     },
-    "tests/unit/study/test_verification.py": {
-        "test_the_run_is_killed_in_the_middle": "tests/unit/study/test_verification.py::test_all_claims_hold",
+    "tests/unit/cli/test_verification.py": {
+        "test_the_run_is_killed_in_the_middle": "tests/unit/cli/test_verification.py::test_all_claims_hold",
         "test_two_processes_have_the_losses_of_one": ("tests/contract/test_right_numbers.py::test_processes_change_no_number"),
     },
 }

@@ -14,7 +14,7 @@ from trials import KILL, Ended, Hook, Servers, write_data
 
 WORDS = ["--max_steps", "8", "--per_device_train_batch_size", "8", "--device", "cpu", "--precision", "fp32", "--seeds", "2"]
 VARY = ["--vary", "learning_rate=1e-3,1e30", "--vary", "max_grad_norm=0"]
-WRITES = "glassloop.study.running:write_study"
+WRITES = "glassloop.study.study:write_study"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 from trials import write_data
 
 from glassloop.settings.file import GivenSettings
-from glassloop.study.trials import Task
+from glassloop.study.tasks import Task
 from glassloop.study.worker import train_part
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
@@ -32,6 +32,6 @@ def test_a_paused_run_ends_like_one_that_was_not(tmp_path: Path, lively_dir: Pat
         assert train_part(replace(paused, fraction=fraction)).status == "paused"
         train_part(task_in(tmp_path / f"between-{fraction}", data, lively_dir, seed=7))  # another run of the same worker
     ended, whole = train_part(paused), train_part(task_in(tmp_path / "whole", data, lively_dir))
-    assert ended.evaluation == whole.evaluation
+    assert ended.metrics == whole.metrics
     for name in ("model/model.safetensors", "validation-predictions.jsonl"):
         assert (tmp_path / "paused" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

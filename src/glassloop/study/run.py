@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from glassloop.backends.choose import choose_backend
+from glassloop.backends.choose import choose_backend, choose_device
+from glassloop.backends.machine import memory_need
 from glassloop.backends.packed import PackedBackend
+from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import LockedError, SettingsError, listed, printable
 from glassloop.base.files import absolute_name, locked, near_name
 from glassloop.base.output import LOADING, note, say, stage
@@ -60,20 +62,12 @@ from glassloop.runs.status import (
 from glassloop.scores.metrics import refuse_unknown_metric
 from glassloop.scores.result import Result, facts_of
 from glassloop.settings.defaults import Chosen, choose_settings, has_own_settings
-from glassloop.settings.file import GivenSettings
-from glassloop.settings.training import DataSettings, TrainingArguments, data_settings, training_arguments
+from glassloop.settings.file import GivenSettings, RunSettings
+from glassloop.settings.training import TrainingArguments, data_settings, training_arguments
 from glassloop.trainer import Trainer
 from glassloop.training.callbacks import Callback, refuse_missing
 from glassloop.training.checkpoints import weights_fingerprint
-from glassloop.training.evaluate import (
-    Interrupted,
-    length_entries,
-    prefixes,
-    result_of,
-    scored,
-    show_result,
-    write_predictions,
-)
+from glassloop.training.evaluate import Interrupted, length_entries, prefixes, result_of, scored, show_result, write_predictions
 from glassloop.training.interfaces import Backend, Tensors
 from glassloop.training.progress import show_lines
 from glassloop.training.recorder import started_record
@@ -90,8 +84,7 @@ from glassloop.training.session import (
 )
 
 Part = TypeVar("Part")
-
-
+CallSettings = tuple[dict[str, object] | None, dict[str, object] | None]  # truncation and padding of the last call
 # Settings that change neither the rows nor the gradients that a backend is compared on.
 NOT_COMPARED = (
     *("output_dir", "run_name", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
@@ -99,19 +92,7 @@ NOT_COMPARED = (
 )
 
 
-@dataclass
-class InitialModel:
-    """A model as its file has it, and for each random seed the weights that are drawn: those of a new head.
-
-    Attributes:
-        key: What it was loaded for.
-        model: The model with the first seed. It is never trained.
-        drawn: The weights of each seed that differ from those of `model`, and the fingerprint of all weights.
-    """
-
-    key: Hashable
-    model: Model
-    drawn: dict[int, tuple[Tensors, str]] = field(default_factory=dict)
+# --- what runs of one process share --------------------------------------------------------------------------------------
 
 
 class SharedParts:
@@ -126,7 +107,9 @@ class SharedParts:
     def __init__(self, *, keeps: bool = False) -> None:
         self.keeps = keeps
         self.parts: dict[Hashable, object] = {}
-        self.initial: InitialModel | None = None
+        self.initial: tuple[Hashable, Model] | None = None  # the last model, never trained, and what it was loaded for
+        # By random seed: the weights that differ from those of `initial`, such as a new head, and the fingerprint of all.
+        self.drawn: dict[int, tuple[Tensors, str]] = {}
 
     def kept(self, key: Hashable, load: Callable[[], Part]) -> Part:
         """Return a part, loaded unless it was kept."""
@@ -142,23 +125,17 @@ class SharedParts:
 
     def tokenizer(self, name: str) -> Tokenizer:
         """Return the tokenizer of a model, as it was loaded."""
-        tokenizer, settings = self.kept(("tokenizer", name), lambda: with_call_settings(load_tokenizer(name)))
-        reset(tokenizer, settings)
+        tokenizer = self.kept(("tokenizer", name), lambda: load_tokenizer(name))
+        reset(tokenizer, self.kept(("call settings", name), lambda: call_settings(tokenizer)))
         return tokenizer
-
-    def examples(self, given: GivenSettings, outputs: LabelSet | None) -> Examples:
-        """Return the data of a run. The files are read once, even if they change later."""
-        source, settings = given.source or "quickstart", json.dumps(given.data, sort_keys=True, default=str)
-        key = ("examples", source, settings, outputs)
-        return self.kept(key, lambda: load_examples(source, outputs=outputs, **given.data))
 
     def encoded(self, name: str, tokenizer: Tokenizer, examples: Examples, length: int) -> dict[str, Encoding]:
         """Return the splits as token ids of the tokenizer of a model, which stays as it is."""
-        settings = with_call_settings(tokenizer)[1]
+        settings = call_settings(tokenizer)
         key = ("encoded", name, length, examples.task, examples.num_labels, rows_key(examples))
-        found = self.kept(key, lambda: encode(examples, tokenizer, length))
+        encoded = self.kept(key, lambda: encode(examples, tokenizer, length))
         reset(tokenizer, settings)
-        return found
+        return encoded
 
     def model(self, name: str, examples: Examples, *, new_head: bool, seed: int) -> tuple[Model, str]:
         """Return a model to train and the fingerprint of its weights. A new head is drawn with the seed, as always."""
@@ -170,28 +147,35 @@ class SharedParts:
             network = load()
             return network, weights_fingerprint(network)
         key = (name, examples.labels, examples.task, new_head)
-        if self.initial is None or self.initial.key != key:
-            self.initial = InitialModel(key, load())  # only the last model: those of a study may be large
-        first, drawn = self.initial.model, self.initial.drawn
-        if seed not in drawn:
-            loaded = load() if drawn else first
-            drawn[seed] = different_weights(first, loaded), weights_fingerprint(loaded)
+        if self.initial is None or self.initial[0] != key:
+            self.initial = (key, load())  # only the last model: those of a study may be large
+            self.drawn = {}
+        first = self.initial[1]
+        if seed not in self.drawn:
+            loaded, before = load() if self.drawn else first, first.state_dict()
+            different = {part: value for part, value in loaded.state_dict().items() if not torch.equal(value, before[part])}
+            self.drawn[seed] = (different, weights_fingerprint(loaded))
+        different, fingerprint = self.drawn[seed]
         network = deepcopy(first)
         weights = network.state_dict()
-        for part, value in drawn[seed][0].items():
+        for part, value in different.items():
             weights[part].copy_(value)
-        return network, drawn[seed][1]
+        return network, fingerprint
 
-    def known_comparison(self, key: Hashable, backend: Backend, model: Model) -> None:
-        """Tell a fast backend how far it was from the plain model when an earlier run compared the same rows and weights."""
-        found = self.parts.get(("comparison", key))
-        if isinstance(found, Difference) and isinstance(backend, PackedBackend):
-            backend.differences[model] = found
 
-    def note_comparison(self, key: Hashable, found: Difference | None) -> None:
-        """Keep the comparison of a backend with the plain model."""
-        if self.keeps and found is not None:
-            self.parts["comparison", key] = found
+def call_settings(tokenizer: Tokenizer) -> CallSettings:
+    """Return the settings that a call of a tokenizer changes, and that are saved with it."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return (backend.truncation, backend.padding) if backend is not None else (None, None)
+
+
+def reset(tokenizer: Tokenizer, settings: CallSettings) -> None:
+    """Undo what calls have changed in a tokenizer."""
+    if call_settings(tokenizer) == settings:
+        return
+    backend, (truncation, padding) = tokenizer.backend_tokenizer, settings
+    backend.no_truncation() if truncation is None else backend.enable_truncation(**truncation)
+    backend.no_padding() if padding is None else backend.enable_padding(**padding)
 
 
 def rows_key(examples: Examples) -> tuple[tuple[str, str], ...]:
@@ -201,33 +185,11 @@ def rows_key(examples: Examples) -> tuple[tuple[str, str], ...]:
 
 def comparison_key(args: TrainingArguments, backend: Backend, examples: Examples, fingerprint: str) -> Hashable:
     """Return what the comparison of a backend with the plain model depends on: rows, weights and settings."""
-    settings = {name: value for name, value in args.to_dict().items() if name not in NOT_COMPARED}
-    return backend.name, backend.precision, fingerprint, rows_key(examples), json.dumps(settings, sort_keys=True)
+    settings = json.dumps({name: value for name, value in args.to_dict().items() if name not in NOT_COMPARED}, sort_keys=True)
+    return "comparison", backend.name, backend.precision, fingerprint, rows_key(examples), settings
 
 
-def different_weights(model: Model, other: Model) -> Tensors:
-    """Return the weights in which a model differs from the same one with another seed."""
-    before = model.state_dict()
-    return {name: value for name, value in other.state_dict().items() if not torch.equal(value, before[name])}
-
-
-CallSettings = tuple[dict[str, object] | None, dict[str, object] | None]  # truncation and padding of the last call
-
-
-def with_call_settings(tokenizer: Tokenizer) -> tuple[Tokenizer, CallSettings]:
-    """Return a tokenizer with the settings that a call changes and that are saved with it."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    return tokenizer, (backend.truncation, backend.padding) if backend is not None else (None, None)
-
-
-def reset(tokenizer: Tokenizer, settings: CallSettings) -> None:
-    """Undo what calls have changed in a tokenizer."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or (backend.truncation, backend.padding) == settings:
-        return
-    truncation, padding = settings
-    backend.no_truncation() if truncation is None else backend.enable_truncation(**truncation)
-    backend.no_padding() if padding is None else backend.enable_padding(**padding)
+# --- before the first step -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -258,7 +220,7 @@ def assemble(
     """
     refuse_missing(args.trackers)
     shared = shared or SharedParts()
-    source, model = absolute_name(given.source or "quickstart"), absolute_name(given.model or "quickstart")
+    model = absolute_name(given.model or "quickstart")
     with stage(LOADING):
         config = shared.config(model)
     with backend.processes.main_first():
@@ -285,18 +247,18 @@ def assemble(
         measures=examples.measures,
     )
     refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
+    # A fast backend need not repeat what an earlier run found out about the same rows, weights and settings.
     compared = comparison_key(args, trainer.backend, examples, fingerprint)
-    shared.known_comparison(compared, trainer.backend, network)
+    known = shared.parts.get(compared)
+    if isinstance(known, Difference) and isinstance(trainer.backend, PackedBackend):
+        trainer.backend.differences[network] = known
     with stage("checking the model"):
         parts = trainer.training_parts(in_run=True)
-    shared.note_comparison(compared, parts.difference)
+    if shared.keeps and parts.difference is not None:
+        shared.parts[compared] = parts.difference
     number = sum(weight.numel() for weight in network.parameters())
     record = replace(
-        started_record(
-            parts,
-            data_record(source, data_settings(given.data), examples),
-            ModelRecord(model, config.model_type, number, given.new_head),
-        ),
+        started_record(parts, data_record(given, examples), ModelRecord(model, config.model_type, number, given.new_head)),
         settings=args,
         chosen=chosen.names,
         max_length=limit.max_length,
@@ -312,6 +274,19 @@ def assemble(
     return AssembledRun(trainer, parts, examples, encoded, record, chosen.reason)
 
 
+def examples_for(given: GivenSettings, config: Config, shared: SharedParts | None = None) -> Examples:
+    """Return the data of a run, with the labels of its model if that keeps its head. Files are read once, even if they change.
+
+    The user may give the labels of the model in another order, but other labels need a new head.
+    """
+    carried = None if given.new_head else carried_labels(config)
+    wanted = data_settings(given.data).label_names
+    outputs = LabelSet(carried) if carried and {*(wanted or carried)} == {*carried} else None
+    source = given.source or "quickstart"
+    key = ("examples", source, json.dumps(given.data, sort_keys=True, default=str), outputs)
+    return (shared or SharedParts()).kept(key, lambda: load_examples(source, outputs=outputs, **given.data))
+
+
 def chosen_settings(
     given: GivenSettings, args: TrainingArguments, examples: Examples, config: Config, processes: int = 1
 ) -> Chosen:
@@ -322,23 +297,11 @@ def chosen_settings(
     return choose_settings(args, given.training, rows, examples.num_labels, encoder_weights(config), processes)
 
 
-def examples_for(given: GivenSettings, config: Config, shared: SharedParts | None = None) -> Examples:
-    """Return the data of a run, with the labels of its model if that keeps its head."""
-    outputs = kept_labels(config, data_settings(given.data), given.new_head)
-    return (shared or SharedParts()).examples(given, outputs)
-
-
-def kept_labels(config: Config, settings: DataSettings, new_head: bool) -> LabelSet | None:
-    """Return the labels of a trained model, unless it gets a new head or the user gives other labels."""
-    carried = None if new_head else carried_labels(config)
-    return LabelSet(carried) if carried and {*(settings.label_names or carried)} == {*carried} else None
-
-
-def data_record(source: str, settings: DataSettings, examples: Examples) -> DataRecord:
+def data_record(given: GivenSettings, examples: Examples) -> DataRecord:
     """Return the record of the data of a run."""
     return DataRecord(
-        source=source,
-        settings=settings.with_absolute_paths(),
+        source=absolute_name(given.source or "quickstart"),
+        settings=data_settings(given.data).with_absolute_paths(),
         task=examples.task,
         columns=examples.columns,
         labels=examples.labels.names if examples.labels else None,
@@ -348,43 +311,18 @@ def data_record(source: str, settings: DataSettings, examples: Examples) -> Data
     )
 
 
-def banner(record: RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
-    """Return a table with data, task, model, steps, learning rate, device and folder of a run.
-
-    `chosen` says which settings the default rule chose, and from what.
-    """
-    args, plan, model = record.settings, record.plan, record.model
-    size = f"{args.per_device_train_batch_size} rows"
-    size += f" × {record.processes} processes" if record.processes > 1 else ""
-    size += f" × {plan.accumulate} batches" if plan.accumulate > 1 else ""
-    rows = {
-        "data": f"{near_name(record.data.source)}: "
-        + ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items()),
-        "task": examples.task.replace("_", " ") + (f": {listed(examples.labels.names, 8)}" if examples.labels else ""),
-        "model": f"{near_name(model.name)} ({model.type}, {model.parameters / 1e6:.1f} M parameters)",
-        "steps": f"{plan.max_steps:,} ({plan.steps_per_epoch:,} per epoch), {size} per step, "
-        + ("no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"),
-        "learning rate": f"{args.learning_rate:g}, {args.lr_scheduler_type} schedule, {plan.warmup_steps:,} warm-up steps",
-        **({"chosen": chosen} if chosen else {}),
-        "device": f"{record.device}, {record.precision}, backend {record.backend}",
-        **({"savings": ", ".join(record.savings)} if record.savings else {}),
-        **checked(record.difference),
-        "folder": str(folder),
-    }
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
-    for name, value in rows.items():
-        table.add_row(name, Text(printable(value)))
-    return table
+def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
+    """Check settings, model and data once and cache the tokens. Return the GPU memory a run may need, and its steps."""
+    args = replace(settings.training, seed=seed)
+    if choose_device(args.device) != "cuda":  # on a GPU it would take memory from the children
+        choose_backend(args)
+    run = assemble(settings.given(), args, PlainBackend("cpu", "fp32"))
+    rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
+    tokens = rows * int(run.encoded["train"].lengths.max())
+    return memory_need(run.record.model.parameters, tokens), run.parts.plan.max_steps
 
 
-def checked(found: Difference | None) -> dict[str, str]:
-    """Return the lines about the check of a fast backend: logits, and below them gradients."""
-    if found is None:
-        return {}
-    *first, last = found.in_words
-    return dict(zip(("check", "") if first else ("check",), (*first, f"{last}, {found.rows} rows"), strict=True))
+# --- from the first step to the report -----------------------------------------------------------------------------------
 
 
 def train_run(
@@ -412,14 +350,7 @@ def train_run(
     if resume is not None:
         given, folder, checkpoint, stored = find_resumed(given, resume, restart=restart)
         if stored and stored.finished:
-            say(f"{folder} is already complete")
-            if not (folder / MODEL_NAME / CARD_NAME).exists():  # it was killed between the record and the card
-                update_card(folder)
-            if leftovers(folder):  # it was killed while it wrote the report, or it is writing it right now and holds the lock
-                with suppress(LockedError), locked(folder, say):
-                    remove_leftovers(folder)
-                    if with_report:
-                        write_report(folder)
+            complete_files(folder, with_report=with_report)
             return folder
     args = training_arguments(given.training)
     if args.disable_tqdm:
@@ -476,6 +407,18 @@ def find_resumed(
     return given, folder, checkpoint, stored
 
 
+def complete_files(folder: Path, *, with_report: bool) -> None:
+    """Write the card and the report of a finished run that was killed before they were complete."""
+    say(f"{folder} is already complete")
+    if not (folder / MODEL_NAME / CARD_NAME).exists():
+        update_card(folder)
+    if leftovers(folder):  # of the report; or it is writing it right now and holds the lock
+        with suppress(LockedError), locked(folder, say):
+            remove_leftovers(folder)
+            if with_report:
+                write_report(folder)
+
+
 def run_to_end(
     run: AssembledRun,
     checkpoint: bool | Path | None,
@@ -486,47 +429,78 @@ def run_to_end(
 ) -> None:
     """Train, save the model, evaluate it and write the record. A signal stops this anywhere without losing a step."""
     trainer, examples, record = run.trainer, run.examples, run.record
-    backend, folder = trainer.backend, run.parts.folder
-    console = Console(stderr=True, quiet=not backend.processes.is_main)
+    folder, processes = run.parts.folder, trainer.backend.processes
+    console = Console(stderr=True, quiet=not processes.is_main)
     console.print(banner(record, examples, folder, run.reason))
     for line in examples.notes:
         console.print(Text(f"• {printable(line)}", style="dim"))
     with trained(run.parts, checkpoint, restart=restart, callbacks=callbacks) as metrics:
         record = replace(record, result=metrics, stop_reason=trainer.state.stop_reason)
-        results = evaluate_unless_stopped(run)
+        results = evaluated(run)
         if results:
             record = replace(scored(record, results), best_step=trainer.state.best_step)
         for result in results:
             show_result(console, result, result.split)
-            if backend.processes.is_main:
+            if processes.is_main:
                 lengths, tokenizer = run.encoded[result.split].lengths, trainer.processing_class
                 more = length_entries(examples, result.split, lengths, tokenizer, record.max_length)
                 with resume_named(folder):
                     write_predictions(folder / predictions_name(result.split), examples, result, more)
-        stop_if_asked(trainer.state, backend.processes, run.parts.say)
+        stop_if_asked(trainer.state, processes, run.parts.say)
         record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
-        if backend.processes.is_main:
+        if processes.is_main:
             with resume_named(folder):
                 write_run(folder, record)
             remove_manifest(folder)
-        backend.processes.wait()
+        processes.wait()
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trainer.state.step:,} steps → {printable(str(folder))}"))
 
 
-def evaluate_unless_stopped(run: AssembledRun) -> list[Result]:
+def evaluated(run: AssembledRun) -> list[Result]:
     """Return the evaluation of a trained model on every validation split.
 
     A signal ends the process instead: the model is saved, and a resumed run evaluates it.
     """
-    trainer = run.trainer
-    splits = held_out_splits(run.examples.facts)
-    results = []
+    trainer, splits, results = run.trainer, held_out_splits(run.examples.facts), []
     facts = facts_of(run.record, trainer.state.history, encoder_weights(trainer.model.config))
     try:
         for split, prefix in zip(splits, prefixes(splits), strict=True):
-            found = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
-            results.append(result_of(run.examples, split, found, trainer.measures, prefix, facts=facts))
+            evaluation = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
+            results.append(result_of(run.examples, split, evaluation, trainer.measures, prefix, facts=facts))
     except Interrupted:
         stop_if_asked(trainer.state, trainer.backend.processes, run.parts.say)
         raise
     return results
+
+
+def banner(record: RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
+    """Return a table with data, task, model, steps, learning rate, device and folder of a run.
+
+    `chosen` says which settings the default rule chose, and from what.
+    """
+    args, plan, model = record.settings, record.plan, record.model
+    size = f"{args.per_device_train_batch_size} rows"
+    size += f" × {record.processes} processes" if record.processes > 1 else ""
+    size += f" × {plan.accumulate} batches" if plan.accumulate > 1 else ""
+    padding = "no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"
+    splits = ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items())
+    rows = [
+        ("data", f"{near_name(record.data.source)}: {splits}"),
+        ("task", examples.task.replace("_", " ") + (f": {listed(examples.labels.names, 8)}" if examples.labels else "")),
+        ("model", f"{near_name(model.name)} ({model.type}, {model.parameters / 1e6:.1f} M parameters)"),
+        ("steps", f"{plan.max_steps:,} ({plan.steps_per_epoch:,} per epoch), {size} per step, {padding}"),
+        ("learning rate", f"{args.learning_rate:g}, {args.lr_scheduler_type} schedule, {plan.warmup_steps:,} warm-up steps"),
+        *([("chosen", chosen)] if chosen else []),
+        ("device", f"{record.device}, {record.precision}, backend {record.backend}"),
+        *([("savings", ", ".join(record.savings))] if record.savings else []),
+    ]
+    if record.difference is not None:  # the check of a fast backend: logits, and below them gradients
+        *first, last = record.difference.in_words
+        lines = (*first, f"{last}, {record.difference.rows} rows")
+        rows += zip(("check", "")[: len(lines)], lines, strict=True)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in (*rows, ("folder", str(folder))):
+        table.add_row(name, Text(printable(value)))
+    return table

@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from glassloop.backends.choose import choose_backend, choose_device, launched_processes
-from glassloop.backends.machine import memory_need, runs_at_once
-from glassloop.backends.plain import PlainBackend
+from glassloop.backends.choose import choose_device, launched_processes
+from glassloop.backends.machine import runs_at_once
 from glassloop.base.errors import GlassloopError, SettingsError, counted, printable
 from glassloop.base.files import absolute_name, locked, user_path
 from glassloop.base.output import CommandResult, note
@@ -41,64 +40,14 @@ from glassloop.scores.metrics import Measures, no_better
 from glassloop.settings.defaults import has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings, write_settings
 from glassloop.settings.training import data_settings, training_arguments
-from glassloop.study.run import assemble, chosen_settings, examples_for
-from glassloop.study.running import KINDS, reached, run_tasks
-from glassloop.study.trials import Done, Task, found_done
-from glassloop.study.workers import LocalWorkers, Place
+from glassloop.study.run import check_run, chosen_settings, examples_for
+from glassloop.study.tasks import KINDS, LocalWorkers, Place, Task, Watcher, reached, run_tasks, stored_answer
 from glassloop.training.callbacks import leave, noted_signals
 from glassloop.training.checkpoints import differences
 from glassloop.training.evaluate import baseline_name, figures, seeds_content
 from glassloop.training.progress import SeedsProgress
 
-
-def show_seeds(
-    record: SeedsRecord, console: Console | None = None, title: str = "", together: dict[str, float] | None = None
-) -> None:
-    """Print one row per finished seed, then the mean, the sample standard deviation and the baseline."""
-    found = record.finished
-    if not record.mean:
-        return
-    first = next(iter(found.values()))
-    measures, baseline = measures_of(first), baseline_name(measures_of(first))
-    rows = {f"seed {seed}": entry.metrics for seed, entry in found.items()}
-    rows |= {f"mean of {len(found)}": record.mean}
-    rows |= {"standard deviation": deviation} if (deviation := record.standard_deviation) else {}
-    rows |= {"all seeds as one model": together} if together else {}
-    rows |= {baseline: record.baseline}
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column(Text(printable(title)), no_wrap=True)
-    for name in map(measures.title, record.mean):
-        table.add_column(Text(printable(name)), justify="right", no_wrap=True)
-    for name, values in rows.items():
-        table.add_row(name, *figures([values.get(metric) for metric in record.mean]))
-    console = console or Console(stderr=True)
-    console.width = max(console.width, console.measure(table).maximum)  # so that no number is cut
-    console.print(table)
-    for line in remarks(found, measures, baseline):
-        console.print(Text(printable(f"• {line}")))
-
-
-def remarks(found: dict[int, SeedRecord], measures: Measures, baseline: str) -> list[str]:
-    """Return a line about metrics that do not beat the baseline, and one about seeds with different rows."""
-    lines = []
-    lost = Counter(key for entry in found.values() for key in no_better(entry.metrics, entry.baseline, measures))
-    if lost:
-        counts = ", ".join(f"{measures.title(key)} ({number} of {len(found)} seeds)" for key, number in lost.items())
-        lines.append(f"no better than the {baseline}: {counts}")
-    if any(entry.rows != next(iter(found.values())).rows for entry in found.values()):
-        lines.append("the data changed between seeds, so their scores are for different rows")
-    return lines
-
-
-def scores_line(entry: SeedRecord) -> str:
-    """Return `loss 0.4200  f1 (spam) 0.5000` for a finished seed."""
-    title = measures_of(entry).title
-    return "  ".join(f"{title(name)} {value:.4f}" for name, value in entry.metrics.items())
-
-
-def measures_of(entry: SeedRecord) -> Measures:
-    """Return the metrics of a finished seed."""
-    return Measures(entry.measures.keys, entry.measures.positive)
+# --- from Python ---------------------------------------------------------------------------------------------------------
 
 
 def train_seeds(
@@ -145,9 +94,8 @@ def train_seeds(
         model=settings.model and absolute_name(settings.model),
         data=settings.data.with_absolute_paths(),
     )
-    record = SeedsRecord(settings, entries, folder, versions=versions())
     try:
-        return run_seeds(record, at_once, is_new=True, report=report)
+        return run_seeds(SeedsRecord(settings, entries, folder, versions=versions()), at_once, is_new=True, report=report)
     except GlassloopError:
         if not chosen:
             remove_if_empty(*new_folders(folder))
@@ -175,10 +123,10 @@ def resume_seeds(
     """
     folder = user_path(output_dir)
     record = read_seeds(folder)
-    entries = {}
-    for seed in dict.fromkeys([*record.seeds, *checked_seeds(record.settings, seeds)]):
-        done = found_done(folder / seed_name(seed), seed_name(seed), 1.0)
-        entries[seed] = reached(SeedRecord(seed=seed), done, 1.0) if done else SeedRecord(seed=seed)
+    entries = {seed: SeedRecord(seed=seed) for seed in (*record.seeds, *checked_seeds(record.settings, seeds))}
+    for seed, entry in entries.items():
+        if answer := stored_answer(folder / seed_name(seed), 1.0):
+            entries[seed] = reached(entry, answer, 1.0)
     return run_seeds(replace(record, seeds=entries, versions=versions()), at_once, is_new=False, report=report)
 
 
@@ -214,18 +162,17 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool, report:
     return record
 
 
-def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
-    """Check settings, model and data once and cache the tokens. Return the GPU memory a run may need, and its steps."""
-    args = replace(settings.training, seed=seed)
-    if choose_device(args.device) != "cuda":  # on a GPU it would take memory from the children
-        choose_backend(args)
-    run = assemble(settings.given(), args, PlainBackend("cpu", "fp32"))
-    rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
-    tokens = rows * int(run.encoded["train"].lengths.max())
-    return memory_need(run.record.model.parameters, tokens), run.parts.plan.max_steps
+def task_of(record: SeedsRecord, seed: int, *, report: bool) -> Task:
+    """Return the task of training or resuming one seed, and write the settings of a new run to a file."""
+    run = record.folder.absolute() / seed_name(seed)
+    training = replace(record.settings.training, seed=seed, output_dir=str(run))
+    given = replace(record.settings, training=training).given()
+    if not is_run(run):
+        write_settings(run.with_suffix(".toml"), given)
+    return Task(run.name, given, alone=True, report=report)
 
 
-class SeedsRunner:
+class SeedsRunner(Watcher):
     """Records the seeds that workers train, and shows a line for each start and end, and their progress.
 
     Args:
@@ -241,22 +188,20 @@ class SeedsRunner:
         self.say = self.progress.line
         self.close = self.progress.close
 
-    def may_start(self) -> bool:
-        """Return True: seeds have no budget."""
-        return True
-
     def started(self, task: Task) -> None:
         """Show where the output of a seed goes."""
-        seed = seed_of(task)
-        self.say(f"seed {seed}: started, log in {log_of(self.record, seed)}")
+        self.say(f"seed {task.given.training['seed']}: started, log in {self.record.folder / task.log.name}")
 
-    def ended(self, task: Task, done: Done) -> None:
+    def ended(self, task: Task, answer: SeedRecord) -> None:
         """Write the result of a seed to the record, and show it."""
-        seed = seed_of(task)
-        entry = reached(self.record.seeds[seed], done, 1.0)
-        run = self.record.folder / seed_name(seed)
-        score = f" in {entry.seconds:.0f} s, {scores_line(entry)} → {run}" if entry.finished else ""
-        self.say(f"seed {seed}: {done.status}{score}")
+        seed = int(str(task.given.training["seed"]))
+        entry = reached(self.record.seeds[seed], answer, 1.0)
+        line = f"seed {seed}: {answer.status}"
+        if entry.finished:
+            title = Measures(entry.measures.keys, entry.measures.positive).title
+            scores = "  ".join(f"{title(name)} {value:.4f}" for name, value in entry.metrics.items())
+            line += f" in {entry.seconds:.0f} s, {scores} → {self.record.folder / task.name}"
+        self.say(line)
         self.ended_seeds.add(seed)
         self.record = replace(self.record, seeds={**self.record.seeds, seed: entry})
         write_seeds(self.record)
@@ -266,29 +211,12 @@ class SeedsRunner:
         self.progress.update(self.ended_seeds)
 
 
-def task_of(record: SeedsRecord, seed: int, *, report: bool) -> Task:
-    """Return the task of training or resuming one seed, and write the settings of a new run to a file."""
-    run = record.folder.absolute() / seed_name(seed)
-    training = replace(record.settings.training, seed=seed, output_dir=str(run))
-    given = replace(record.settings, training=training).given()
-    if not is_run(run):
-        write_settings(run.with_suffix(".toml"), given)
-    return Task(run.name, given, alone=True, report=report)
-
-
-def seed_of(task: Task) -> int:
-    """Return the random seed of a task."""
-    return int(str(task.given.training["seed"]))
-
-
-def log_of(record: SeedsRecord, seed: int) -> Path:
-    """Return the file with the output of one seed."""
-    return record.folder / f"{seed_name(seed)}.log"
-
-
 def resume_hint(record: SeedsRecord) -> str:
     """Return how to resume seeds from the command."""
     return f"resume with: glassloop train --seeds {len(record.seeds)} --resume {shlex.quote(str(record.folder))}"
+
+
+# --- from the command ----------------------------------------------------------------------------------------------------
 
 
 def train_with_seeds(
@@ -305,15 +233,15 @@ def train_with_seeds(
     if count is None:
         raise SettingsError("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5")
     if processes > 1 or launched_processes() > 1:
-        raise SettingsError(
-            "--seeds and several processes cannot be combined", "omit --processes: each seed trains in one process"
-        )
+        problem = "--seeds and several processes cannot be combined"
+        raise SettingsError(problem, "omit --processes: each seed trains in one process")
     if restart:
         problem = "--seeds and --restart cannot be combined"
         raise SettingsError(problem, "restart the run of one seed: --resume RUN/seed-1 --restart")
-    if resume is not None and given.source is not None:
-        folder = seeds_folder(resume, given)
-        if not (is_run(folder) or is_seeds_folder(folder) or has_checkpoint(folder)):
+    if resume is not None:
+        output_dir = given.training.get("output_dir")
+        folder = resumed_folder(resume, str(output_dir) if output_dir else None)[0]
+        if given.source is not None and not (is_run(folder) or is_seeds_folder(folder) or has_checkpoint(folder)):
             # as for a single run: the same command starts seeds and continues them, for example in a job that is requeued
             given, resume = replace(given, training={**given.training, "output_dir": str(folder)}), None
     if resume is None:
@@ -321,13 +249,17 @@ def train_with_seeds(
         first = settings.training.seed
         record = train_seeds(settings, range(first, first + count), at_once=at_once, report=with_report)
     else:
-        stored = stored_seeds(resume, given)
+        if is_run(folder) or is_checkpoint_name(user_path(resume).name):
+            problem = f"{resume} contains a single run, not one run per seed"
+            raise SettingsError(problem, f"resume it alone: glassloop train --resume {resume}")
+        stored = read_seeds(folder)
+        refuse_other_settings(stored, given)
         first, num_stored = min(stored.seeds), len(stored.seeds)
         if given.training.get("seed", first) != first or count < num_stored:
-            problem = f"{stored.folder} was started with {counted(num_stored, 'seed', 'seeds')}, starting at {first}"
+            problem = f"{folder} was started with {counted(num_stored, 'seed', 'seeds')}, starting at {first}"
             raise SettingsError(problem, f"use --seeds {num_stored}, or a larger number to add seeds")
         added = range(max(stored.seeds) + 1, max(stored.seeds) + 1 + count - num_stored)
-        record = resume_seeds(stored.folder, seeds=added, at_once=at_once, report=with_report)
+        record = resume_seeds(folder, seeds=added, at_once=at_once, report=with_report)
     show_seeds(record)
     if verdict := seeds_verdict(record.folder):
         note(f"• {verdict}")
@@ -350,45 +282,62 @@ def settled(given: GivenSettings) -> RunSettings:
     return replace(settings, training=chosen.settings)
 
 
-def seeds_folder(resume: str, given: GivenSettings) -> Path:
-    """Return the folder that --resume names."""
-    output_dir = given.training.get("output_dir")
-    return resumed_folder(resume, str(output_dir) if output_dir else None)[0]
-
-
-def stored_seeds(resume: str, given: GivenSettings) -> SeedsRecord:
-    """Return the seeds to resume. Raise `SettingsError` for a single run, and for settings that differ from theirs."""
-    folder = seeds_folder(resume, given)
-    if is_run(folder) or is_checkpoint_name(user_path(resume).name):
-        raise SettingsError(
-            f"{resume} contains a single run, not one run per seed", f"resume it alone: glassloop train --resume {resume}"
-        )
-    record = read_seeds(folder)
+def refuse_other_settings(record: SeedsRecord, given: GivenSettings) -> None:
+    """Raise `SettingsError` for settings that differ from those that the seeds were started with."""
     stored = record.settings
     then: dict[str, object] = {"source": stored.source, "model": stored.model, "new_head": stored.new_head}
+    then |= {**stored.training.to_dict(), **asdict(stored.data)}
     now: dict[str, object] = {
         "source": absolute_name(given.source) if given.source else stored.source,
         "model": absolute_name(given.model) if given.model else stored.model,
         "new_head": given.new_head or stored.new_head,
     }
-    then |= {**stored.training.to_dict(), **asdict(stored.data)}
     now |= training_arguments({**stored.training.to_dict(), **given.training}).to_dict()
     now |= asdict(data_settings({**asdict(stored.data), **given.data}).with_absolute_paths())
     for name in ("seed", "output_dir"):
         del then[name], now[name]
     if changed := differences(then, now):
-        raise SettingsError(
-            f"{folder} was started with different settings: {'; '.join(changed)}",
-            f"use only --seeds and --resume {folder}",
-        )
-    return record
+        problem = f"{record.folder} was started with different settings: {'; '.join(changed)}"
+        raise SettingsError(problem, f"use only --seeds and --resume {record.folder}")
+
+
+def show_seeds(
+    record: SeedsRecord, console: Console | None = None, title: str = "", together: dict[str, float] | None = None
+) -> None:
+    """Print one row per finished seed, then the mean, the sample standard deviation and the baseline, and two remarks."""
+    finished = record.finished
+    if not record.mean:
+        return
+    first = next(iter(finished.values()))
+    measures = Measures(first.measures.keys, first.measures.positive)
+    baseline = baseline_name(measures)
+    rows = {f"seed {seed}": entry.metrics for seed, entry in finished.items()}
+    rows |= {f"mean of {len(finished)}": record.mean}
+    rows |= {"standard deviation": deviation} if (deviation := record.standard_deviation) else {}
+    rows |= {"all seeds as one model": together} if together else {}
+    rows |= {baseline: record.baseline}
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column(Text(printable(title)), no_wrap=True)
+    for name in map(measures.title, record.mean):
+        table.add_column(Text(printable(name)), justify="right", no_wrap=True)
+    for name, values in rows.items():
+        table.add_row(name, *figures([values.get(metric) for metric in record.mean]))
+    console = console or Console(stderr=True)
+    console.width = max(console.width, console.measure(table).maximum)  # so that no number is cut
+    console.print(table)
+    lost = Counter(key for entry in finished.values() for key in no_better(entry.metrics, entry.baseline, measures))
+    if lost:
+        counts = ", ".join(f"{measures.title(key)} ({number} of {len(finished)} seeds)" for key, number in lost.items())
+        console.print(Text(printable(f"• no better than the {baseline}: {counts}")))
+    if any(entry.rows != first.rows for entry in finished.values()):
+        console.print(Text("• the data changed between seeds, so their scores are for different rows"))
 
 
 def report_failures(record: SeedsRecord) -> int:
     """Print the error of each seed that failed and how to resume. Return the exit status of the first one, else 0."""
     failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == FAILED}
     for seed, entry in failed.items():
-        note(f"seed {seed} failed with exit status {entry.exit_code} (log: {log_of(record, seed)}):")
+        note(f"seed {seed} failed with exit status {entry.exit_code} (log: {record.folder / f'{seed_name(seed)}.log'}):")
         kind = KINDS.get(entry.exit_code or 1)
         for line in str(kind(*entry.error)).splitlines() if kind and len(entry.error) == 2 else entry.error:
             note(f"  {line}")

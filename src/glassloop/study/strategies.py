@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from glassloop.base.errors import SettingsError
 from glassloop.runs.study import RoundRecord
-from glassloop.settings.study import GRID, HALVING, Choices, Range, Space, StudySettings, Value, Values
+from glassloop.settings.study import GRID, HALVING, Choices, Range, StudySettings, Value, Values
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FIRST_RUNG = 0.25  # the weaker half stops after a quarter of the training
 KEPT = 2  # one of so many settings continues
 MOST_DRAWS = 1000  # attempts to draw a setting that was not drawn before
+BATCH = 4  # settings of a round of Optuna; not chosen by the machine, so that a study ends the same anywhere
 
 
 @dataclass(frozen=True)
@@ -44,58 +45,46 @@ def next_round(study: StudySettings, seed: int, tried: Sequence[Values], played:
     """Return the next round of a search, or None if it is over."""
     # In rounds, as a pure function of earlier scores: a killed study replays its rounds and stores nothing else.
     # Asynchronous halving would use GPUs slightly better, but its choice would depend on timing.
-    strategy = study.chosen_strategy
     if not played:
         added = first_settings(study, seed)
-        return Next(RoundRecord(tuple(range(len(added))), FIRST_RUNG if strategy == HALVING else 1.0), tuple(added))
+        fraction = FIRST_RUNG if study.chosen_strategy == HALVING else 1.0
+        return Next(RoundRecord(tuple(range(len(added))), fraction), tuple(added))
     last = played[-1]
     if last.round.fraction >= 1:
         return None
     # Of equal settings, the first stays first.
     best_first = sorted(last.round.settings, key=lambda number: last.scores[number], reverse=True)
-    better = best_first[: math.ceil(len(last.round.settings) / KEPT)]
+    better = best_first[: math.ceil(len(best_first) / KEPT)]
     return Next(RoundRecord(tuple(sorted(better)), min(1.0, KEPT * last.round.fraction)))
 
 
 def first_settings(study: StudySettings, seed: int) -> list[Values]:
     """Return all settings that grid, random search and halving try."""
-    every = study.grid_size
-    if study.chosen_strategy in (GRID, HALVING) and every == study.num_settings:
+    if study.chosen_strategy in (GRID, HALVING) and study.grid_size == study.num_settings:
         return study.grid()
-    random, found = Random(seed), list[Values]()
+    random = Random(seed)
+    drawn: list[Values] = []
     for _ in range(MOST_DRAWS * study.num_settings):
-        if len(found) == study.num_settings:
+        if len(drawn) == study.num_settings:
             break
-        if (values := drawn(study.space, random)) not in found:
-            found.append(values)
-    return found
+        values = {name: part.at(random.random()) for name, part in study.space.items()}
+        if values not in drawn:
+            drawn.append(values)
+    return drawn
 
 
-def drawn(space: Space, random: Random) -> Values:
-    """Return a random value of each varied setting."""
-    return {name: part.at(random.random()) for name, part in space.items()}
-
-
-BATCH = 4  # settings of a round; not chosen by the machine, so that a study ends the same anywhere
+# --- Optuna --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class KnownTrial:
-    """A trial of an earlier round or of an earlier process.
-
-    Attributes:
-        params: The proposed values.
-        distributions: What they were drawn from.
-        values: The objectives; None for a trial that failed or was pruned.
-        pruned: Whether it was pruned.
-        reports: The objective at each step that was reported.
-    """
+    """A trial of an earlier round or of an earlier process."""
 
     params: Mapping[str, Value]
     distributions: Mapping[str, BaseDistribution]
-    values: tuple[float, ...] | None
+    values: tuple[float, ...] | None  # the objectives; None for a trial that failed or was pruned
     pruned: bool = False
-    reports: Mapping[int, float] = field(default_factory=dict)
+    reports: Mapping[int, float] = field(default_factory=dict)  # the objective at each step that was reported
 
 
 def sampler_for(seed: int, number: int) -> BaseSampler:
@@ -119,25 +108,16 @@ def started_search(
     directions: Sequence[str] = ("maximize",),
     options: Mapping[str, object] | None = None,
 ) -> Study:
-    """Return a search of Optuna that knows earlier trials.
-
-    Args:
-        seed: Random seed of the sampler.
-        known: Earlier trials.
-        directions: "minimize" or "maximize" for each objective.
-        options: Arguments of `optuna.create_study`, such as another sampler.
-    """
-    import optuna
+    """Return a search of Optuna that knows earlier trials. `options` are arguments of `optuna.create_study`."""
+    from optuna import create_study
+    from optuna.trial import TrialState, create_trial
 
     earlier = [*known]
-    given = {"sampler": sampler_for(seed, len(earlier)), **(options or {})}
-    search = optuna.create_study(directions=[*directions], **given)
-    states = optuna.trial.TrialState
+    search = create_study(directions=[*directions], **{"sampler": sampler_for(seed, len(earlier)), **(options or {})})
     for one in earlier:
-        state = states.PRUNED if one.pruned else states.FAIL if one.values is None else states.COMPLETE
         search.add_trial(
-            optuna.trial.create_trial(
-                state=state,
+            create_trial(
+                state=TrialState.PRUNED if one.pruned else TrialState.FAIL if one.values is None else TrialState.COMPLETE,
                 values=one.values,
                 params=dict(one.params),
                 distributions=dict(one.distributions),
@@ -150,10 +130,8 @@ def started_search(
 def next_optuna_round(study: StudySettings, seed: int, tried: Sequence[Values], played: Sequence[Played]) -> Next | None:
     """Return the next settings that Optuna's TPE sampler proposes, or None if there are enough.
 
-    Raises:
-        SettingsError: If optuna is not installed.
+    Several at a time, so that the proposals do not depend on the timing of the runs.
     """
-    # Several at a time, so that the proposals do not depend on the timing of the runs.
     if len(tried) >= study.num_settings:
         return None
     refuse_without_optuna("strategy optuna")
@@ -169,8 +147,11 @@ def next_optuna_round(study: StudySettings, seed: int, tried: Sequence[Values], 
     search = started_search(seed, known)
     added = []
     for _ in range(min(BATCH, study.num_settings - len(tried))):
-        params = search.ask(distributions).params
-        added.append({name: as_value(part, params[name]) for name, part in study.space.items()})
+        params = dict(search.ask(distributions).params)
+        for name, part in study.space.items():
+            if isinstance(part, Range) and isinstance(params[name], float):  # three digits, as in commands and tables
+                params[name] = min(max(float(f"{params[name]:.3g}"), part.low), part.high)
+        added.append({name: params[name] for name in study.space})
     return Next(RoundRecord(tuple(range(len(tried), len(tried) + len(added))), 1.0), tuple(added))
 
 
@@ -183,10 +164,3 @@ def distribution(part: Choices | Range) -> BaseDistribution:
     if part.whole:
         return IntDistribution(int(part.low), int(part.high), log=part.log)
     return FloatDistribution(part.low, part.high, log=part.log)
-
-
-def as_value(part: Choices | Range, value: Value) -> Value:
-    """Return a proposed value; a drawn number with three digits, as it is written in commands and tables."""
-    if isinstance(part, Range) and isinstance(value, float):
-        return min(max(float(f"{value:.3g}"), part.low), part.high)
-    return value

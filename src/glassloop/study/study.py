@@ -2,40 +2,79 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields, replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
 
 from glassloop.backends.choose import choose_device, launched_processes
 from glassloop.backends.machine import runs_on_gpus
-from glassloop.base.errors import ResumeError, SettingsError, counted, did_you_mean, listed, visible
-from glassloop.base.files import absolute_name, locked, near_name, refuse_held, user_path
+from glassloop.base.errors import (
+    GlassloopError,
+    ResourceError,
+    ResumeError,
+    SettingsError,
+    counted,
+    did_you_mean,
+    listed,
+    visible,
+)
+from glassloop.base.files import absolute_name, find_path, locked, near_name, refuse_held, sha256_of, user_path
 from glassloop.base.output import CommandResult, note
 from glassloop.base.records import versions
 from glassloop.data.examples import Examples
 from glassloop.models.loading import load_config
 from glassloop.report.card import update_card
 from glassloop.report.study import show_study, study_content, write_page
-from glassloop.runs.record import SELECTION, STOPPED, is_study
+from glassloop.runs.record import FAILED, FINISHED, RUNNING, SELECTION, STOPPED, is_study
 from glassloop.runs.status import free_folder, refuse_taken
-from glassloop.runs.study import StudyRecord, read_study, write_study
-from glassloop.scores.metrics import LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
-from glassloop.settings.file import GivenSettings
-from glassloop.settings.study import MODEL, SCRIPT, SEEDS, STRATEGIES, Choices, StudySettings, study_settings, vary_text
-from glassloop.settings.training import TYPES, DataSettings, Problem, refuse, wrong_choice
+from glassloop.runs.study import SeedRecord, StudyRecord, read_study, write_study
+from glassloop.scores.comparisons import detectable_by_rows
+from glassloop.scores.metrics import LOSS, LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
+from glassloop.settings.file import GivenSettings, write_settings
+from glassloop.settings.study import (
+    MODEL,
+    OPTUNA,
+    SCRIPT,
+    SEEDS,
+    STRATEGIES,
+    Choices,
+    StudySettings,
+    Values,
+    setting_name,
+    study_settings,
+    vary_text,
+)
+from glassloop.settings.training import TYPES, DataSettings, Problem, data_settings, refuse, training_arguments, wrong_choice
 from glassloop.study.conclusions import conclude
 from glassloop.study.ray import RayTrials, refuse_unreachable
-from glassloop.study.run import examples_for
-from glassloop.study.running import Executor, StudyRunner
-from glassloop.study.seeds import check_run
-from glassloop.study.trials import RUNS_NAME, model_key
-from glassloop.study.workers import LocalWorkers, cpu_runs_at_once, places_for, visible_gpus
+from glassloop.study.run import SharedParts, check_run, chosen_settings, examples_for
+from glassloop.study.strategies import Played, next_optuna_round, next_round
+from glassloop.study.tasks import (
+    KINDS,
+    RUNS_NAME,
+    Executor,
+    LocalWorkers,
+    Task,
+    Watcher,
+    places_for,
+    reached,
+    run_tasks,
+    stored_answer,
+    visible_gpus,
+)
 from glassloop.training.callbacks import leave, leave_on_signal, noted_signals
 
 BATCH = "per_device_train_batch_size"
+WORST_LOSS = 1e9  # of a failed run, where less is better
+KILLED = 128 + signal.SIGKILL  # the exit status of a process that the system ended, as it does if memory runs out
+UNHASHED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # do not change what a run computes
+Runs = Mapping[str, tuple[SeedRecord, GivenSettings]]
 
 
 class Study:
@@ -82,22 +121,16 @@ class Study:
         on: str | None = None,
         **settings: object,
     ) -> None:
-        data_names = [entry.name for entry in fields(DataSettings)]
-        known = [*TYPES, *data_names]
-        refuse(
-            [
-                Problem(
-                    f"unknown setting {visible(name)}{did_you_mean(name, known)}", "glassloop train --help lists all settings"
-                )
-                for name in settings
-                if name not in known
-            ]
-        )
+        known = [*TYPES, *(entry.name for entry in fields(DataSettings))]
+        advice = "glassloop train --help lists all settings"
+        unknown = [name for name in settings if name not in known]
+        refuse([Problem(f"unknown setting {visible(name)}{did_you_mean(name, known)}", advice) for name in unknown])
         training = {name: value for name, value in settings.items() if name in TYPES}
-        data = {name: value for name, value in settings.items() if name in data_names}
-        study = StudySettings({name: vary_text(value) for name, value in vary.items()}, seeds, strategy, budget, fold, samples)
-        self.given, self.study = GivenSettings(source, model, training, data), study
-        checked(self.given, study)
+        data = {name: value for name, value in settings.items() if name not in TYPES}
+        self.given = GivenSettings(source, model, training, data)
+        varied = {name: vary_text(value) for name, value in vary.items()}
+        self.study = StudySettings(varied, seeds, strategy, budget, fold, samples)
+        checked(self.given, self.study)
         self.output_dir, self.at_once, self.on = output_dir, at_once, on
 
     def run(self) -> StudyRecord:
@@ -124,14 +157,9 @@ def study(
         if stored.study.strategy == SCRIPT:
             problem = f"{folder} is the search of a script, Trainer.hyperparameter_search"
             raise SettingsError(problem, "run the script again: it continues its search")
-        changed = [
-            *given.training,
-            *given.data,
-            *given.study,
-            *(["data"] if given.source else []),
-            *(["model"] if given.model else []),
-        ]
-        if changed := [name for name in changed if name != "output_dir"]:
+        names = [*given.training, *given.data, *given.study]
+        names += [name for name, value in (("data", given.source), (MODEL, given.model)) if value]
+        if changed := [name for name in names if name != "output_dir"]:
             problem = f"--resume continues {folder} with its own settings, but there are others: {listed(changed)}"
             raise SettingsError(problem, "omit them; or omit --resume and repeat the whole command with --output_dir")
         given, settings, output_dir = stored.base, stored.study, str(folder)
@@ -140,7 +168,7 @@ def study(
         checked(given, settings)
     folder, record = run_study(given, settings, str(output_dir) if output_dir else None, at_once, on)
     show_study(folder, record)
-    return CommandResult(study_content(folder, record), 0 if record.chosen is not None and record.status != "failed" else 1)
+    return CommandResult(study_content(folder, record), 0 if record.chosen is not None and record.status != FAILED else 1)
 
 
 def checked(given: GivenSettings, settings: StudySettings) -> None:
@@ -161,16 +189,16 @@ def run_study(
     given: GivenSettings, settings: StudySettings, output_dir: str | None, at_once: int | None, on: str | None
 ) -> tuple[Path, StudyRecord]:
     """Run a study in its folder. Return the folder and the record."""
-    found = user_path(output_dir) if output_dir else None
-    if found is not None and found.is_dir():
-        refuse_held(found)  # before data and model are loaded
-    known = found is not None and is_study(found)
+    wanted = user_path(output_dir) if output_dir else None
+    if wanted is not None and wanted.is_dir():
+        refuse_held(wanted)  # before data and model are loaded
+    known = wanted is not None and is_study(wanted)
     examples = search_examples(given, settings)
     record = new_record(given, settings, examples)
     need = checked_need(record)
     if on is not None:
         refuse_unreachable(on)
-    folder = found if known and found else free_folder(output_dir)
+    folder = wanted if known and wanted else free_folder(output_dir)
     with locked(folder, note), noted_signals() as signals:
         if known:
             earlier = read_study(folder)
@@ -179,10 +207,10 @@ def run_study(
                              test_evaluations=earlier.test_evaluations, results=earlier.results)  # fmt: skip
         else:
             refuse_taken(folder)
-        (folder / "runs").mkdir(exist_ok=True)
+        (folder / RUNS_NAME).mkdir(exist_ok=True)
         note(described(settings, examples, folder))
-        with executor_for(record, folder, need, at_once, on) as (executor, threads):
-            record = replace(record, threads=record.threads or threads)
+        with executor_for(record, need, at_once, on) as executor:
+            record = replace(record, threads=record.threads or executor.threads)
             write_study(folder, record)
             record = StudyRunner(folder, record, executor, signals, note).run()
         if record.status != STOPPED:
@@ -196,6 +224,9 @@ def run_study(
         note(f"stopped by {signal.Signals(signals[0]).name}; continue with: glassloop study --resume {folder}")
         leave(signals[0])
     return folder, record
+
+
+# --- before the first run ------------------------------------------------------------------------------------------------
 
 
 def refuse_changed_inputs(folder: Path, earlier: StudyRecord, record: StudyRecord) -> None:
@@ -216,9 +247,7 @@ def refuse_changed_inputs(folder: Path, earlier: StudyRecord, record: StudyRecor
 def search_examples(given: GivenSettings, settings: StudySettings) -> Examples:
     """Return the data as the first runs see it. Raise `GlassloopError` if it cannot be used."""
     searching = replace(given, data={**given.data, "selection_fold": settings.folds[0]})
-    space = settings.space.get(MODEL)
-    model = str(space.values[0]) if isinstance(space, Choices) else given.model or "quickstart"
-    examples = examples_for(searching, load_config(model))
+    examples = examples_for(searching, load_config(model_names(given.model, settings)[0]))
     if not any(name.startswith("validation") for name in examples.splits):
         problem = "a study reports on a validation split, but the data has none"
         raise SettingsError(problem, "add one, or set validation_share above 0")
@@ -238,69 +267,303 @@ def new_record(given: GivenSettings, settings: StudySettings, examples: Examples
     training = {"save_strategy": "no", "save_total_limit": 1, **given.training, "disable_tqdm": True}
     training.pop("output_dir", None)
     data = {name: list(value) if isinstance(value := getattr(paths, name), tuple) else value for name in given.data}
-    base = GivenSettings(
-        given.source and absolute_name(given.source), given.model and absolute_name(given.model), training, data, given.new_head
-    )
+    source, model = (name and absolute_name(name) for name in (given.source, given.model))
+    base = GivenSettings(source, model, training, data, given.new_head)
     rows = {name: fact.fingerprint for name, fact in examples.facts.items()}
-    models = {name: model_key(name) for name in map(absolute_name, model_names(base.model, settings))}
+    models = {name: model_key(name) for name in map(absolute_name, model_names(model, settings))}
     seeds = tuple(range(args.seed, args.seed + settings.seeds))
     return StudyRecord(base, settings, metric, higher, seeds, data=rows, models=models, versions=versions())
-
-
-def described(settings: StudySettings, examples: Examples, folder: Path) -> str:
-    """Return a line about the size of a study before it starts."""
-    from glassloop.scores.comparisons import detectable_by_rows
-
-    rows = max(fact.num_rows for name, fact in examples.facts.items() if name.startswith("validation"))
-    reach = f"{100 * detectable_by_rows(rows):.1f} points"
-    runs = settings.num_settings * settings.runs_per_setting
-    return (
-        f"{counted(settings.num_settings, 'setting', 'settings')} x {counted(settings.seeds, 'seed', 'seeds')}"
-        + (f" x {settings.fold} folds" if settings.fold else "")
-        + f" = {counted(runs, 'run', 'runs')}, {settings.chosen_strategy}; {counted(rows, 'validation row', 'validation rows')}"
-        f" detect differences of about {reach} between two models; chosen on {listed(settings.folds)} of the training rows "
-        f"({SELECTION}) → {folder}"
-    )
-
-
-@contextmanager
-def executor_for(
-    record: StudyRecord, folder: Path, need: float, at_once: int | None, on: str | None
-) -> Iterator[tuple[Executor, int | None]]:
-    """Yield what trains the runs, and the number of CPU threads of each run, if it is limited."""
-    if on is not None:
-        with RayTrials(record, on, at_once, need) as cluster:
-            yield cluster, cluster.threads
-        return
-    import torch
-
-    device, cores = choose_device(str(record.base.training.get("device", "auto"))), os.cpu_count() or 1
-    gpus = visible_gpus(torch.cuda.device_count(), os.environ) if device == "cuda" else []
-    each = [at_once] * len(gpus) if at_once else runs_on_gpus(len(gpus), need) if gpus else []
-    places = places_for(dict(zip(gpus, each, strict=True)), at_once or cpu_runs_at_once(cores), cores)
-    if record.threads:
-        places = [replace(place, threads=record.threads) for place in places]
-    where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {device}"
-    note(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
-    with LocalWorkers(places) as workers:
-        yield workers, places[0].threads
-
-
-def checked_need(record: StudyRecord) -> float:
-    """Check model and data with the largest batch, cache the tokens, and return the GPU memory that a run may need."""
-    base, space = record.base, record.study.space
-    sizes = space.get(BATCH)
-    training = dict(base.training)
-    if sizes is not None:
-        training[BATCH] = max(sizes.values) if isinstance(sizes, Choices) else int(sizes.high)  # type: ignore[type-var]
-    data = {**base.data, "selection_fold": record.study.folds[0]}
-    return max(
-        check_run(replace(base, model=name, training=training, data=data).checked(), record.seeds[0])[0]
-        for name in model_names(base.model, record.study)
-    )
 
 
 def model_names(given: str | None, settings: StudySettings) -> list[str]:
     """Return the models of a study: those that are varied, else the given one or the default."""
     models = settings.space.get(MODEL)
     return [str(name) for name in models.values] if isinstance(models, Choices) else [given or "quickstart"]
+
+
+def model_key(name: str) -> str:
+    """Return the name of a model; for a folder, a hash of its files as well."""
+    path = find_path(name)
+    files = sorted(part for part in path.rglob("*") if part.is_file()) if path and path.is_dir() else []
+    content = "".join(sha256_of(part) for part in files)
+    return f"{name} {sha256(content.encode()).hexdigest()[:16]}" if files else name
+
+
+def checked_need(record: StudyRecord) -> float:
+    """Check model and data with the largest batch, cache the tokens, and return the GPU memory that a run may need."""
+    base, sizes = record.base, record.study.space.get(BATCH)
+    training = dict(base.training)
+    if sizes is not None:
+        training[BATCH] = max(sizes.values) if isinstance(sizes, Choices) else int(sizes.high)  # type: ignore[type-var]
+    data = {**base.data, "selection_fold": record.study.folds[0]}
+    runs = (replace(base, model=name, training=training, data=data) for name in model_names(base.model, record.study))
+    return max(check_run(run.checked(), record.seeds[0])[0] for run in runs)
+
+
+def described(settings: StudySettings, examples: Examples, folder: Path) -> str:
+    """Return a line about the size of a study before it starts."""
+    rows = max(fact.num_rows for name, fact in examples.facts.items() if name.startswith("validation"))
+    runs = settings.num_settings * settings.runs_per_setting
+    return (
+        f"{counted(settings.num_settings, 'setting', 'settings')} x {counted(settings.seeds, 'seed', 'seeds')}"
+        + (f" x {settings.fold} folds" if settings.fold else "")
+        + f" = {counted(runs, 'run', 'runs')}, {settings.chosen_strategy}; {counted(rows, 'validation row', 'validation rows')}"
+        f" detect differences of about {100 * detectable_by_rows(rows):.1f} points between two models; chosen on "
+        f"{listed(settings.folds)} of the training rows ({SELECTION}) → {folder}"
+    )
+
+
+def executor_for(record: StudyRecord, need: float, at_once: int | None, on: str | None) -> RayTrials | LocalWorkers:
+    """Return what trains the runs: a Ray cluster, or workers on this machine with as many threads as before."""
+    if on is not None:
+        return RayTrials(record, on, at_once)
+    import torch
+
+    device, cores = choose_device(str(record.base.training.get("device", "auto"))), os.cpu_count() or 1
+    gpus = visible_gpus(torch.cuda.device_count(), os.environ) if device == "cuda" else []
+    each = [at_once] * len(gpus) if at_once else runs_on_gpus(len(gpus), need) if gpus else []
+    places = places_for(dict(zip(gpus, each, strict=True)), at_once, cores)
+    if record.threads:
+        places = [replace(place, threads=record.threads) for place in places]
+    where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {device}"
+    note(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
+    return LocalWorkers(places)
+
+
+# --- the runs ------------------------------------------------------------------------------------------------------------
+
+
+class RunSettler:
+    """Returns the settings of each run of a study, with those that the default rule chooses, and the name of its folder."""
+
+    def __init__(self, record: StudyRecord) -> None:
+        self.record = record
+        self.shared = SharedParts(keeps=True)  # read once for all runs
+
+    def given(self, values: Values, seed: int, fold: str | None) -> GivenSettings:
+        """Return the settings of one run. The rule chooses from the rows of the first fold, for all runs of a setting."""
+        base, first_fold = self.record.base, self.record.study.folds[0]
+        training = {**base.training, **{name: value for name, value in values.items() if name != MODEL}}
+        model = absolute_name(str(values.get(MODEL) or base.model or "quickstart"))
+        searching = replace(base, model=model, training=training, data={**base.data, "selection_fold": first_fold})
+        config = self.shared.config(model)
+        examples = examples_for(searching, config, self.shared)  # a trained model may bring its labels
+        chosen = chosen_settings(searching, training_arguments(training), examples, config)
+        settled = {**training, **{name: getattr(chosen.settings, name) for name in chosen.names}, "seed": seed}
+        if settled.get("load_best_model_at_end") or settled.get("early_stopping_patience"):
+            fold = fold or first_fold  # otherwise validation rows would decide which weights a final run ends with
+        return replace(base, model=model, training=settled, data={**base.data, **({"selection_fold": fold} if fold else {})})
+
+    def name_of(self, given: GivenSettings) -> str:
+        """Return the name of a run: its seed, and a hash of all that its numbers depend on."""
+        args = training_arguments(given.training).to_dict()
+        content = {
+            "training": {name: value for name, value in args.items() if name not in UNHASHED},
+            "data": asdict(data_settings(given.data)),
+            "rows": self.record.data,
+            "model": self.record.models[str(given.model)],
+            "new_head": given.new_head,
+        }
+        digest = sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+        return f"seed-{args['seed']}-{digest[:12]}"
+
+
+class StudyRunner(Watcher):
+    """Runs one study in its folder: the rounds of the search, the choice, and the final runs of the chosen setting.
+
+    Args:
+        folder: The folder of the study, which the caller has locked.
+        record: The study, with the runs that are known from an earlier start.
+        executor: Where runs are trained.
+        signals: The signals that this process received; the first one stops the study.
+        say: Shows a line to the user.
+    """
+
+    def __init__(
+        self, folder: Path, record: StudyRecord, executor: Executor, signals: Sequence[int], say: Callable[[str], None]
+    ) -> None:
+        self.folder, self.executor, self.signals, self.say = folder, executor, signals, say
+        self.stored = record.runs
+        self.record = replace(record, runs={}, tried=(), rounds=(), status=RUNNING)
+        self.settler = RunSettler(record)
+        self.sign = 1 if record.greater_is_better else -1
+        self.began, self.before = time.monotonic(), record.seconds
+
+    def run(self) -> StudyRecord:
+        """Search, choose, and train the chosen setting on all training rows. Return the record."""
+        self.search()
+        if not self.signals:
+            self.choose()
+        final: Mapping[str, SeedRecord] = {}
+        if self.record.chosen is not None:
+            if not self.signals:
+                runs = self.planned([self.record.chosen], final=True)
+                self.say(f"final: {counted(len(runs), 'run', 'runs')} of the chosen setting on all training rows")
+                self.train(runs, 1.0)
+            final = self.record.runs_of(self.record.chosen, final=True)
+        finished = any(run.finished for run in final.values())
+        self.update(status=STOPPED if self.signals else FINISHED if finished else FAILED, seconds=self.elapsed)
+        return self.record
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of this study, over all its starts."""
+        return self.before + time.monotonic() - self.began
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the time of the search is over."""
+        most = self.record.study.limit.seconds
+        return most is not None and self.elapsed >= most
+
+    def update(self, **changes: object) -> None:
+        """Change the record and write it."""
+        self.record = replace(self.record, **changes)  # type: ignore[arg-type]  # fields of the record
+        write_study(self.folder, self.record)
+
+    def planned(self, settings: Sequence[int], *, final: bool = False) -> Runs:
+        """Return the runs of some settings, known ones with what they have reached.
+
+        There is one for each seed and fold; of final ones, one for each seed, on all training rows.
+        """
+        record, known = self.record, {**self.stored, **self.record.runs}
+        runs = {}
+        for number in settings:
+            for seed in record.seeds:
+                for fold in (None,) if final else record.study.folds:
+                    given = self.settler.given(record.tried[number], seed, fold)
+                    name = f"{'final-' if final else ''}{self.settler.name_of(given)}"
+                    runs[name] = (replace(known.get(name, SeedRecord()), setting=number, seed=seed, fold=fold), given)
+        return runs
+
+    def search(self) -> None:
+        """Train round after round until the strategy, the budget or a signal ends the search.
+
+        Rounds that an earlier start has trained are repeated from their scores, even if the time is over.
+        """
+        played: list[Played] = []
+        propose = next_optuna_round if self.record.study.chosen_strategy == OPTUNA else next_round
+        while not self.signals:
+            proposed = propose(self.record.study, self.record.seeds[0], self.record.tried, played)
+            if proposed is None:
+                return
+            before, numbers, fraction = self.record, proposed.round.settings, proposed.round.fraction
+            self.update(tried=(*before.tried, *proposed.added), rounds=(*before.rounds, proposed.round))
+            runs = self.planned(numbers)
+            if self.out_of_time and (left := self.unreached(runs, fraction)):
+                if len(left) == len(runs):  # the round was never begun
+                    self.update(tried=before.tried, rounds=before.rounds, runs=before.runs)
+                return
+            part = "" if fraction == 1 else f", up to {fraction:.0%} of their steps"
+            settings = counted(len(numbers), "setting", "settings")
+            self.say(f"round {len(self.record.rounds)}: {settings}, {counted(len(runs), 'run', 'runs')}{part}")
+            self.train(runs, fraction)
+            if self.out_of_time:
+                done = sum(self.is_complete(number, fraction) for number in numbers)
+                self.say(f"the budget of {self.record.study.budget} ended: {done} of {settings} of this round were trained")
+            if self.signals or not all(self.has_ended(number, fraction) for number in numbers):
+                return
+            played.append(Played(proposed.round, {number: self.score(number, fraction) for number in numbers}))
+
+    def train(self, runs: Runs, fraction: float) -> None:
+        """Train runs up to a fraction, as many at a time as the executor takes."""
+        tasks = self.unreached(runs, fraction)
+        self.is_search = any(run.fold for run, _ in runs.values())
+        self.num_tasks = len(tasks)
+        self.told = time.monotonic()
+        run_tasks(tasks, self.executor, self.signals, self)
+
+    def unreached(self, runs: Runs, fraction: float) -> list[Task]:
+        """Note all runs of a round, and return the tasks of those that have not reached a fraction."""
+        noted, tasks = dict(self.record.runs), []
+        for name, (run, given) in runs.items():
+            noted[name] = run
+            if run.settled or run.scores_at(fraction):
+                continue
+            folder = (self.folder / RUNS_NAME / name).absolute()
+            if answer := stored_answer(folder, fraction):
+                noted[name] = reached(run, answer, fraction)
+                continue
+            task = Task(name, replace(given, training={**given.training, "output_dir": str(folder)}), fraction)
+            tasks.append(task)
+            if not (path := folder.with_suffix(".toml")).exists():
+                write_settings(path, task.given)
+        self.update(runs=noted)
+        return tasks
+
+    def may_start(self) -> bool:
+        """Return whether more runs may start: the time of the search is not over."""
+        return not (self.is_search and self.out_of_time)
+
+    def ended(self, task: Task, answer: SeedRecord) -> None:
+        """Write the result of a run to the record."""
+        run = reached(self.record.runs[task.name], answer, task.fraction)
+        self.update(runs={**self.record.runs, task.name: run}, seconds=self.elapsed)
+        if run.status == FAILED:
+            name = setting_name(self.record.tried[run.setting])
+            self.say(f"failed: {name}, seed {run.seed} (exit status {run.exit_code}): {' '.join(run.error)}")
+
+    def tick(self, num_waiting: int, num_running: int) -> None:
+        """Say every ten seconds how many runs are done."""
+        if time.monotonic() - self.told > 10:
+            self.told = time.monotonic()
+            self.say(f"{self.num_tasks - num_waiting - num_running:,} of {self.num_tasks:,} runs done, {num_running} running")
+
+    def score(self, number: int, fraction: float) -> tuple[float, float]:
+        """Return the mean selection score of a setting, higher is better, and the negative mean loss for equal ones."""
+        metric = self.record.metric
+        baselines = [run.baseline[metric] for run in self.record.runs.values() if metric in run.baseline]
+        # A run that failed counts like always giving the most frequent answer.
+        lowest = baselines[0] if baselines else 0.0 if self.sign > 0 else WORST_LOSS
+        scores = [run.scores_at(fraction) or {} for run in self.record.runs_of(number).values()]
+        return fmean(self.sign * one.get(metric, lowest) for one in scores), -fmean(one.get(LOSS, WORST_LOSS) for one in scores)
+
+    def choose(self) -> None:
+        """Choose the setting with the best mean on the selection split, among those that were trained furthest."""
+        rounds = [(part.fraction, number) for part in self.record.rounds for number in part.settings]
+        complete = [(fraction, number) for fraction, number in rounds if self.is_complete(number, fraction)]
+        if not complete:
+            self.update(status=FAILED, seconds=self.elapsed)
+            raise nothing_trained(self.record, self.folder)
+        furthest = max(fraction for fraction, _ in complete)
+        numbers = [number for fraction, number in complete if fraction == furthest]
+        best = max(numbers, key=lambda number: self.score(number, furthest))
+        self.update(chosen=best)
+        self.say(
+            f"chosen on the {SELECTION} split, by mean {self.record.metric}: {setting_name(self.record.tried[best])} "
+            f"({self.score(best, furthest)[0] * self.sign:.4f})"
+        )
+
+    def has_ended(self, number: int, fraction: float) -> bool:
+        """Return whether all runs of a setting have reached a fraction or failed."""
+        runs = [*self.record.runs_of(number).values()]
+        return bool(runs) and all(run.scores_at(fraction) or run.status == FAILED for run in runs)
+
+    def is_complete(self, number: int, fraction: float) -> bool:
+        """Return whether all runs of a setting have reached a fraction or failed, and at least one has a score."""
+        return self.has_ended(number, fraction) and any(run.scores_at(fraction) for run in self.record.runs_of(number).values())
+
+
+def nothing_trained(record: StudyRecord, folder: Path) -> GlassloopError:
+    """Return why a study has no setting to choose: all its runs failed, or the budget was too small."""
+    failed = [*record.failed.values()]
+    if not failed:
+        return SettingsError("the budget ended before one setting was trained", "raise --budget and start again")
+    which = f"all {len(failed):,} runs" if len(failed) > 1 else "the only run"
+    problem, *remedy = failed[0].error or (f"exit status {failed[0].exit_code}",)
+    out_of_memory = [
+        run.exit_code == KILLED or (run.exit_code == ResourceError.exit_code and "memory" in " ".join(run.error).lower())
+        for run in failed
+    ]
+    if all(out_of_memory):
+        return ResourceError(
+            f"{which} ran out of memory: {problem}",
+            "lower per_device_train_batch_size or max_length, or use a smaller model, and start again in another folder; or "
+            f"train fewer runs at a time: glassloop study --resume {folder} --at_once 1",
+        )
+    codes = {run.exit_code for run in failed}
+    kind = KINDS.get(codes.pop() or 1, GlassloopError) if len(codes) == 1 else GlassloopError
+    return kind(
+        f"{which} failed, so there is no setting to choose. First error: {problem}",
+        f"{' '.join(remedy) or 'correct it'}; the logs are in {folder}",
+    )

@@ -23,10 +23,10 @@ from glassloop.study.run import (
     AssembledRun,
     SharedParts,
     assemble,
+    call_settings,
     chosen_settings,
     comparison_key,
     reset,
-    with_call_settings,
 )
 from glassloop.training.checkpoints import weights_fingerprint
 
@@ -193,17 +193,17 @@ def test_only_the_last_model_is_kept(given: GivenSettings, tmp_path: Path, livel
     for name in (str(lively_dir), str(tmp_path / "other"), str(lively_dir)):
         run = assembled_shared_parts(replace(given, model=name, new_head=True), shared)
         assert shared.initial is not None
-        assert shared.initial.key[0] == name  # type: ignore[index]
-        assert [*shared.initial.drawn] == [3]
+        assert shared.initial[0][0] == name  # type: ignore[index]
+        assert [*shared.drawn] == [3]
         assert run.record.model.name == name
 
 
 def test_a_tokenizer_is_as_it_was_loaded(given: GivenSettings, tiny_tokenizer) -> None:
-    _, before = with_call_settings(tiny_tokenizer)
+    before = call_settings(tiny_tokenizer)
     tiny_tokenizer(["a film", "a"], truncation=True, max_length=8, padding="max_length")
-    assert with_call_settings(tiny_tokenizer)[1] != before
+    assert call_settings(tiny_tokenizer) != before
     reset(tiny_tokenizer, before)
-    assert with_call_settings(tiny_tokenizer)[1] == before
+    assert call_settings(tiny_tokenizer) == before
     shared = SharedParts(keeps=True)
     run = assembled_shared_parts(given, shared)
     saved = run.trainer.processing_class.backend_tokenizer.to_str()

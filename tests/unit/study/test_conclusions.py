@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from glassloop.runs.record import SplitFacts, read_run, write_run
 from glassloop.study import conclusions
-from glassloop.study import conclusions as soup
-from glassloop.study.conclusions import average_weights, conclude, cooked_soup
+from glassloop.study.conclusions import Scores, average_weights, conclude
 
 
 def test_settings_are_compared_with_the_chosen_one(tmp_path: Path) -> None:
@@ -55,7 +54,7 @@ def test_the_test_split_is_evaluated_once_and_a_second_setting_is_reported(
     def write(path: Path, examples: object, result: object) -> None:
         path.write_bytes((path.parent / "validation-predictions.jsonl").read_bytes())
 
-    monkeypatch.setattr(conclusions, "evaluate_run", evaluated)
+    monkeypatch.setattr("glassloop.predict.evaluation.evaluate_run", evaluated)
     monkeypatch.setattr(conclusions, "write_predictions", write)
     first = conclude(tmp_path, record, print)
     assert calls == ["final-seed-1", "final-seed-2"], "only the chosen setting"
@@ -104,8 +103,8 @@ def test_the_soup_is_kept_only_if_it_is_better(
     record = drawn_study(tmp_path)
     write_models(tmp_path)
     seeds = {seed: drawn_rows(120, 1.0, seed) for seed in range(8)}
-    monkeypatch.setattr(soup, "soup_rows", lambda *given: drawn_rows(120, skill, 9))
-    found = cooked_soup(tmp_path, record, FINAL, seeds, "accuracy", "equivalent")
+    monkeypatch.setattr(Scores, "soup_rows", lambda *given: drawn_rows(120, skill, 9))
+    found = Scores(tmp_path, record, "accuracy", "equivalent").soup([*FINAL.values()], seeds)
     assert found is not None
     assert found["offered"] is offered
     assert (tmp_path / "soup").exists() is offered
@@ -115,4 +114,4 @@ def test_the_soup_is_kept_only_if_it_is_better(
 def test_there_is_no_soup_without_models(tmp_path: Path) -> None:
     record = drawn_study(tmp_path)
     seeds = {seed: drawn_rows(120, 1.0, seed) for seed in FINAL}
-    assert cooked_soup(tmp_path, record, FINAL, seeds, "accuracy", None) is None
+    assert Scores(tmp_path, record, "accuracy", None).soup([*FINAL.values()], seeds) is None

@@ -1,8 +1,9 @@
-"""What travels to the nodes of a Ray cluster and back: runs, data and models as bytes, names restored."""
+"""A Ray cluster: its address, and what travels to its nodes and back: runs, data and models as bytes, names restored."""
 
 from __future__ import annotations
 
-import sys
+import importlib.util
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,13 @@ import pytest
 from fake_study import record_for
 from run_folders import RECORD
 
-from glassloop.base.errors import SettingsError
+from glassloop.base.errors import ResourceError, SettingsError
 from glassloop.runs.record import read_run, write_run
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings
 from glassloop.study import ray as study_ray
-from glassloop.study.ray import RayTrials, Shipment, packed, placed, restore_names, shipment_of, unpack
-from glassloop.study.trials import Task
+from glassloop.study.ray import Shipment, packed, placed, refuse_unreachable, restore_names, shipment_of, unpack
+from glassloop.study.tasks import Task
 
 
 def test_a_run_folder_travels_both_ways(tmp_path: Path) -> None:
@@ -75,8 +76,39 @@ def test_the_record_gets_the_names_of_the_study(tmp_path: Path) -> None:
     assert (found.data.source, found.data.settings.data_dir, found.settings.output_dir) == ("/my/rows.csv", None, str(tmp_path))
 
 
+# --- the address: its form, and whether something answers there, before any work -----------------------------------------
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_ray, "find_spec", lambda name: importlib.util.find_spec("json"))
+
+
+@pytest.mark.usefixtures("installed")
+def test_something_must_answer_there() -> None:
+    refuse_unreachable("ray")
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        opened.listen()
+        port = opened.getsockname()[1]
+        refuse_unreachable(f"ray://127.0.0.1:{port}")
+        refuse_unreachable(f"127.0.0.1:{port}")
+    with pytest.raises(ResourceError, match=rf"the Ray cluster ray://127.0.0.1:{port} cannot be reached: .*refused"):
+        refuse_unreachable(f"ray://127.0.0.1:{port}")
+    with pytest.raises(ResourceError, match="cannot be reached"):
+        refuse_unreachable("127.0.0.1:99999")
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("address", ["slurm", "ray://host", "http://host:1", "host:", ":10001", "host:port"])
+def test_other_forms_are_refused(address: str) -> None:
+    with pytest.raises(SettingsError, match="is not the address of a Ray cluster") as raised:
+        refuse_unreachable(address)
+    assert raised.value.remedy == "use ray, or ray://host:10001"
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    record = record_for(StudySettings({"max_steps": "1,2"}))
-    with pytest.raises(SettingsError, match="--on ray needs the package ray"), RayTrials(record, "ray", None, 1.0):
-        pass
+    monkeypatch.setattr(study_ray, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match="--on ray needs the package ray") as raised:
+        refuse_unreachable("ray://127.0.0.1:10001")
+    assert raised.value.remedy == "pip install 'glassloop[ray]'"

@@ -19,17 +19,14 @@ from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_s
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.study import seeds
-from glassloop.study.running import reached
 from glassloop.study.seeds import (
     resume_seeds,
-    scores_line,
     settled,
     show_seeds,
     train_seeds,
     train_with_seeds,
 )
-from glassloop.study.trials import Task, found_done
-from glassloop.study.workers import LocalWorkers, Worker, error_lines
+from glassloop.study.tasks import LocalWorkers, Task, Worker
 
 
 class Runner(FakeSeeds):
@@ -234,10 +231,6 @@ def test_no_finished_seed_no_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines_of(SeedsRecord(RunSettings(), {1: SeedRecord(status=FAILED)}, Path("out")), capsys) == []
 
 
-def test_the_scores_of_one_seed_on_a_line() -> None:
-    assert scores_line(record_of(0.5).seeds[0]) == "loss 0.5000  accuracy 0.5000  f1 (spam) 0.2500"
-
-
 # --- Several seeds of one run from Python: how children are started, awaited and resumed. The children here only pretend.
 
 
@@ -336,14 +329,6 @@ def test_killed_or_ended_without_a_result(fake: FakeSeeds, does: str, code: int)
     assert (found.mean, found.standard_deviation) == ({}, None)
     if does == "die":
         assert found.seeds[42].error[-1] == "a library crashed"
-
-
-def test_the_error_lines_of_this_child_alone(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    before = b"data: old\ntry:  this\n"
-    log.write_bytes(before + b"one\n\n\xfftwo\n")
-    assert error_lines(log, len(before)) == ("one", "�two")
-    assert error_lines(log, 0) == ("data: old", "try:  this", "one", "�two")
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
@@ -466,19 +451,6 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
     assert 2 * 2**30 < need < 4 * 2**30
     monkeypatch.setattr("glassloop.data.encoding.write_encoding", pytest.fail)  # all is found in the cache
     assert seeds.check_run(settings, 3) == (need, 7)
-
-
-def test_only_a_finished_run_has_a_result(tmp_path: Path, text_run: Path) -> None:
-    assert found_done(tmp_path, "a", 1.0) is None
-    (tmp_path / "run.json").write_text('{"status": "running"}')
-    assert found_done(tmp_path, "a", 1.0) is None
-    done = found_done(text_run, "a", 1.0)
-    assert done is not None
-    found = reached(SeedRecord(), done, 1.0)
-    assert {*found.metrics} >= {"loss", "accuracy", "f1_macro"}
-    assert not {"runtime", "samples_per_second"} & {*found.metrics}
-    assert found.baseline.keys() <= found.metrics.keys()
-    assert all(found.rows.values())
 
 
 def test_the_public_names() -> None:

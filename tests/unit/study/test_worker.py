@@ -16,13 +16,15 @@ import pytest
 from trials import write_data
 
 from glassloop.base import files
+from glassloop.base.errors import ModelError
 from glassloop.base.files import locked
 from glassloop.runs.record import checkpoints_in
+from glassloop.runs.study import SeedRecord
 from glassloop.settings.file import GivenSettings
 from glassloop.study import worker as study_worker
 from glassloop.study.run import SharedParts
-from glassloop.study.trials import Done, Task
-from glassloop.study.worker import lock_awaited, read_tasks, train_part
+from glassloop.study.tasks import Task
+from glassloop.study.worker import drop_damaged_checkpoints, lock_awaited, read_tasks, train_part
 
 pytestmark = pytest.mark.slow
 TRAINING = {
@@ -54,8 +56,8 @@ def test_a_paused_run_ends_like_one_that_was_not(tmp_path: Path, data: Path, liv
     ended = train_part(replace(parts, fraction=1.0))
     whole = train_part(task_in(tmp_path / "whole", data, lively_dir, 1.0))
     assert ended.status == whole.status == "finished"
-    assert ended.evaluation == whole.evaluation
-    assert "validation_accuracy" in ended.evaluation
+    assert ended.metrics == whole.metrics
+    assert "validation_accuracy" in ended.metrics
     for name in ("model/model.safetensors", "validation-predictions.jsonl", "selection-predictions.jsonl"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     assert not checkpoints_in(tmp_path / "parts")
@@ -89,7 +91,7 @@ def test_runs_of_one_worker_are_those_of_workers_of_their_own(tmp_path: Path, da
     """After other seeds, a pause, a run that diverged and one whose data is missing, each file is bit-identical."""
     shared = SharedParts(keeps=True)
 
-    def trained(name: str, parts: SharedParts | None, fraction: float = 1.0, **training: object) -> Done:
+    def trained(name: str, parts: SharedParts | None, fraction: float = 1.0, **training: object) -> SeedRecord:
         return train_part(task_in(tmp_path / name, data, lively_dir, fraction, **training), parts)
 
     wild = {"learning_rate": 1e30, "max_grad_norm": 0.0}
@@ -118,6 +120,22 @@ def test_a_run_whose_checkpoint_did_not_reach_the_disk_starts_again(tmp_path: Pa
     assert train_part(task_in(tmp_path / "whole", data, lively_dir, 1.0)).status == "finished"
     found, wanted = files_of(run), files_of(tmp_path / "whole")
     assert [name for name, content in wanted.items() if found[name] != content] == []
+
+
+def test_damaged_checkpoints_are_dropped_only_if_none_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not drop_damaged_checkpoints(tmp_path)
+    for step in (2, 4):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+
+    def opened(path: Path) -> None:
+        if path.name == "checkpoint-4":
+            raise ModelError("damaged", "drop it")
+
+    monkeypatch.setattr(study_worker, "open_checkpoint", opened)
+    assert not drop_damaged_checkpoints(tmp_path)
+    (tmp_path / "checkpoint-2").rmdir()
+    assert drop_damaged_checkpoints(tmp_path)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_only_parts_that_end_with_a_pause_are_not_synced(

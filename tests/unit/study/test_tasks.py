@@ -1,4 +1,4 @@
-"""Worker processes: where they run, what they answer, and what becomes of one that dies."""
+"""Tasks and worker processes: what a run has reached, where workers run, what they answer, and one that dies."""
 
 from __future__ import annotations
 
@@ -7,28 +7,69 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from run_folders import RECORD
 
 from glassloop.backends.machine import runs_on_gpus
+from glassloop.runs.record import write_run
+from glassloop.runs.study import SeedRecord
 from glassloop.settings.file import GivenSettings
-from glassloop.study import workers
-from glassloop.study.trials import Done, Task
-from glassloop.study.workers import LocalWorkers, Place, cpu_runs_at_once, places_for, visible_gpus
+from glassloop.study import tasks
+from glassloop.study.tasks import LocalWorkers, Place, Task, places_for, reached, stored_answer, visible_gpus
+
+# --- what a run has reached ------------------------------------------------------------------------------------------
+
+
+def test_a_run_has_reached_what_its_folder_says(tmp_path: Path) -> None:
+    assert stored_answer(tmp_path / "none", 0.25) is None
+    (tmp_path / "run.json").write_text("{")
+    assert stored_answer(tmp_path, 0.25) is None, "a damaged record"
+    write_run(tmp_path, replace(RECORD, status="running"))
+    assert stored_answer(tmp_path, 0.25) is None
+    rungs = {"0.25": {"accuracy": 0.5}, "0.5": {"accuracy": 0.6}}
+    (tmp_path / "rungs.json").write_text(json.dumps(rungs))
+    assert stored_answer(tmp_path, 0.25) == SeedRecord(status="paused", rungs=rungs)
+    assert stored_answer(tmp_path, 1.0) is None
+    evaluation = {"eval_loss": 0.4, "eval_runtime": 3.0}
+    write_run(tmp_path, replace(RECORD, status="finished", evaluation=evaluation, seconds=9.0))
+    found = stored_answer(tmp_path, 0.25)
+    assert found is not None
+    assert (found.status, found.metrics, found.seconds) == ("finished", {"loss": 0.4}, 9.0), "without timings"
+    assert found.baseline.keys() <= {*RECORD.metrics}
+    assert found.rows == {name: facts.fingerprint for name, facts in RECORD.data.splits.items()}
+
+
+@pytest.mark.parametrize(
+    ("fold", "scores", "selection", "validation", "baseline"),
+    [
+        ("1/10", {"f1": 0.9, "validation_f1": 0.8}, {"f1": 0.9}, {"f1": 0.8}, {"f1": 0.2}),
+        (None, {"f1": 0.7}, {}, {"f1": 0.7}, {"f1": 0.1, "validation_f1": 0.2}),
+        ("1/10", {"f1": 0.7}, {"f1": 0.7}, {}, {"f1": 0.1, "validation_f1": 0.2}),
+    ],
+)
+def test_scores_go_to_their_splits(fold: str | None, scores, selection, validation, baseline) -> None:
+    answer = SeedRecord(status="finished", validation=scores, baseline={"f1": 0.1, "validation_f1": 0.2}, seconds=3.0)
+    run = reached(SeedRecord(4, 1, fold, seconds=1.0), answer, 1.0)
+    assert (run.selection, run.validation, run.baseline) == (selection, validation, baseline)
+    assert (run.setting, run.seed, run.fold, run.status, run.fraction, run.seconds) == (4, 1, fold, "finished", 1.0, 4.0)
+
+
+# --- worker processes ------------------------------------------------------------------------------------------------
 
 CHILD = """
 import json, os, signal, sys, time
 for line in sys.stdin:
     task = json.loads(line)
     if task["name"] == "die":
-        print("a library crashed", file=sys.stderr, flush=True)
+        print("a library crashed\\n\\n", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     if task["name"] == "hang":
         signal.pause()
     if task["name"].startswith("fail"):
-        failed = {"name": task["name"], "status": "failed", "exit_code": int(task["name"][-1])}
-        print(json.dumps(failed), flush=True)
+        print(json.dumps({"status": "failed", "exit_code": int(task["name"][-1])}), flush=True)
         continue
     if task["name"].startswith("run"):
         begin = time.monotonic()
@@ -36,8 +77,8 @@ for line in sys.stdin:
         seen = {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES"), "pid": os.getpid(), "begin": begin, "end": time.monotonic()}
         with open(os.path.join(os.path.dirname(__file__), "seen.jsonl"), "a") as file:
             print(json.dumps(seen), file=file)
-    done = {"name": task["name"], "status": "finished", "evaluation": {"threads": float(os.environ.get("OMP_NUM_THREADS", 0))}}
-    print(json.dumps(done), flush=True)
+    threads = float(os.environ.get("OMP_NUM_THREADS", 0))
+    print(json.dumps({"status": "finished", "validation": {"threads": threads}}), flush=True)
 """
 
 FAKE_TORCH = """
@@ -50,7 +91,7 @@ class cuda:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "child.py").write_text(CHILD)
-    monkeypatch.setattr(workers, "COMMAND", [sys.executable, "-S", str(tmp_path / "child.py")])
+    monkeypatch.setattr(tasks, "COMMAND", [sys.executable, "-S", str(tmp_path / "child.py")])
     return tmp_path
 
 
@@ -58,7 +99,7 @@ def task(folder: Path, name: str) -> Task:
     return Task(name, GivenSettings(training={"output_dir": str(folder / name)}))
 
 
-def ended(local: LocalWorkers, number: int) -> list[Done]:
+def ended(local: LocalWorkers, number: int) -> list[tuple[str, SeedRecord]]:
     found, limit = [], time.monotonic() + 20
     while len(found) < number and time.monotonic() < limit:
         found += local.wait()
@@ -70,7 +111,7 @@ def test_threads_are_shared_and_a_single_run_keeps_the_default() -> None:
     assert places_for({}, 2, 8) == [Place(None, 4)] * 2
     assert places_for({"0": 3}, 1, 2) == [Place(None, 1)] * 3
     assert places_for({"0": 2, "3": 1, "5": 0}, 1, 16) == [Place("0", 5), Place("3", 5), Place("0", 5)]
-    assert [cpu_runs_at_once(cores) for cores in (1, 4, 16)] == [1, 1, 4]
+    assert [len(places_for({}, None, cores)) for cores in (1, 4, 16)] == [1, 1, 4]
 
 
 def test_gpus_are_those_that_this_process_sees() -> None:
@@ -80,38 +121,38 @@ def test_gpus_are_those_that_this_process_sees() -> None:
 
 def test_workers_stay_alive_and_take_one_task_after_the_other(fake: Path) -> None:
     with LocalWorkers([Place(None, 3)] * 2) as local:
-        names = []
+        done = []
         for name in "abcd":
             local.start(task(fake, name))
             if not local.idle:
-                done = ended(local, 1)
-                names += [one.name for one in done]
-                assert done[0].evaluation == {"threads": 3.0}
+                done += ended(local, 1)
         pids = {worker.process.pid for worker in local.workers.values()}
-        names += [one.name for one in ended(local, 4 - len(names))]
-    assert sorted(names) == ["a", "b", "c", "d"]
+        done += ended(local, 4 - len(done))
+    assert sorted(name for name, _ in done) == ["a", "b", "c", "d"]
+    assert all(answer.metrics == {"threads": 3.0} for _, answer in done)
     assert len(pids) == 2
     assert not any(worker.alive for worker in local.workers.values())
 
 
 def test_a_worker_that_dies_has_failed_its_run_and_is_replaced(fake: Path) -> None:
+    (fake / "die.log").write_text("data: of an earlier start\n")
     with LocalWorkers([Place()]) as local:
         local.start(task(fake, "die"))
-        (done,) = ended(local, 1)
-        assert (done.name, done.status, done.exit_code, done.error) == ("die", "failed", 137, ("a library crashed",))
+        failed = SeedRecord(status="failed", exit_code=137, error=("a library crashed",))
+        assert ended(local, 1) == [("die", failed)], "with the lines of this process alone"
         local.start(task(fake, "next"))
-        assert ended(local, 1)[0].status == "finished"
+        assert ended(local, 1)[0][1].status == "finished"
 
 
 @pytest.mark.parametrize(("code", "is_replaced"), [(1, True), (6, True), (5, False)], ids=["bug", "no memory", "diverged"])
 def test_a_worker_that_may_be_damaged_is_replaced(fake: Path, code: int, is_replaced: bool) -> None:
     with LocalWorkers([Place()]) as local:
         local.start(task(fake, f"fail-{code}"))
-        (done,) = ended(local, 1)
+        ((_, answer),) = ended(local, 1)
         before = local.workers[0]
-        assert (done.status, done.exit_code, before.alive) == ("failed", code, not is_replaced)
+        assert (answer.status, answer.exit_code, before.alive) == ("failed", code, not is_replaced)
         local.start(task(fake, "next"))
-        assert ended(local, 1)[0].status == "finished"
+        assert ended(local, 1)[0][1].status == "finished"
         assert (local.workers[0] is not before) is is_replaced
 
 
@@ -126,13 +167,13 @@ def test_a_study_uses_each_gpu_for_as_many_runs_as_fit(fake: Path, monkeypatch: 
     names, alive = [f"run-{number}" for number in range(12)], 0
     with LocalWorkers(places_for(dict(zip(gpus, each, strict=True)), 1, 16)) as local:
         assert local.slots == 3
-        waiting, done = [*names[:6], "die", *names[6:]], list[Done]()
+        waiting, done = [*names[:6], "die", *names[6:]], list[tuple[str, SeedRecord]]()
         while len(done) < 13:
             while waiting and local.idle:
                 local.start(task(fake, waiting.pop(0)))
             alive = max(alive, sum(worker.alive for worker in local.workers.values()))
             done += local.wait()
-    assert sorted(one.name for one in done if one.status == "finished") == sorted(names)
+    assert sorted(name for name, answer in done if answer.finished) == sorted(names)
     assert alive == 3
     seen = [json.loads(line) for line in (fake / "seen.jsonl").read_text().splitlines()]
     assert len({entry["pid"] for entry in seen}) == 4, "three workers, and one in place of the one that died"
@@ -151,18 +192,18 @@ def test_stopped_workers_have_not_failed(fake: Path) -> None:
         time.sleep(0.2)
         local.stop()
         local.stop()
-        assert [(done.name, done.status) for done in ended(local, 1)] == [("hang", "stopped")]
+        assert [(name, answer.status) for name, answer in ended(local, 1)] == [("hang", "stopped")]
 
 
 def test_a_signal_while_it_waits_does_not_make_it_wait_forever() -> None:
     """In a process of its own, which a hang cannot keep: signals come about as often as its wait ends."""
     code = """
 import signal
-from glassloop.study import workers
-workers.WAIT_SECONDS = 0.001
+from glassloop.study import tasks
+tasks.WAIT_SECONDS = 0.001
 signal.signal(signal.SIGALRM, lambda number, frame: None)
 signal.setitimer(signal.ITIMER_REAL, 0.0011, 0.0011)
-idle = workers.LocalWorkers([])
+idle = tasks.LocalWorkers([])
 for _ in range(500):
     assert idle.wait() == []
 signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,340 @@
+"""The runs of a study or of several seeds as tasks: what a worker is asked and answers, and the worker processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from glassloop.base.children import GRACE_SECONDS
+from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError
+from glassloop.base.records import decoded
+from glassloop.runs.record import FAILED, FINISHED, PAUSED, STOPPED, WAITING, RunRecord, is_run, read_run
+from glassloop.runs.study import MeasuresRecord, SeedRecord, read_rungs
+from glassloop.scores.metrics import short_metrics
+from glassloop.settings.file import GivenSettings
+
+RUNS_NAME = "runs"  # the folder of the runs in that of a study
+COMMAND = (sys.executable, "-m", "glassloop.study.worker")
+WAIT_SECONDS = 0.5
+CORES_PER_RUN = 4  # on a CPU: a run of a small model does not use more
+MOST_REPEATS = 2  # of a run whose process was killed, as by a system without memory
+KINDS = {kind.exit_code: kind for kind in (SettingsError, DataError, ModelError, DivergedError, ResourceError)}
+LEAST_SIGNAL = 128  # exit statuses from here on are those of processes that a signal ended
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is asked to do: train a run up to a fraction of its steps. It answers with a `SeedRecord`.
+
+    Attributes:
+        name: Name of the run.
+        given: Its settings. Their `output_dir` is its run folder.
+        fraction: How much of its training to do; 1 for all.
+        alone: Whether it ends like a run of `glassloop train`: with its checkpoints, a report and a model card.
+        report: Whether such a run writes its report.
+    """
+
+    name: str
+    given: GivenSettings
+    fraction: float = 1.0
+    alone: bool = False
+    report: bool = True
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(str(self.given.training["output_dir"]))
+
+    @property
+    def log(self) -> Path:
+        """The file with what the run prints, next to its folder."""
+        return self.folder.with_name(f"{self.name}.log")
+
+
+# --- what a run has reached ----------------------------------------------------------------------------------------------
+
+
+def stored_answer(folder: Path, fraction: float) -> SeedRecord | None:
+    """Return what a run has reached if that is enough, or None if it has to be trained."""
+    record, rungs = record_of(folder), read_rungs(folder)
+    if record and record.finished:
+        return finished_answer(record, rungs)
+    return SeedRecord(status=PAUSED, rungs=rungs) if f"{fraction:g}" in rungs else None
+
+
+def finished_answer(record: RunRecord, rungs: dict[str, dict[str, float]]) -> SeedRecord:
+    """Return the result of a finished run. `reached` separates its scores by split."""
+    return SeedRecord(
+        status=FINISHED,
+        rungs=rungs,
+        validation=short_metrics(record.evaluation or {}),
+        baseline=dict(record.baseline or {}),
+        seconds=record.seconds or 0.0,
+        measures=MeasuresRecord(record.metrics, record.positive_label),
+        rows={split: facts.fingerprint for split, facts in record.data.splits.items()},
+    )
+
+
+def record_of(folder: Path) -> RunRecord | None:
+    """Return the record of a run, or None if there is none that can be read."""
+    try:
+        return read_run(folder) if is_run(folder) else None
+    except GlassloopError:
+        return None
+
+
+def reached(run: SeedRecord, answer: SeedRecord, fraction: float) -> SeedRecord:
+    """Return the record of a run with what a worker answered."""
+    run = replace(run, seconds=run.seconds + answer.seconds, preparing=run.preparing + answer.preparing)
+    if answer.status in (FAILED, STOPPED):
+        status = FAILED if answer.status == FAILED else WAITING
+        return replace(run, status=status, exit_code=answer.exit_code, error=answer.error)
+    run = replace(run, status=answer.status, fraction=fraction, exit_code=None, error=())
+    run = replace(run, rungs={**run.rungs, **answer.rungs}, measures=answer.measures, rows=answer.rows)
+    if answer.status == PAUSED:
+        return run
+    # Metrics of the first split have no prefix: selection if there is one, then validation.
+    scores, baseline, prefix = answer.validation, answer.baseline, "validation_"
+    selection: dict[str, float] = {}
+    if any(name.startswith(prefix) for name in scores):
+        selection = {name: value for name, value in scores.items() if not name.startswith(prefix)}
+        scores, baseline = (
+            {name.removeprefix(prefix): value for name, value in part.items() if name.startswith(prefix)}
+            for part in (scores, baseline)
+        )
+    elif run.fold is not None:
+        selection, scores = scores, {}
+    return replace(run, fraction=1.0, selection=selection, validation=scores, baseline=baseline)
+
+
+# --- running tasks -------------------------------------------------------------------------------------------------------
+
+
+class Executor(Protocol):
+    """Executes tasks somewhere: in worker processes of this machine, or on a cluster."""
+
+    @property
+    def slots(self) -> int:
+        """Number of tasks to hand over at the same time."""
+
+    def start(self, task: Task) -> None:
+        """Start a task."""
+
+    def wait(self) -> list[tuple[str, SeedRecord]]:
+        """Return the names of tasks that ended, and the answers. May wait a moment, and return none."""
+
+    def stop(self) -> None:
+        """Ask all running tasks to save a checkpoint and end."""
+
+
+class Watcher:
+    """Records and shows what becomes of tasks. Each method may be overridden."""
+
+    say: Callable[[str], None]  # shows a line to the user
+
+    def may_start(self) -> bool:
+        """Return whether more tasks may start."""
+        return True
+
+    def started(self, task: Task) -> None:
+        """Note that a task was started."""
+
+    def ended(self, task: Task, answer: SeedRecord) -> None:
+        """Note that a task ended, or that a signal stopped it."""
+
+    def tick(self, num_waiting: int, num_running: int) -> None:
+        """Note that a moment has passed."""
+
+
+def run_tasks(tasks: Sequence[Task], executor: Executor, signals: Sequence[int], watcher: Watcher) -> None:
+    """Train tasks, as many at a time as the executor takes, until all have ended, none may start, or a signal stops them."""
+    waiting = [*tasks]
+    by_name = {task.name: task for task in tasks}
+    losses = Counter[str]()
+    num_running = num_stops = 0
+    while num_running or (waiting and not signals):
+        while waiting and num_running < executor.slots and not signals and watcher.may_start():
+            task = waiting.pop(0)
+            executor.start(task)
+            num_running += 1
+            watcher.started(task)
+        while num_stops < len(signals):  # a second signal ends a run without waiting for its checkpoint
+            executor.stop()
+            num_stops += 1
+        if not num_running and not signals:
+            return  # none may start
+        for name, answer in executor.wait():
+            num_running -= 1
+            # A killed process says nothing about its run.
+            is_lost = answer.status in (FAILED, STOPPED) and (answer.exit_code or 0) >= LEAST_SIGNAL
+            losses[name] += is_lost
+            if is_lost and signals:  # a scheduler sends its signal to the workers, too
+                watcher.ended(by_name[name], SeedRecord(status=STOPPED))
+            elif is_lost and losses[name] <= MOST_REPEATS:
+                watcher.say(f"the process of {name} was killed (exit status {answer.exit_code}): it is trained again")
+                waiting.append(by_name[name])
+            else:
+                watcher.ended(by_name[name], answer)
+        watcher.tick(len(waiting), num_running)
+
+
+# --- worker processes ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker runs: its GPU, if any, and its number of CPU threads, if it is limited."""
+
+    gpu: str | None = None
+    threads: int | None = None
+
+
+def places_for(gpus: Mapping[str, int], at_once: int | None, cores: int) -> list[Place]:
+    """Return the place of each worker.
+
+    Args:
+        gpus: Number of runs at a time on each GPU, by its name in CUDA_VISIBLE_DEVICES. Empty: there are no GPUs.
+        at_once: Number of runs at a time without GPUs. Default: one for every four cores.
+        cores: Number of CPU cores.
+    """
+    names = [gpu for turn in range(max(gpus.values(), default=0)) for gpu, runs in gpus.items() if turn < runs]
+    number = len(names) or at_once or max(1, cores // CORES_PER_RUN)
+    threads = max(1, cores // number) if number > 1 else None  # a single run keeps torch's default
+    return [Place(gpu, threads) for gpu in names] if len(gpus) > 1 else [Place(None, threads)] * number
+
+
+def visible_gpus(count: int, environment: Mapping[str, str]) -> list[str]:
+    """Return the GPUs of this process as CUDA_VISIBLE_DEVICES names them."""
+    named = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return named[:count] if named else [str(number) for number in range(count)]
+
+
+# Workers stay alive: importing torch and starting CUDA takes longer than a short run.
+class Worker:
+    """One worker process. A thread reads its answers.
+
+    What it prints before its first task goes to the log of that task, then each task redirects it to a log of its own.
+    """
+
+    def __init__(self, place: Place, log: Path, answers: queue.Queue[tuple[Worker, str, SeedRecord]]) -> None:
+        self.answers = answers
+        self.task: Task | None = None
+        environment = dict(os.environ)
+        if place.gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = place.gpu
+        if place.threads is not None:
+            environment["OMP_NUM_THREADS"] = str(place.threads)
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment,
+                start_new_session=True, encoding="utf-8", bufsize=1,
+            )  # fmt: skip
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def start(self, task: Task, start_of_log: int) -> None:
+        """Hand over a task. If the process has died, `read` answers."""
+        self.task = task
+        self.start_of_log = start_of_log
+        try:
+            if self.process.stdin:
+                self.process.stdin.write(json.dumps(asdict(task)) + "\n")
+                self.process.stdin.flush()
+        except OSError:
+            pass
+
+    def read(self) -> None:
+        """Pass on every answer. A process that dies has failed its task, with the last lines of its log as the error."""
+        for line in self.process.stdout or ():
+            task, self.task = self.task, None
+            if task is not None:
+                self.answers.put((self, task.name, decoded(SeedRecord, json.loads(line))))
+        code = self.process.wait()
+        if self.task is not None:
+            log = self.task.log.read_bytes()[self.start_of_log :].decode("utf-8", "replace")
+            lines = [line for line in log.splitlines() if line.strip()][-5:] or ["the process ended"]
+            failed = SeedRecord(status=FAILED, exit_code=code if code > 0 else 128 - code, error=tuple(lines))
+            self.answers.put((self, self.task.name, failed))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+
+class LocalWorkers:
+    """Trains runs in worker processes of this machine, one in each place. Leaving the block ends them."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self.places = places
+        self.slots = len(places)
+        self.threads = places[0].threads if places else None
+        # SimpleQueue.get waits forever if a signal comes as its timeout ends (Python 3.11 to 3.13)
+        self.answers: queue.Queue[tuple[Worker, str, SeedRecord]] = queue.Queue()
+        self.workers: dict[int, Worker] = {}
+        self.idle = [*range(len(places))]
+        self.stopped = False
+
+    def start(self, task: Task) -> None:
+        """Hand a task to an idle worker, which is started if it does not run yet."""
+        number = self.idle.pop(0)
+        worker = self.workers.get(number)
+        task.log.touch()
+        start_of_log = task.log.stat().st_size
+        if worker is None or not worker.alive:
+            worker = self.workers[number] = Worker(self.places[number], task.log, self.answers)
+        worker.start(task, start_of_log)
+
+    def wait(self) -> list[tuple[str, SeedRecord]]:
+        """Return the tasks that ended, after at most half a second."""
+        ended: list[tuple[str, SeedRecord]] = []
+        try:
+            while True:
+                worker, name, answer = self.answers.get(timeout=WAIT_SECONDS if not ended else 0.001)
+                self.idle.append(next(number for number, one in self.workers.items() if one is worker))
+                failed = answer.status == FAILED
+                # A bug, an error of the GPU or no memory may have damaged the process: the next run gets a new one.
+                if failed and answer.exit_code in (1, ResourceError.exit_code):
+                    worker.process.kill()
+                    worker.process.wait()
+                if self.stopped and failed and (answer.exit_code or 0) > LEAST_SIGNAL:
+                    answer = replace(answer, status=STOPPED)
+                ended.append((name, answer))
+        except queue.Empty:
+            return ended
+
+    def stop(self) -> None:
+        """Ask all workers to save a checkpoint and end; asked again, they end at once."""
+        self.stopped = True
+        for worker in self.workers.values():
+            if worker.alive:
+                worker.process.send_signal(signal.SIGTERM)
+
+    def __enter__(self) -> LocalWorkers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.stop()
+        for worker in self.workers.values():
+            try:
+                if worker.process.stdin:
+                    worker.process.stdin.close()  # a worker ends when its input does
+            except OSError:
+                pass
+        for worker in self.workers.values():
+            try:
+                worker.process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
