@@ -10,6 +10,7 @@ from pathlib import Path
 from glassloop.base.errors import GlassloopError
 from glassloop.base.files import replacing
 from glassloop.base.output import plain
+from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.record import CALIBRATION_NAME, CARD_NAME, FAILED, MODEL_NAME, predicted_splits, predictions_name, read_run
 from glassloop.runs.study import StudyRecord
 from glassloop.scores.comparisons import compare
@@ -152,8 +153,6 @@ class Scores:
 
     def test(self, final: Sequence[str], say: Callable[[str], None]) -> bool:
         """Evaluate the final runs on the test split, unless that was done. Return whether there is one with labels."""
-        from glassloop.predictor import Wanted, evaluate_run
-
         for path in (self.folder / RUNS_NAME / name for name in final):
             if TEST in predicted_splits(path):
                 continue
@@ -205,8 +204,6 @@ class Scores:
 
     def soup_rows(self, soup: Path, like: ScoredRows) -> ScoredRows | None:
         """Return the predictions of the soup on the validation split; None if they cannot be computed."""
-        from glassloop.predictor import Wanted, evaluate_run
-
         base = self.record.base
         data = {"validation_share": DataSettings().validation_share, **base.data}
         try:

@@ -54,7 +54,7 @@ def test_the_test_split_is_evaluated_once_and_a_second_setting_is_reported(
     def write(path: Path, examples: object, result: object) -> None:
         path.write_bytes((path.parent / "validation-predictions.jsonl").read_bytes())
 
-    monkeypatch.setattr("glassloop.predict.evaluation.evaluate_run", evaluated)
+    monkeypatch.setattr(conclusions, "evaluate_run", evaluated)
     monkeypatch.setattr(conclusions, "write_predictions", write)
     first = conclude(tmp_path, record, print)
     assert calls == ["final-seed-1", "final-seed-2"], "only the chosen setting"
