@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,10 +69,26 @@ def test_every_task(kind: str, name: str, tmp_path: Path) -> None:
     if kind != "onnx-int8":
         assert check.flipped == ()
         assert all(abs(one.difference) < 1e-4 and one.low <= one.difference <= one.high for one in check.metrics.values())
+    if kind != "torch":
+        any_runtime_knows(found.folder / "model.onnx", record.inputs, kind)
     logits_agree(run, found, pairs=False)
     (hosted,) = load_hosted([str(found.folder)], "cpu")
     assert hosted.checked == 16
     assert readme_answers(found.folder) == answers_of(found.folder)
+
+
+def any_runtime_knows(file: Path, inputs: Sequence[str], kind: str) -> None:
+    """Standard operators only, inputs by name, free sizes, integers only if asked for, and no path of this machine."""
+    import onnx
+
+    graph = onnx.load(file).graph
+    onnx.checker.check_model(file)
+    assert [entry.name for entry in graph.input] == [*inputs]
+    assert [entry.name for entry in graph.output] == ["logits"]
+    assert {node.domain for node in graph.node} <= {"", "ai.onnx"}
+    assert all(size.dim_param for size in graph.input[0].type.tensor_type.shape.dim), "rows and tokens are free"
+    assert ("MatMulInteger" in {node.op_type for node in graph.node}) == (kind == "onnx-int8")
+    assert b"site-packages" not in file.read_bytes()
 
 
 def readme_answers(folder: Path) -> object:
