@@ -11,8 +11,7 @@ import pytest
 from commands import run_command
 
 import glassloop
-from glassloop.compat.port import ported_notebook, rewritten
-from glassloop.compat.uses import REMOVED, SUGGESTED
+from glassloop.compat.port import REMOVED, SUGGESTED, ported_notebook, rewritten
 
 NOTES = Path(__file__).parents[2].parent / "shared" / "course-notes"
 

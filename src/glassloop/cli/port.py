@@ -18,7 +18,7 @@ from glassloop.cli.options import Json
 from glassloop.training.progress import starting
 
 if TYPE_CHECKING:
-    from glassloop.compat.uses import Ported
+    from glassloop.compat.port import Ported
 
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -33,8 +33,7 @@ def port(
 ) -> CommandResult:
     """Rewrite a script for transformers' Trainer to run on Glassloop."""
     with starting():
-        from glassloop.compat.port import difference
-        from glassloop.compat.uses import TITLES
+        from glassloop.compat.port import TITLES, difference
 
     if out is not None and in_place:
         raise SettingsError("--out and --in_place exclude each other", "choose one of them")
@@ -103,8 +102,7 @@ def declared_encoding(content: bytes, name: str) -> str:
 
 def ported_text(text: str, path: Path) -> Ported:
     """Return the rewritten script or notebook."""
-    from glassloop.compat.port import ported_notebook, rewritten
-    from glassloop.compat.uses import Ported
+    from glassloop.compat.port import Ported, ported_notebook, rewritten
 
     if path.suffix == ".ipynb":
         return ported_notebook(text, visible(near_name(str(path))))

@@ -16,7 +16,7 @@ from types import CodeType, ModuleType, TracebackType
 from glassloop.base.errors import GlassloopError, visible
 from glassloop.compat.former_functions import display, get_ipython
 from glassloop.compat.names import instead_of
-from glassloop.compat.script import is_magic, is_magic_cell, is_python, read_cells
+from glassloop.compat.script import is_magic_cell, read_cells, without_magics
 from glassloop.compat.substitution import LEDGER
 
 HIDDEN = ("<frozen ", str(Path(__file__).parent))  # frames of Python's import system, and of the substitutions
@@ -24,17 +24,11 @@ HIDDEN = ("<frozen ", str(Path(__file__).parent))  # frames of Python's import s
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of code that runs as a whole: a script, or a cell of a notebook.
+    """A piece of code that runs as a whole: a script, or a cell of a notebook."""
 
-    Args:
-        name: The file, or the cell, as a traceback shows it.
-        code: The source.
-        shows: Whether the value of the last expression is printed, as notebooks do.
-    """
-
-    name: str
+    name: str  # the file, or the cell, as a traceback shows it
     code: str | bytes
-    shows: bool = False
+    shows: bool = False  # the value of the last expression is printed, as notebooks do
 
 
 class PartLoader(InspectLoader):
@@ -44,11 +38,9 @@ class PartLoader(InspectLoader):
         self.code = code
 
     def get_source(self, fullname: str) -> str | None:
-        """Return None: linecache has the source."""
-        return None
+        return None  # linecache has it
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code."""
         return self.code
 
 
@@ -67,41 +59,25 @@ def codes_of(part: Part) -> Iterator[CodeType]:
 
 
 def parts_of(path: Path) -> list[Part]:
-    """Return a script as one part, and a notebook as one part per code cell, without magics."""
+    """Return a script as one part, and a notebook as one part per code cell, without magics, which are noted as skipped."""
     if path.suffix != ".ipynb":
         return [Part(str(path), path.read_bytes())]
-    _, _, codes = read_cells(path.read_text(encoding="utf-8"), visible(path))
     parts = []
-    for number, code in codes.items():
-        name = f"{path}, cell {number}"
-        parts.append(Part(name, without_magics(code, f"{path.name}, cell {number}"), shows=True))
-        lines = str(parts[-1].code).splitlines(keepends=True)
-        linecache.cache[name] = (len(code), None, lines, name)  # no time stamp: the lines are never read from a file
-    return parts
-
-
-def without_magics(code: str, name: str) -> str:
-    """Return the code of a cell with `pass` in place of each magic or shell command, which are recorded as skipped."""
-    if is_magic_cell(code):
-        LEDGER.skipped.append((f"{name}, line 1", f"{code.split()[0]} and the rest of the cell"))
-        return ""
-    if is_python(code):
-        return code
-    lines = []
-    for number, line in enumerate(code.split("\n"), 1):
-        bare = line.lstrip()
-        assigned = bare.partition("=")[2].lstrip().startswith(("!", "%")) and not bare.startswith("#")
-        if is_magic(line) or assigned:
-            LEDGER.skipped.append((f"{name}, line {number}", bare))
-            lines.append(line[: len(line) - len(bare)] + "pass")
+    for number, code in read_cells(path.read_text(encoding="utf-8"), visible(path))[2].items():
+        name, left = f"{path}, cell {number}", ""
+        if is_magic_cell(code):
+            magics = [(1, f"{code.split()[0]} and the rest of the cell")]
         else:
-            lines.append(line)
-    return "\n".join(lines)
+            left, magics = without_magics(code, "pass")
+        LEDGER.skipped += [(f"{path.name}, cell {number}, line {line}", text) for line, text in magics]
+        parts.append(Part(name, left, shows=True))
+        linecache.cache[name] = (len(code), None, left.splitlines(keepends=True), name)  # no time stamp: never read from a file
+    return parts
 
 
 def names_in(parts: Iterable[Part]) -> set[str]:
     """Return the names that parts import from transformers, or use as its attributes."""
-    found: set[str] = set()
+    names: set[str] = set()
     for part in parts:
         try:
             tree = ast.parse(part.code)
@@ -109,10 +85,10 @@ def names_in(parts: Iterable[Part]) -> set[str]:
             continue  # the error is shown when the part runs
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("transformers"):
-                found |= {alias.name for alias in node.names}
+                names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "transformers":
-                found.add(node.attr)
-    return found
+                names.add(node.attr)
+    return names
 
 
 def main_module(path: Path) -> ModuleType:
@@ -133,41 +109,29 @@ def run_part(part: Part, module: ModuleType) -> int:
         for code in codes_of(part):
             PartLoader(code).exec_module(module)
     except SystemExit as error:
-        return status_of(error)
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        sys.stderr.write(f"{error.code}\n")  # as Python does
+        return 1
     except BaseException as error:
         advise(error)
-        show_error(error.with_traceback(shown_traceback(error.__traceback__)))
+        error = error.with_traceback(shortened(error.__traceback__))
+        if sys.excepthook is not sys.__excepthook__:  # the script has set its own
+            sys.excepthook(type(error), error, error.__traceback__)
+        else:
+            traceback.print_exception(error)  # Python's own hook does not find the lines of a notebook
         return 130 if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
-def show_error(error: BaseException) -> None:
-    """Print a traceback, or call the hook that the script has set for that."""
-    if sys.excepthook is not sys.__excepthook__:
-        sys.excepthook(type(error), error, error.__traceback__)
-    else:
-        traceback.print_exception(error)  # Python's own hook does not find the lines of a notebook
-
-
-def status_of(error: SystemExit) -> int:
-    """Return the exit status that `sys.exit` asks for; a text is printed, as Python does."""
-    if error.code is None or isinstance(error.code, int):
-        return error.code or 0
-    sys.stderr.write(f"{error.code}\n")
-    return 1
-
-
-def shown_traceback(found: TracebackType | None) -> TracebackType | None:
+def shortened(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames that run the script and serve old names."""
-    frames = []
-    while found is not None:
-        frames.append(found)
-        found = found.tb_next
-    shown = None
-    for one in reversed(frames):
-        if not one.tb_frame.f_code.co_filename.startswith(HIDDEN):
-            shown = TracebackType(shown, one.tb_frame, one.tb_lasti, one.tb_lineno)
-    return shown
+    if trace is None:
+        return None
+    rest = shortened(trace.tb_next)
+    if trace.tb_frame.f_code.co_filename.startswith(HIDDEN):
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def advise(error: BaseException) -> None:
@@ -175,7 +139,6 @@ def advise(error: BaseException) -> None:
     if isinstance(error, GlassloopError) and "transformers.Trainer" in LEDGER.found:
         error.add_note("glassloop: to run the script with transformers' Trainer: glassloop run --keep Trainer SCRIPT")
     if isinstance(error, ImportError):
-        text = str(error)
-        wanted = text.partition("cannot import name '")[2].partition("'")[0] or error.name or ""
+        wanted = str(error).partition("cannot import name '")[2].partition("'")[0] or error.name or ""
         if todo := instead_of(wanted) or instead_of(wanted.partition(".")[0]):
             error.add_note(f"glassloop: {wanted} is not available: {todo}")

@@ -9,7 +9,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeVar
 
 from glassloop.base.errors import DataError
@@ -34,14 +33,7 @@ def is_magic_cell(code: str) -> bool:
     return code.lstrip().startswith("%%") and code.split()[0] not in PYTHON_MAGICS
 
 
-def is_magic(line: str) -> bool:
-    """Return whether a line of a cell that is not Python is a magic, a shell command or a question."""
-    bare = line.lstrip()
-    return bare.startswith(("%", "!", "?")) or bare.endswith("?")
-
-
 def is_python(code: str) -> bool:
-    """Return whether code is valid Python."""
     try:
         ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -49,47 +41,51 @@ def is_python(code: str) -> bool:
     return True
 
 
+def without_magics(code: str, statement: str) -> tuple[str, list[tuple[int, str]]]:
+    """Return the code of a cell with a statement in place of each magic, shell command or question, and where these stand.
+
+    A `{}` in the statement becomes the number of the magic.
+    """
+    if is_python(code):
+        return code, []
+    magics: list[tuple[int, str]] = []
+    lines = code.split("\n")
+    for place, line in enumerate(lines):
+        bare = line.lstrip()
+        is_assigned = bare.partition("=")[2].lstrip().startswith(("!", "%")) and not bare.startswith("#")
+        if bare.startswith(("%", "!", "?")) or bare.endswith("?") or is_assigned:
+            lines[place] = line[: len(line) - len(bare)] + statement.format(len(magics))
+            magics.append((place + 1, bare))
+    return "\n".join(lines), magics
+
+
 LINE_END = re.compile(r"\r\n|\r|\n")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+MAY_SKIP = (ast.If, ast.Try, ast.For, ast.While, ast.ExceptHandler, ast.FunctionDef, ast.match_case)
 SAME_VALUE = ("to", "cuda", "cpu", "train", "eval", "half", "float", "double")  # methods of a model that return the model
 
 
 @dataclass(frozen=True)
 class Binding:
-    """What one statement gives to a name.
+    """What one statement gives to a name."""
 
-    Args:
-        origin: Where it was imported from, such as transformers.Trainer; empty if it was not imported.
-        node: The value that was assigned, a class, a function, or the annotation of a parameter.
-        place: The number of the value among those that were unpacked together; None if it is the whole value.
-        is_parameter: Whether it is a parameter of a function, and `node` its annotation.
-    """
-
-    origin: str = ""
-    node: ast.AST | None = None
-    place: int | None = None
+    origin: str = ""  # where it was imported from, such as transformers.Trainer; empty if it was not imported
+    node: ast.AST | None = None  # the value that was assigned, a class, a function, or the annotation of a parameter
+    place: int | None = None  # the number of the value among those that were unpacked together; None: the whole value
     is_parameter: bool = False
 
 
 @dataclass(eq=False)
 class Scope:
-    """The names of a module, class or function.
-
-    Args:
-        node: The module, class or function.
-        parent: The scope around it.
-        bindings: What each name was given, in the order of the text.
-        elsewhere: Names that a `global` or `nonlocal` statement declares.
-    """
+    """The names of a module, class or function, with what each was given, in the order of the text."""
 
     node: ast.AST
     parent: Scope | None = None
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
-    elsewhere: dict[str, Scope] = field(default_factory=dict)
+    elsewhere: dict[str, Scope] = field(default_factory=dict)  # names that a `global` or `nonlocal` statement declares
 
     def bind(self, name: str, binding: Binding) -> None:
-        """Add what a name was given."""
         self.elsewhere.get(name, self).bindings.setdefault(name, []).append(binding)
 
     def holder(self, name: str) -> Scope | None:
@@ -105,53 +101,47 @@ class Scope:
 
 
 class Script:
-    """A script that is read once, in time proportional to its length.
-
-    Args:
-        text: The code.
-
-    Attributes:
-        nodes: All nodes, each before those inside it.
-        stars: The modules of `from MODULE import *`.
-    """
+    """A script that is read once, in time proportional to its length."""
 
     def __init__(self, text: str) -> None:
         self.text, self.tree = text, ast.parse(text)
         self.starts = [0, *(found.end() for found in LINE_END.finditer(text))]
         self.newline = found.group() if (found := LINE_END.search(text)) else "\n"
-        self.nodes: list[ast.AST] = []
+        self.by_type: dict[type[ast.AST], list[ast.AST]] = {}  # in the order of the text
         self.scopes: dict[ast.AST, Scope] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
-        self.stars: list[str] = []
+        self.stars: list[str] = []  # the modules of `from MODULE import *`
         self.attributes: dict[tuple[ast.ClassDef, str], list[Binding]] = {}  # what methods assign to attributes of self
         self._origins: dict[tuple[Scope, str], tuple[str, ...]] = {}
         self._bases: dict[ast.ClassDef, frozenset[str]] = {}
         self._bytes: dict[int, bytes] = {}
         self._read()
 
-    # --- reading ---
-
     def _read(self) -> None:
         """Visit every node once, without recursion: long sums and chains are nested deeply."""
         stack: list[tuple[ast.AST, Scope]] = [(self.tree, Scope(self.tree))]
         while stack:
             node, scope = stack.pop()
-            self.nodes.append(node)
+            self.by_type.setdefault(type(node), []).append(node)
             self.scopes[node] = scope
             bind(node, scope, self.stars)
-            inner = scope
-            if isinstance(node, (*FUNCTIONS, *COMPREHENSIONS, ast.ClassDef)):
-                inner = Scope(node, scope)
+            inner = Scope(node, scope) if isinstance(node, (*FUNCTIONS, *COMPREHENSIONS, ast.ClassDef)) else scope
             if isinstance(node, FUNCTIONS):
-                bind_parameters(node.args, inner)
-            children = [(child, inner if inside else scope) for child, inside in children_of(node)]
+                several = [one for one in (node.args.vararg, node.args.kwarg) if one is not None]
+                for one in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, *several]:
+                    inner.bind(one.arg, Binding(node=one.annotation, is_parameter=True))
+            children = []
+            for name, value in ast.iter_fields(node):
+                is_inner = name in ("body", "type_params") or isinstance(node, COMPREHENSIONS)
+                inside = [child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)]
+                children += [(child, inner if is_inner else scope) for child in inside]
             self.parents.update((child, node) for child, _ in children)
             stack.extend(reversed(children))
-        for node in self.nodes:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    if isinstance(target, ast.Attribute) and (owner := self.class_of_self(target.value)) is not None:
-                        self.attributes.setdefault((owner, target.attr), []).append(Binding(node=node.value))
+        targets = [(target, node.value) for node in self.of(ast.Assign) for target in node.targets]
+        targets += [(node.target, node.value) for node in self.of(ast.AnnAssign) if node.value is not None]
+        for target, value in targets:
+            if isinstance(target, ast.Attribute) and (owner := self.class_of_self(target.value)) is not None:
+                self.attributes.setdefault((owner, target.attr), []).append(Binding(node=value))
 
     def of(self, *kinds: type[Node]) -> Iterator[Node]:
         """Yield the nodes of some types; those of one type in the order of the text."""
@@ -159,20 +149,12 @@ class Script:
             if issubclass(kind, kinds):
                 yield from nodes  # type: ignore[misc]  # all of them are of this kind
 
-    @cached_property
-    def by_type(self) -> dict[type[ast.AST], list[ast.AST]]:
-        """The nodes of each type."""
-        found: dict[type[ast.AST], list[ast.AST]] = {}
-        for node in self.nodes:
-            found.setdefault(type(node), []).append(node)
-        return found
-
     # --- names ---
 
-    def bindings(self, node: ast.Name) -> list[Binding]:
-        """Return what a name was given, in the scope that it belongs to."""
-        scope = self.scopes[node].holder(node.id)
-        return [] if scope is None else scope.bindings[node.id]
+    def bindings(self, node: ast.AST | None) -> list[Binding]:
+        """Return what a name was given, in the scope that it belongs to; nothing for another expression."""
+        scope = self.scopes[node].holder(node.id) if isinstance(node, ast.Name) else None
+        return [] if scope is None else scope.bindings[node.id]  # type: ignore[union-attr]  # a name
 
     def origins(self, node: ast.AST | None) -> tuple[str, ...]:
         """Return where the thing that an expression names was imported from: several places, if it depends on a `try`."""
@@ -186,19 +168,18 @@ class Script:
         key = (scope, node.id)
         if key not in self._origins:
             self._origins[key] = ()  # a name that is assigned to itself ends here
-            found: list[str] = []
+            origins: list[str] = []
             for one in scope.bindings[node.id]:
                 if one.origin:
-                    found.append(one.origin)
+                    origins.append(one.origin)
                 elif one.place is None and not one.is_parameter:
-                    found += self.origins(one.node)  # of another name that was assigned
-            self._origins[key] = tuple(dict.fromkeys(found))
+                    origins += self.origins(one.node)  # of another name that was assigned
+            self._origins[key] = tuple(dict.fromkeys(origins))
         return self._origins[key]
 
     def classes(self, node: ast.AST | None) -> list[ast.ClassDef]:
         """Return the classes of the script that an expression names."""
-        found = self.bindings(node) if isinstance(node, ast.Name) else []
-        return [one.node for one in found[-20:] if isinstance(one.node, ast.ClassDef)]
+        return [one.node for one in self.bindings(node)[-20:] if isinstance(one.node, ast.ClassDef)]
 
     def bases(self, node: ast.AST | None) -> frozenset[str]:
         """Return where an expression, or the classes that a class of the script is derived from, was imported from."""
@@ -207,47 +188,36 @@ class Script:
     def bases_of(self, node: ast.ClassDef) -> frozenset[str]:
         """Return where the classes that a class is derived from, directly or not, were imported from."""
         if node not in self._bases:
-            found: set[str] = set()
+            origins: set[str] = set()
             related = [node]
             for kind in related:  # grows on the way
                 for base in kind.bases:
-                    found |= {*self.origins(base)}
+                    origins |= {*self.origins(base)}
                     related += [one for one in self.classes(base) if one not in related]
-            self._bases[node] = frozenset(found)
+            self._bases[node] = frozenset(origins)
         return self._bases[node]
 
     def class_of_self(self, node: ast.AST) -> ast.ClassDef | None:
         """Return the class whose object a name is: the first parameter of a method."""
-        if not isinstance(node, ast.Name):
-            return None
-        scope = self.scopes[node].holder(node.id)
+        scope = self.scopes[node].holder(node.id) if isinstance(node, ast.Name) else None
         if scope is None or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef) or scope.parent is None:
             return None
         first = [*scope.node.args.posonlyargs, *scope.node.args.args][:1]
-        is_self = bool(first) and first[0].arg == node.id and isinstance(scope.parent.node, ast.ClassDef)
-        return scope.parent.node if is_self else None  # type: ignore[return-value]  # is_self says that it is a class
+        owner = scope.parent.node
+        is_self = bool(first) and first[0].arg == node.id  # type: ignore[attr-defined]  # a name
+        return owner if is_self and isinstance(owner, ast.ClassDef) else None
 
-    def enclosing(self, node: ast.AST, *kinds: type[ast.AST]) -> ast.AST | None:
-        """Return the nearest node around another that is of some type."""
-        found = self.parents.get(node)
-        while found is not None and not isinstance(found, kinds):
-            found = self.parents.get(found)
-        return found
-
-    def is_inside(self, node: ast.AST, other: ast.AST) -> bool:
-        """Return whether a node is another, or inside it."""
-        found: ast.AST | None = node
-        while found is not None and found is not other:
-            found = self.parents.get(found)
-        return found is other
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the nodes around a node, from the inside out."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
 
     def branches(self, node: ast.AST) -> list[tuple[ast.AST, str]]:
         """Return the statements around a node that may skip it, each with the name of its part, from the outside in."""
         path: list[tuple[ast.AST, str]] = []
-        while (around := self.parents.get(node)) is not None:
-            if isinstance(
-                around, ast.If | ast.Try | ast.For | ast.While | ast.ExceptHandler | ast.FunctionDef | ast.match_case
-            ):
+        for around in self.around(node):
+            if isinstance(around, MAY_SKIP):
                 parts = [name for name in ("orelse", "finalbody", "handlers") if node in getattr(around, name, [])]
                 path.append((around, parts[0] if parts else "body"))
             node = around
@@ -275,12 +245,10 @@ class Script:
         )
 
     def code(self, node: ast.AST) -> str:
-        """Return the text of a node."""
         start, end = self.span(node)
         return self.text[start:end]
 
     def line_start(self, place: int) -> int:
-        """Return where the line of a place in the text begins."""
         return self.starts[bisect_right(self.starts, place) - 1]
 
     def line_end(self, place: int) -> int:
@@ -294,106 +262,67 @@ class Script:
         return self.starts[number] if number < len(self.starts) else len(self.text)
 
 
-def children_of(node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
-    """Yield the nodes inside a node, and whether each is in the scope that the node opens."""
-    for name, value in ast.iter_fields(node):
-        inside = name in ("body", "type_params") or isinstance(node, COMPREHENSIONS)
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST):
-                yield child, inside
-
-
 def bind(node: ast.AST, scope: Scope, stars: list[str]) -> None:
     """Add the names that a node binds to its scope."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            whole = alias.asname is not None
-            scope.bind(
-                alias.asname or alias.name.partition(".")[0], Binding(alias.name if whole else alias.name.partition(".")[0])
-            )
-    elif isinstance(node, ast.ImportFrom):
-        module = "." * node.level + (node.module or "")
-        for alias in node.names:
-            if alias.name == "*":
-                stars.append(module)
-            else:
-                scope.bind(alias.asname or alias.name, Binding(f"{module}.{alias.name}"))
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        scope.bind(node.name, Binding(node=node))
-    elif isinstance(node, ast.Global | ast.Nonlocal):
-        declare(node, scope)
-    elif isinstance(node, ast.Assign):
-        for target in node.targets:
-            bind_target(target, node.value, scope)
-    elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-        bind_target(node.target, node.value, scope)
-    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension | ast.withitem | ast.AugAssign):
-        for name in names_in(node.optional_vars if isinstance(node, ast.withitem) else node.target):
-            scope.bind(name, Binding())
-    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-        scope.bind(node.name, Binding())
+    match node:
+        case ast.Import():
+            for alias in node.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                scope.bind(name, Binding(alias.name if alias.asname else name))
+        case ast.ImportFrom():
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                if alias.name == "*":
+                    stars.append(module)
+                else:
+                    scope.bind(alias.asname or alias.name, Binding(f"{module}.{alias.name}"))
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            scope.bind(node.name, Binding(node=node))
+        case ast.Global() | ast.Nonlocal():
+            for name in node.names:
+                target = scope.parent or scope
+                while target.parent is not None and (isinstance(node, ast.Global) or name not in target.bindings):
+                    target = target.parent
+                scope.elsewhere[name] = target
+        case ast.Assign():
+            for part in node.targets:
+                bind_target(part, node.value, scope)
+        case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
+            bind_target(node.target, node.value, scope)
+        case ast.For() | ast.AsyncFor() | ast.comprehension() | ast.AugAssign():
+            bind_target(node.target, None, scope)
+        case ast.withitem() if node.optional_vars is not None:
+            bind_target(node.optional_vars, None, scope)
+        case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar() if node.name:
+            scope.bind(node.name, Binding())
 
 
-def declare(node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
-    """Let names of a function stand for those of a scope around it."""
-    for name in node.names:
-        target = scope.parent or scope
-        while target.parent is not None and (isinstance(node, ast.Global) or name not in target.bindings):
-            target = target.parent
-        scope.elsewhere[name] = target
-
-
-def bind_target(target: ast.AST, value: ast.AST, scope: Scope) -> None:
-    """Add the names of the left side of an assignment."""
+def bind_target(target: ast.AST, value: ast.AST | None, scope: Scope) -> None:
+    """Add the names of the left side of an assignment; of a value that is not known, None."""
     if isinstance(target, ast.Name):
         scope.bind(target.id, Binding(node=value))
-    elif isinstance(target, ast.Tuple | ast.List):
-        whole = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
-        for place, part in enumerate(target.elts):
-            if not isinstance(part, ast.Name):
-                bind_target(part, ast.Constant(None), scope)
-            elif whole:
-                scope.bind(part.id, Binding(node=value.elts[place]))  # type: ignore[attr-defined]
-            else:
-                scope.bind(part.id, Binding(node=value, place=place))
     elif isinstance(target, ast.Starred):
-        bind_target(target.value, ast.Constant(None), scope)
-
-
-def bind_parameters(arguments: ast.arguments, scope: Scope) -> None:
-    """Add the parameters of a function."""
-    several = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
-    for one in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *several]:
-        scope.bind(one.arg, Binding(node=one.annotation, is_parameter=True))
-
-
-def names_in(target: ast.AST | None) -> list[str]:
-    """Return the names of a target such as `a, (b, c)`."""
-    if isinstance(target, ast.Name):
-        return [target.id]
-    if isinstance(target, ast.Starred):
-        return names_in(target.value)
-    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
-    return [name for part in parts for name in names_in(part)]
+        bind_target(target.value, None, scope)
+    elif isinstance(target, ast.Tuple | ast.List):
+        values = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) else None
+        for place, part in enumerate(target.elts):
+            if isinstance(part, ast.Name) and values is None and value is not None:
+                scope.bind(part.id, Binding(node=value, place=place))
+            else:
+                bind_target(part, values[place] if values and isinstance(part, ast.Name) else None, scope)
 
 
 class Edits:
-    """Changes of a text by place. Those that overlap are applied together: what one removes stays removed.
-
-    Args:
-        script: The script whose text changes.
-    """
+    """Changes of the text of a script by place. Those that overlap are applied together: what one removes stays removed."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
         self.changes: list[tuple[int, int, str]] = []
 
     def replace(self, start: int, end: int, text: str = "") -> None:
-        """Replace a part of the text."""
         self.changes.append((start, end, text))
 
     def replace_node(self, node: ast.AST, text: str) -> None:
-        """Replace the text of a node."""
         self.replace(*self.script.span(node), text)
 
     def result(self) -> str:
@@ -425,30 +354,26 @@ class Edits:
             comma = commas[number]
             last = stop if comma is None else comma + 1
             first_of_line, end_of_line = self.script.line_start(start), self.script.line_end(last)
-            rest = text[last:end_of_line].strip()
-            if not text[first_of_line:start].strip() and (not rest or rest.startswith("#")):
+            before, after = text[first_of_line:start], text[last:end_of_line]
+            rest = after.strip()
+            if not before.strip() and (not rest or rest.startswith("#")):
                 comments += [rest] if rest else []
                 self.replace(first_of_line, self.script.next_line(last))
+            elif comma is not None and rest:
+                self.replace(start, last + len(after) - len(after.lstrip()))
             elif comma is not None:
-                blank = len(text[last:end_of_line]) - len(text[last:end_of_line].lstrip())
-                before = text[first_of_line:start]
-                self.replace(start if rest else first_of_line + len(before.rstrip()), last + (blank if rest else 0))
+                self.replace(first_of_line + len(before.rstrip()), last)
             else:
-                kept = [place for place in range(number) if place not in gone]
-                mark = commas[kept[-1]] if kept else None
+                stay = [place for place in range(number) if place not in gone]
+                mark = commas[stay[-1]] if stay else None
                 self.replace(start if mark is None or "#" in text[mark:start] else mark, stop)
         return comments
 
 
 def comma_after(text: str, start: int, end: int) -> int | None:
     """Return the place of the next comma in a part of a text without literals; None if there is none."""
-    place = start
-    while place < end:
-        if text[place] == ",":
-            return place
-        if text[place] == "#":
-            found = LINE_END.search(text, place)
-            place = end if found is None else found.end()
-        else:
-            place += 1
+    # A comment up to the end of its line may contain a comma, too.
+    for found in re.compile(r"#[^\r\n]*|,").finditer(text, start, end):
+        if found.group() == ",":
+            return found.start()
     return None

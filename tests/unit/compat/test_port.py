@@ -41,6 +41,7 @@ CELLS = [
     "%%time\n%matplotlib inline\nimport transformers\nfrom transformers import Trainer, set_seed",
     "%%bash\nfrom transformers import Trainer",
     "def f():\n    return transformers.TrainingArguments(\n        'é',\n        deepspeed='x',\n    )",
+    "x = !ls\ny = = 1",
     "x = !ls",
     "rest = (7\n% 4)",
     "Trainer?",

@@ -13,7 +13,7 @@ import pytest
 from glassloop.base.errors import DataError, SettingsError
 from glassloop.cli.options import end_of_own
 from glassloop.cli.run import model_pair
-from glassloop.compat.program import Part, names_in, parts_of, run_part, without_magics
+from glassloop.compat.program import Part, names_in, parts_of, run_part
 from glassloop.compat.substitution import LEDGER
 
 
@@ -38,9 +38,12 @@ def empty_ledger() -> Iterator[None]:
         ("s = '''\n!not a command\n'''", "s = '''\n!not a command\n'''", []),
     ],
 )
-def test_magics_are_skipped_and_named(code: str, left: str, skipped: list[str]) -> None:
-    assert without_magics(code, "cell") == left
+def test_magics_are_skipped_and_named(code: str, left: str, skipped: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "n.ipynb"
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": code}]}))
+    assert [part.code for part in parts_of(path)] == [left]
     assert [text for _, text in LEDGER.skipped] == skipped
+    assert all(place.startswith("n.ipynb, cell 1, line ") for place, _ in LEDGER.skipped)
 
 
 def test_a_notebook_has_a_part_for_each_code_cell(tmp_path: Path) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import glassloop
-from glassloop.compat.port import rewritten
-from glassloop.compat.uses import DIFFERS, NOT_TRANSLATED, SUGGESTED, Finding, Ported
+from glassloop.compat.port import DIFFERS, NOT_TRANSLATED, SUGGESTED, Finding, Ported, rewritten
 from glassloop.training.losses import make_loss
 
 
 def test_a_finding_names_its_place() -> None:
     found = Finding(12, "generate", "not here")
     assert str(found) == "line 12: generate: not here"
-    assert str(found.within(3, 10)) == "cell 3, line 3: generate: not here"
+    assert str(replace(found, cell=3, line=3)) == "cell 3, line 3: generate: not here"
 
 
 def test_a_port_without_a_difference_changed_nothing() -> None:
