@@ -109,7 +109,7 @@ BREAKS = [
     ),
     *breaks_of(
         "packed", "backends/fast/packing.py", "unit/fast/test_packing.py unit/fast/test_training_model.py",
-        ("(index + 1) * self.tokens]", "(index + 2) * self.tokens]"),
+        ("[self.sequences + 1, rows, self.sequences + 1]", "[self.sequences, rows, self.sequences + 2]"),
         (">= lengths[:, None].clamp(min=1)", "> lengths[:, None].clamp(min=1)"),
         ("np.where(words != uncounted, counts", "np.where(words == uncounted, counts"),
     ),

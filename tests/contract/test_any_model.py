@@ -15,7 +15,6 @@ from strange_models import STRANGE, MeanHead, bert, custom, ernie_with_tasks, re
 from glassloop import Predictor, Trainer, TrainingArguments
 from glassloop.backends import packed as admission
 from glassloop.backends import packed as backends
-from glassloop.backends.fast import inference_model as fast_model
 from glassloop.backends.fast import inference_model as inference_layers
 from glassloop.backends.fast import training_model as replaced_layers
 from glassloop.base.errors import ModelError
@@ -97,9 +96,8 @@ def test_a_fast_path_that_fails_is_not_used(trainer_of, monkeypatch, capsys) -> 
 
 def understand_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if nobody looked at a model before it is packed."""
-    for module in (backends, fast_model):
-        monkeypatch.setattr(module, "why_not_packed", lambda model: None)
-    monkeypatch.setattr(fast_model, "has_replaceable_layers", lambda model: True)
+    monkeypatch.setattr(backends, "why_not_packed", lambda model: None)
+    monkeypatch.setattr(backends, "packing_form", lambda model: "layers")
 
 
 MISTAKEN = {"mean head": lambda: custom(MeanHead), "ernie with tasks": ernie_with_tasks, "activation": replaced_activation}

@@ -17,7 +17,6 @@ from glassloop import Trainer, TrainingArguments
 from glassloop.backends import graphs
 from glassloop.backends import packed as backends
 from glassloop.backends.fast import encoder_parts as recognition
-from glassloop.backends.fast import inference_model as fast_model
 from glassloop.backends.packed import known_difference
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
@@ -81,9 +80,8 @@ def test_a_model_that_reads_padding_is_not_padded_further(precision: str, traine
 
 def understand_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if nobody looked at a model before it is packed and captured."""
-    for module in (backends, fast_model):
-        monkeypatch.setattr(module, "why_not_packed", lambda model: None)
-    monkeypatch.setattr(fast_model, "has_replaceable_layers", lambda model: True)
+    monkeypatch.setattr(backends, "why_not_packed", lambda model: None)
+    monkeypatch.setattr(backends, "packing_form", lambda model: "layers")
     monkeypatch.setattr(graphs, "why_not_unmodified", lambda model: None)
 
 

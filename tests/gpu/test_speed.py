@@ -19,7 +19,7 @@ from torch.nn import functional
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.backends.fast.encoder_parts import layers_of
 from glassloop.backends.fast.operations import TorchOperations, attend, attend_backward, can_flash
-from glassloop.backends.graphs import GraphsBackend, GraphStep, IdleOptimizer
+from glassloop.backends.graphs import GraphsBackend, GraphStep, Idle
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -149,7 +149,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def capture(self: GraphStep, *given: Any) -> Any:
         entry = original(self, *given)
-        if not isinstance(self.optimizer, IdleOptimizer):  # else the check before the first step
+        if not isinstance(self.optimizer, Idle):  # else the check before the first step
             found.append(entry is not None)
         return entry
 

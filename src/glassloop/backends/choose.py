@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from glassloop.backends.accelerate import AccelerateBackend
 from glassloop.backends.machine import GOOD, bf16_found
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import SettingsError, visible
@@ -28,32 +27,36 @@ def choose_device(wanted: str) -> str:
     """Return cuda, mps or cpu; raise `SettingsError` if this machine does not have the wanted device."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if wanted == "auto":
-        return next(name for name, found in available.items() if found)
+        return next(name for name, there in available.items() if there)
     if not available[wanted]:
-        raise SettingsError(
-            f"device is {wanted}, but torch cannot find this device", "use device auto; glassloop doctor shows details"
-        )
+        problem = f"device is {wanted}, but torch cannot find this device"
+        raise SettingsError(problem, "use device auto; glassloop doctor shows details")
     return wanted
 
 
-def choose_precision(wanted: str, device: str) -> str:
+def choose_precision(wanted: str, device: str, *, falls_back: bool = False) -> str:
     """Return fp32, bf16 or fp16; auto is bf16 on a GPU that supports it, else fp32.
 
-    Raises `SettingsError` for a precision that does not work on this machine.
+    Raises `SettingsError` for a precision that does not work on this machine; if the caller `falls_back`, it is fp32 instead.
     """
     if wanted == "auto":
         return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    problem, remedy = "", "use precision fp32"
     if wanted == "fp8":  # from accelerate's config
         raise SettingsError("precision fp8 is not supported", "use bf16")
     if wanted == "fp16" and device == "cpu":
-        raise SettingsError("precision fp16 does not work on a CPU", "use precision fp32")
+        problem = "precision fp16 does not work on a CPU"
     if wanted == "bf16" and device == "cpu":
         finding = bf16_found()  # in a child process: on some machines bf16 ends the process with an illegal instruction
         if "works" not in finding.found:
-            raise SettingsError(f"precision bf16 on this CPU: {finding.found}", "use precision fp32")
-        if finding.state != GOOD:
+            problem = f"precision bf16 on this CPU: {finding.found}"
+        elif finding.state != GOOD:
             say(f"bf16 {finding.found}")
-    return wanted
+    if problem and not falls_back:
+        raise SettingsError(problem, remedy)
+    if problem:
+        say(f"{problem}: using fp32")
+    return "fp32" if problem else wanted
 
 
 def launched_processes() -> int:
@@ -66,18 +69,6 @@ def launched_processes() -> int:
     if not re.fullmatch("[1-9][0-9]{0,5}", text):
         raise SettingsError(f"the variable {name} is {visible(text)}, not a number of processes", f"unset {name}")
     return int(text)
-
-
-def usable_precision(wanted: str, device: str, *, falls_back: bool) -> str:
-    """Return the precision, or fp32 with a line if it does not work on this machine and the caller `falls_back`."""
-    # On a CPU, bf16 can be slower or fail with an illegal instruction, which only a child process survives.
-    try:
-        return choose_precision(wanted, device)
-    except SettingsError as error:
-        if not falls_back or wanted not in ("fp16", "bf16"):
-            raise
-        say(f"{error.problem}: using fp32")
-        return "fp32"
 
 
 def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = None, *, falls_back: bool = False) -> Backend:
@@ -93,7 +84,7 @@ def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = No
     alone = accelerator is None and launched == 1
     if alone and args.backend != "accelerate" and not (args.backend == "auto" and (by_accelerate or split)):
         device = choose_device(wanted)
-        return single_backend(args.backend, device, usable_precision(args.precision, device, falls_back=falls_back))
+        return single_backend(args.backend, device, choose_precision(args.precision, device, falls_back=falls_back))
     if args.backend not in ("auto", "accelerate") and launched > 1:
         problem = f"backend is {args.backend}, but several processes were launched"
         raise SettingsError(problem, "use backend auto or accelerate")
@@ -103,24 +94,29 @@ def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = No
     if accelerator is None:
         from accelerate import Accelerator
 
-        on_cpu = wanted == "auto" and os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true")
-        device = choose_device("cpu" if on_cpu else wanted)
+        device = choose_device("cpu" if wanted == "auto" and is_set("ACCELERATE_USE_CPU") else wanted)
         from_config = os.environ.get("ACCELERATE_MIXED_PRECISION", "auto").replace("no", "fp32")
         asked = from_config if args.precision == "auto" else args.precision
-        precision = usable_precision(asked, device, falls_back=falls_back)
+        precision = choose_precision(asked, device, falls_back=falls_back)
         try:
             accelerator = Accelerator(mixed_precision="no" if precision == "fp32" else precision, cpu=device == "cpu")
         except (ValueError, KeyError) as error:  # a variable of the launcher is missing or wrong
-            problem = f"{launched} processes were launched, but cannot find each other: {error}"
-            raise SettingsError(
-                problem, "start them with torchrun or --processes; for one process, unset WORLD_SIZE"
-            ) from error
+            remedy = "start them with torchrun or --processes; for one process, unset WORLD_SIZE"
+            raise SettingsError(f"{launched} processes were launched, but cannot find each other: {error}", remedy) from error
         if accelerator.num_processes != launched:
             problem = f"{launched} processes were launched, but Accelerate found {accelerator.num_processes}"
             raise SettingsError(problem, "start them with torchrun")
     if accelerator.device.type == "cpu":
         atexit.register(wait_for_threads)
-    return fsdp_backend(accelerator) if split else AccelerateBackend(accelerator)
+    if split:
+        return fsdp_backend(accelerator)
+    from glassloop.backends.accelerate import AccelerateBackend
+
+    return AccelerateBackend(accelerator)
+
+
+def is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in ("1", "true")
 
 
 def wait_for_threads() -> None:
@@ -144,16 +140,12 @@ def single_backend(wanted: str, device: str, precision: str) -> Backend:
 
 def wants_fsdp(accelerator: Accelerator | None) -> bool:
     """Return whether the model is to be split by FSDP 2; raise `SettingsError` for other ways to split it."""
-
-    def wanted(name: str) -> bool:
-        named = os.environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true")
-        return named or (accelerator is not None and accelerator.distributed_type.name == name)
-
-    for name in ("DEEPSPEED", "MEGATRON_LM"):
-        if wanted(name):
-            raise SettingsError(f"{name} is not supported", "use distributed_type MULTI_GPU, or FSDP with fsdp_version 2")
-    if not wanted("FSDP"):
+    kind = accelerator.distributed_type.name if accelerator is not None else ""
+    wanted = [name for name in ("DEEPSPEED", "MEGATRON_LM", "FSDP") if is_set(f"ACCELERATE_USE_{name}") or kind == name]
+    if not wanted:
         return False
+    if wanted[0] != "FSDP":
+        raise SettingsError(f"{wanted[0]} is not supported", "use distributed_type MULTI_GPU, or FSDP with fsdp_version 2")
     plugin = getattr(getattr(accelerator, "state", None), "fsdp_plugin", None)
     version = plugin.fsdp_version if plugin is not None else os.environ.get("FSDP_VERSION", "1")
     if int(version) != 2:
@@ -174,9 +166,8 @@ def fsdp_backend(accelerator: Accelerator) -> Backend:
         raise SettingsError("FSDP needs a process group", "start with accelerate launch or torchrun, even a single process")
     if state.distributed_type != DistributedType.FSDP:
         if torch.accelerator.is_available():  # torch would use it
-            raise SettingsError(
-                "FSDP on the CPU of a machine with a GPU is not supported", "hide the GPU: CUDA_VISIBLE_DEVICES="
-            )
+            problem = "FSDP on the CPU of a machine with a GPU is not supported"
+            raise SettingsError(problem, "hide the GPU: CUDA_VISIBLE_DEVICES=")
         state.fsdp_plugin, state.distributed_type = FullyShardedDataParallelPlugin(), DistributedType.FSDP
         PartialState().distributed_type = DistributedType.FSDP  # else the next AcceleratorState() resets it
     state.fsdp_plugin.cpu_ram_efficient_loading = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -24,26 +24,13 @@ from glassloop.training.interfaces import LRScheduler, Optimizer, Say, Scheduler
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE
 
-
 MOST_GRAPHS = 64  # steps of further shapes run without a graph
 
 
-class CapturableOptimizer(Protocol):
-    """An optimizer whose step reads the learning rate on the device."""
-
-    def upload_learning_rate(self) -> None: ...
-
-    def zero_grad(self, set_to_none: bool = True) -> None: ...
-
-
-class IdleScheduler:
-    """Does nothing, in place of the schedule inside a captured step: the schedule advances outside, once per step."""
+class Idle:
+    """Does nothing, in place of the schedule inside a captured step, or of the optimizer of a step that changes no weight."""
 
     def step(self) -> None: ...
-
-
-class IdleOptimizer:
-    """Does nothing, in place of the optimizer of a step that changes no weight."""
 
     def upload_learning_rate(self) -> None: ...
 
@@ -59,22 +46,16 @@ class CapturedStep(NamedTuple):
 
 
 class GraphStep:
-    """Run steps by replaying captured CUDA graphs.
+    """Run steps by replaying captured CUDA graphs. Nothing waits for the device.
 
     The very first step runs without a graph, which also warms up what must not happen during a capture. Each shape is
     captured when it first occurs. If that fails, the step runs without a graph, and the shape is captured when it occurs
-    again. Nothing waits for the device.
-
-    Args:
-        step: Runs a group of batches and returns its figures.
-        optimizer: The optimizer that `step` uses.
-        scheduler: The schedule, which advances after each step.
-        say: Shows a line to the user.
-        own_modules: Whether the model keeps its own modules, whose tensors must then be created on the device.
+    again. The schedule advances after each step, outside of the graph. `own_modules`: the model keeps its own modules, whose
+    tensors must then be created on the device.
     """
 
     def __init__(
-        self, step: StepFunction, optimizer: CapturableOptimizer, scheduler: Scheduler, say: Say, *, own_modules: bool = False
+        self, step: StepFunction, optimizer: FlatAdamW | Idle, scheduler: Scheduler, say: Say, *, own_modules: bool = False
     ) -> None:
         self.capture_context = created_on_device if own_modules else nullcontext
         self.step, self.optimizer, self.scheduler, self.say = step, optimizer, scheduler, say
@@ -110,7 +91,9 @@ class GraphStep:
         batches = [static_copy(batch) for batch in group]
         graph = torch.cuda.CUDAGraph()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
-        restore = random_state_restorer()
+        # A failed capture leaves the device's random state in capture mode.
+        source = torch.cuda.default_generators[torch.cuda.current_device()] if torch.cuda.is_available() else None
+        state = source.clone_state() if source is not None else None
         try:
             with (
                 self.capture_context(),
@@ -119,7 +102,8 @@ class GraphStep:
                 figures = self.step(batches)
         except Exception as error:
             self.optimizer.zero_grad(set_to_none=True)
-            restore()
+            if source is not None and state is not None:
+                source.graphsafe_set_state(state)
             self.pool = None  # the old pool counts as still being recorded to
             torch.cuda.synchronize()
             self.gave_up = key in self.run_shapes
@@ -134,19 +118,12 @@ class FillOnDevice(TorchFunctionMode):
     """Create tensors of single numbers by filling them on the device; `torch.tensor` would copy them from the CPU."""
 
     def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Iterable[type],
-        args: tuple[object, ...] = (),
+        self, func: Callable[..., object], types: Iterable[type], args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    ) -> object:  # fmt: skip
         named = kwargs or {}
-        if (
-            func is torch.tensor
-            and len(args) == 1
-            and type(args[0]) in (bool, int, float)
-            and named.keys() <= {"dtype", "device"}
-        ):
+        is_number = len(args) == 1 and type(args[0]) in (bool, int, float)
+        if func is torch.tensor and is_number and named.keys() <= {"dtype", "device"}:
             return torch.full((), args[0], **named)  # type: ignore[call-overload]
         return func(*args, **named)
 
@@ -165,23 +142,11 @@ def shape_of(batch: Batch) -> Hashable:
 
 
 def static_copy(batch: Batch) -> Batch:
-    """Return a copy on the device that a graph can read: its tensors never move."""
-    inputs = {name: on_device(value) if hasattr(value, "shape") else value for name, value in batch.inputs.items()}
-    return Batch(inputs, on_device(batch.labels) if batch.labels is not None else None, batch.numbers, batch.size)
-
-
-def random_state_restorer() -> Callable[[], object]:
-    """Return a function that restores the device's random state, which a failed capture leaves in capture mode."""
-    if not torch.cuda.is_available():
-        return lambda: None
-    source = torch.cuda.default_generators[torch.cuda.current_device()]
-    state = source.clone_state()
-    return lambda: source.graphsafe_set_state(state)
-
-
-def on_device(value: torch.Tensor) -> torch.Tensor:
-    """Return a copy on the GPU if there is one."""
-    return value.to("cuda" if torch.cuda.is_available() else "cpu", copy=True)
+    """Return a copy that a graph can read, on the GPU if there is one: its tensors never move."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    inputs = {name: value.to(device, copy=True) if hasattr(value, "shape") else value for name, value in batch.inputs.items()}
+    labels = batch.labels.to(device, copy=True) if batch.labels is not None else None
+    return Batch(inputs, labels, batch.numbers, batch.size)
 
 
 def copy_into(static: Batch, batch: Batch) -> None:
@@ -192,14 +157,9 @@ def copy_into(static: Batch, batch: Batch) -> None:
         static.labels.copy_(batch.labels, non_blocking=True)
 
 
-def capture_stream() -> torch.cuda.Stream:
-    """Return the stream of all captured steps on the current GPU."""
-    return stream_of(torch.cuda.current_device())
-
-
 @cache  # cuBLAS keeps 68 MB for each stream until the process ends
-def stream_of(device: int) -> torch.cuda.Stream:
-    """Return one stream per GPU."""
+def capture_stream(device: int) -> torch.cuda.Stream:
+    """Return the stream of all captured steps on a GPU."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -210,7 +170,7 @@ class GraphsBackend(PackedBackend):
 
     def __init__(self, device: str | torch.device = "cuda", precision: str = "bf16") -> None:
         super().__init__(device, precision)
-        self.stream = capture_stream()
+        self.stream = capture_stream(torch.cuda.current_device())
 
     def describe_savings(self, model: Model, use: TrainingUse) -> list[str]:
         """Return a short description of each saving that a training uses."""
@@ -241,12 +201,11 @@ class GraphsBackend(PackedBackend):
         """Return the function that captures a step for each new shape and replays it afterwards."""
         if self.use.reads_gradients:  # on_gradients must be called in every step, not only while a step is captured
             return super().wrap_step(step, optimizer, scheduler, say)
+        replaced = isinstance(self.savings, ReplacedLayers)
+        if isinstance(self.savings, ReplacedLayers):
+            self.compile_kernels(self.savings, self.optimizer)
         flat = cast(FlatAdamW, optimizer)  # `make_optimizer` makes no other
-        captured = partial(GraphStep, partial(step, scheduler=IdleScheduler()), flat, scheduler, say)
-        if not isinstance(self.savings, ReplacedLayers):
-            return captured(own_modules=True)
-        self.compile_kernels(self.savings, self.optimizer)
-        return captured()
+        return GraphStep(partial(step, scheduler=Idle()), flat, scheduler, say, own_modules=not replaced)
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
         """Return what a step without an update computes for `group`.
@@ -258,7 +217,7 @@ class GraphsBackend(PackedBackend):
             self.compile_kernels(self.savings, None)
         if self.use.reads_gradients or isinstance(self.savings, ReplacedLayers):
             return step(group)
-        run = GraphStep(step, IdleOptimizer(), IdleScheduler(), lambda line: None, own_modules=True)
+        run = GraphStep(step, Idle(), Idle(), lambda line: None, own_modules=True)
         run(other)
         run(other)
         return run(group)
@@ -268,11 +227,13 @@ class GraphsBackend(PackedBackend):
         # An empty step records the launches, so no list of kernels has to be maintained; compiled in parallel, the
         # first step is done after 4.4 instead of 9.1 s on a new machine.
         model, was_training = savings.model, savings.model.training
-        steps = optimizer.steps.clone() if optimizer is not None else torch.zeros(())
+        steps = optimizer.steps.clone() if optimizer is not None else None
         nothing = join_rows([np.zeros(2, dtype=np.int32)] * 2)
         inputs = pack(nothing, nothing[0], savings.uncounted, (LENGTH_MULTIPLE, FLASH_MULTIPLE))
         dummy = {**inputs, "packed": torch.from_numpy(inputs["packed"]).to(self.device)}
-        launchers = [*savings.ops.launchers, *(optimizer.launchers if optimizer is not None else ())]
+        launchers = [savings.ops.launch]
+        if optimizer is not None and optimizer.kernel is not None:
+            launchers.append(optimizer.kernel.launch)
         with torch.random.fork_rng([torch.cuda.current_device()]), compile_instead_of_running(*launchers):
             self.backward(model(**dummy).logits.float().sum())
             if optimizer is not None:
@@ -283,5 +244,5 @@ class GraphsBackend(PackedBackend):
                 model(**dummy)
         model.train(was_training)
         savings.storage.clear_gradients()
-        if optimizer is not None:
+        if optimizer is not None and steps is not None:
             optimizer.steps.copy_(steps)

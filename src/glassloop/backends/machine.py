@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -52,17 +51,9 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Return all findings, the essential ones first. Never raise."""
-    checks: list[Callable[[], Finding]] = [
-        python_found,
-        *(lambda name=name: package_found(name) for name in ("torch", "transformers", "datasets", "accelerate")),
-        device_found,
-        bf16_found,
-        model_found,
-        hub_found,
-        data_found,
-        disk_found,
-    ]
-    return [check() for check in checks]
+    packages = [package_found(name) for name in ("torch", "transformers", "datasets", "accelerate")]
+    of_machine = [device_found(), bf16_found(), model_found(), hub_found(), data_found(), disk_found()]
+    return [python_found(), *packages, *of_machine]
 
 
 def python_found() -> Finding:
@@ -87,10 +78,9 @@ def device_found() -> Finding:
         return Finding("device", GOOD, f"{torch.cuda.device_count()} × {', '.join(sorted(names))}, CUDA {torch.version.cuda}")
     if torch.backends.mps.is_available():
         return Finding("device", GOOD, "Apple GPU (mps)")
-    why = "this torch is built without CUDA" if torch.version.cuda is None else "no usable GPU or driver"
-    remedy = (
-        "fine for small models; to use a GPU, install torch with CUDA" if torch.version.cuda is None else "check nvidia-smi"
-    )
+    why, remedy = "no usable GPU or driver", "check nvidia-smi"
+    if torch.version.cuda is None:
+        why, remedy = "this torch is built without CUDA", "fine for small models; to use a GPU, install torch with CUDA"
     return Finding("device", FAIR, f"CPU only, {counted(torch.get_num_threads(), 'thread', 'threads')} ({why})", remedy)
 
 
@@ -100,33 +90,22 @@ def bf16_found() -> Finding:
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        trial = subprocess.run(
-            [sys.executable, "-c", BF16_TRIAL, device], capture_output=True, text=True, timeout=BF16_SECONDS, check=False
-        )
+        command = [sys.executable, "-c", BF16_TRIAL, device]
+        trial = subprocess.run(command, capture_output=True, text=True, timeout=BF16_SECONDS, check=False)
     except (ImportError, OSError, subprocess.TimeoutExpired) as error:
         return Finding("bf16", FAIR, f"could not be tested ({type(error).__name__})", "train in fp32")
+    advice = "train in fp32, as precision auto does"
     if trial.returncode < 0:
         number = -trial.returncode
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        return Finding(
-            "bf16",
-            FAIR,
-            f"kills the process ({name}), although the CPU reports support",
-            "train in fp32, as precision auto does",
-        )
+        return Finding("bf16", FAIR, f"kills the process ({name}), although the CPU reports support", advice)
     said = trial.stdout.split()[-2:]
     if trial.returncode or said[:1] != ["gain"]:
-        return Finding(
-            "bf16", FAIR, "fails: " + (trial.stderr.strip().splitlines() or ["no reason given"])[-1][:100], "train in fp32"
-        )
+        reason = (trial.stderr.strip().splitlines() or ["no reason given"])[-1][:100]
+        return Finding("bf16", FAIR, f"fails: {reason}", "train in fp32")
     gain = float(said[1])
     if gain < 1:
-        return Finding(
-            "bf16",
-            FAIR,
-            f"works on the {device}, {1 / gain:.1f} times slower than fp32",
-            "train in fp32, as precision auto does",
-        )
+        return Finding("bf16", FAIR, f"works on the {device}, {1 / gain:.1f} times slower than fp32", advice)
     return Finding("bf16", GOOD, f"works on the {device}, {gain:.1f} times as fast as fp32")
 
 
@@ -138,22 +117,22 @@ def model_found() -> Finding:
 
 
 def hub_found() -> Finding:
-    reason = hub_unreachable()
-    if reason is None:
-        return Finding("model hub", GOOD, "reachable")
-    return Finding("model hub", FAIR, f"not reachable ({reason})", "use local models and data, or quickstart")
+    if reason := hub_unreachable():
+        return Finding("model hub", FAIR, f"not reachable ({reason})", "use local models and data, or quickstart")
+    return Finding("model hub", GOOD, "reachable")
 
 
 def data_found() -> Finding:
     """Return whether GLASSLOOP_DATA names a folder with GLUE files."""
-    place = os.environ.get("GLASSLOOP_DATA")
+    name, advice = "GLASSLOOP_DATA", "set it to a folder that contains glue/MRPC/"
+    place = os.environ.get(name)
     if not place:
-        return Finding("GLASSLOOP_DATA", GOOD, "not set", "set it to a folder that contains glue/MRPC/ to use local GLUE files")
+        return Finding(name, GOOD, "not set", f"{advice} to use local GLUE files")
     if (problem := path_problem(place)) is not None:
-        return Finding("GLASSLOOP_DATA", BAD, f"{place}: {problem}", "set it to a folder that contains glue/MRPC/")
+        return Finding(name, BAD, f"{place}: {problem}", advice)
     if (user_path(place) / "glue").is_dir():
-        return Finding("GLASSLOOP_DATA", GOOD, place)
-    return Finding("GLASSLOOP_DATA", FAIR, f"{place} contains no folder glue", "set it to a folder that contains glue/MRPC/")
+        return Finding(name, GOOD, place)
+    return Finding(name, FAIR, f"{place} contains no folder glue", advice)
 
 
 def disk_found() -> Finding:
@@ -162,27 +141,26 @@ def disk_found() -> Finding:
     except GlassloopError as error:
         return Finding("disk", BAD, error.problem, error.remedy)
     existing = next(place for place in (folder, *folder.parents) if place.exists())
-    free = shutil.disk_usage(existing).free
-    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
-    found = f"{free / 1024**3:.0f} GiB free; the cache {folder} uses {used / 1024**2:,.0f} MiB"
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
         remedy = "set GLASSLOOP_CACHE to a folder that can be written to"
         return Finding("disk", BAD, f"{existing} cannot be written to", remedy)
+    free = shutil.disk_usage(existing).free
+    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
+    text = f"{free / 1024**3:.0f} GiB free; the cache {folder} uses {used / 1024**2:,.0f} MiB"
     if free <= LEAST_FREE_BYTES:
-        return Finding("disk", FAIR, found, "free some disk space")
-    return Finding("disk", GOOD, found)
+        return Finding("disk", FAIR, text, "free some disk space")
+    return Finding("disk", GOOD, text)
 
 
+# Another process asks for the free memory of each GPU, so that this one takes none of it.
 MOST_RUNS_AT_ONCE = 8
 FREE_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range(torch.cuda.device_count())))"
 
 
 def memory_need(num_parameters: int, num_tokens: float) -> float:
-    """Return a generous estimate of the bytes of GPU memory that a run needs.
-
-    It counts the CUDA context and its libraries, 24 bytes per weight (the weight, its gradient, two moments of AdamW,
-    copies), and the activations of fp32 layers: for hidden sizes of 384 to 1,024, up to 2.3 % of the weights per token.
-    """
+    """Return a generous estimate of the bytes of GPU memory that a run needs."""
+    # The CUDA context and its libraries, 24 bytes per weight (the weight, its gradient, two moments of AdamW, copies), and
+    # the activations of fp32 layers: for hidden sizes of 384 to 1,024, up to 2.3 % of the weights per token.
     return 2 * 2**30 + 24 * num_parameters + num_tokens * max(0.025 * num_parameters, 2**16)
 
 
@@ -196,17 +174,10 @@ def runs_on_gpus(num_gpus: int, need: float) -> list[int]:
 
     A GPU without enough free memory gets none. If none has enough, one run is tried on the one with the most.
     """
-    free = [*free_memory(), *[0] * num_gpus][:num_gpus]
+    asked = subprocess.run([sys.executable, "-c", FREE_MEMORY], capture_output=True, encoding="utf-8", check=False)
+    words = asked.stdout.split() if asked.returncode == 0 else []
+    known = [int(word) for word in words] if all(word.isdigit() for word in words) else []
+    free = [*known, *[0] * num_gpus][:num_gpus]
     most = max(1, min(MOST_RUNS_AT_ONCE, (os.cpu_count() or 1) // num_gpus))
     found = [min(most, math.floor(0.9 * one / need)) for one in free]
     return found if any(found) else [int(place == free.index(max(free))) for place in range(num_gpus)]
-
-
-def free_memory() -> list[int]:
-    """Return the free bytes of each GPU; empty if they are not known.
-
-    Another process asks for them, so that this one takes none of the memory.
-    """
-    asked = subprocess.run([sys.executable, "-c", FREE_MEMORY], capture_output=True, encoding="utf-8", check=False)
-    words = asked.stdout.split() if asked.returncode == 0 else []
-    return [int(word) for word in words] if all(word.isdigit() for word in words) else []

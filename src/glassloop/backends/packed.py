@@ -6,31 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from math import lcm
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import nn
 
-from glassloop.backends.fast.encoder_parts import (
-    HOOKS,
-    LayerParts,
-    has_replaceable_layers,
-    layers_of,
-    why_not_flat,
-    why_not_packed,
-)
-from glassloop.backends.fast.inference_model import (
-    InferenceLayer,
-    InferenceLayers,
-    Int8Layer,
-    MeasuredLayer,
-    PackedLayer,
-    Ranges,
-    make_fast_model,
-    why_no_kernels,
-)
+from glassloop.backends.fast import inference_model as inference
+from glassloop.backends.fast.encoder_parts import HOOKS, LayerParts, layers_of, packing_form, why_not_flat, why_not_packed
+from glassloop.backends.fast.inference_model import InferenceLayers, why_no_kernels
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import (
     EVALUATION_TOKENS,
@@ -42,24 +27,14 @@ from glassloop.backends.fast.packing import (
     why_not_masks,
 )
 from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary, choose_vocabulary, used_ids
-from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
+from glassloop.backends.fast.training_model import FastModel, OwnLayers, ReplacedLayers
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import GlassloopError, ModelError, no_memory
 from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.data.interfaces import Model, Row
 from glassloop.data.rows import Repeats, random_states_kept, repeats_of
 from glassloop.runs.record import Difference
-from glassloop.training.interfaces import (
-    Backend,
-    Optimizer,
-    OptimizerFactory,
-    RowBatches,
-    Say,
-    StepBackend,
-    StepFunction,
-    Tensors,
-    TrainingUse,
-)
+from glassloop.training.interfaces import Backend, OptimizerFactory, RowBatches, Say, StepFunction, TrainingUse
 from glassloop.training.optimizer import decay_groups
 
 NO_TRAINING = TrainingUse((), 0.0)
@@ -72,17 +47,16 @@ class PackedBackend(PlainBackend):
 
     def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
         super().__init__(device, precision)
-        self.savings: ReplacedLayers | InferenceLayers | OwnLayers | None = None
+        self.compute_dtype = self.autocast_dtype or torch.float32  # of matrix multiplications
+        self.savings: FastModel | InferenceLayers | None = None
         self.optimizer: FlatAdamW | None = None
         self.use = NO_TRAINING
         # How far each model's results on this backend are from those of the plain backend.
-        self.differences: WeakKeyDictionary[torch.nn.Module, Difference] = WeakKeyDictionary()
+        self.differences: WeakKeyDictionary[nn.Module, Difference] = WeakKeyDictionary()
 
     def why_not(self, model: Model) -> str | None:
         """Return why this backend cannot run a model; None if it can."""
-        if self.precision == "fp16":
-            return "fp16 needs a scaler"
-        return why_not_packed(model) or why_not_flat(model)
+        return "fp16 needs a scaler" if self.precision == "fp16" else why_not_packed(model) or why_not_flat(model)
 
     def why_not_rows(self, model: Model, batches: Batches, *, training: bool) -> str | None:
         """Return why this backend cannot run the rows of a data set; None if it can. An evaluation runs odd rows padded."""
@@ -90,46 +64,35 @@ class PackedBackend(PlainBackend):
         return why_not_masks(batches) if reason is None and training and why_not_packed(model) is None else reason
 
     @property
-    def compute_dtype(self) -> torch.dtype:
-        """Return the type that matrix multiplications are computed in."""
-        return self.autocast_dtype or torch.float32
-
-    @property
     def storage(self) -> FlatStorage:
         """Return the flat storage of the weights in training; raise `ModelError` if no training was started."""
-        if self.savings is None or isinstance(self.savings, InferenceLayers):
+        if not isinstance(self.savings, FastModel):
             raise ModelError(f"backend {self.name}: no training was started", "call start_training first")
         return self.savings.storage
 
-    def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory:
+    def start_training(self, model: nn.Module, use: TrainingUse) -> OptimizerFactory:
         """Put the savings of a training in place. Gradients that `on_gradients` reads are complete and in full precision."""
         # Layers are replaced on the instance, not wrapped: names, state_dict, save_pretrained and what a callback
         # sees stay the same.
         groups = decay_groups(model, use.weight_decay)
-        no_decay = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
         low_gradients = self.compute_dtype is not torch.float32 and self.device.type == "cuda"
         self.use = use
-        self.savings = make_fast_model(
+        savings = make_fast_model(
             model,
             self.compute_dtype,
-            no_decay=no_decay,
+            no_decay={id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]},
             vocabulary=None if use.reads_gradients else self.vocabulary_of(model, use),
             low_precision_gradients=low_gradients and not (use.reads_gradients or use.adds_gradients),
         )
-        if not isinstance(self.savings, InferenceLayers):
-            self.savings.open_for_training()
+        self.savings = savings
+        if isinstance(savings, FastModel):
+            savings.open_for_training()
         return self.make_optimizer
 
     def make_optimizer(
-        self,
-        model: torch.nn.Module,
-        learning_rate: float,
-        *,
-        weight_decay: float,
-        betas: tuple[float, float],
-        epsilon: float,
+        self, model: nn.Module, learning_rate: float, *, weight_decay: float, betas: tuple[float, float], epsilon: float,
         fused: bool,
-    ) -> FlatAdamW:
+    ) -> FlatAdamW:  # fmt: skip
         """Return AdamW over the flat storage of a started training."""
         groups, fused = decay_groups(model, weight_decay), fused or self.device.type == "cuda"
         self.optimizer = FlatAdamW(groups, self.storage, lr=learning_rate, betas=betas, eps=epsilon, fused=fused or None)
@@ -142,7 +105,7 @@ class PackedBackend(PlainBackend):
         self.savings, self.optimizer, self.use = None, None, NO_TRAINING
 
     @contextmanager
-    def evaluation_context(self, model: torch.nn.Module) -> Iterator[None]:
+    def evaluation_context(self, model: nn.Module) -> Iterator[None]:
         """Put the savings in place for one pass, unless a training has put them there."""
         if self.savings is not None or self.why_not(model) is not None:
             yield
@@ -153,7 +116,7 @@ class PackedBackend(PlainBackend):
         finally:
             self.end_training()
 
-    def fast_form(self, model: Model) -> ReplacedLayers | InferenceLayers | OwnLayers:
+    def fast_form(self, model: Model) -> FastModel | InferenceLayers:
         return make_fast_model(model, self.compute_dtype, trains=False)
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
@@ -204,10 +167,10 @@ class PackedBackend(PlainBackend):
 
     def backward(self, loss: torch.Tensor) -> None:
         super().backward(loss)
-        if self.savings is not None and not isinstance(self.savings, InferenceLayers):
+        if self.savings is not None:
             self.savings.after_backward()
 
-    def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
+    def clip(self, model: nn.Module, max_norm: float) -> torch.Tensor:
         """Return the norm of all gradients; the optimizer scales them while it reads them."""
         if self.savings is None or self.optimizer is None:
             return super().clip(model, max_norm)
@@ -215,7 +178,7 @@ class PackedBackend(PlainBackend):
             self.storage.adopt_gradients()
         return self.optimizer.clip(max_norm)
 
-    def step(self, optimizer: Optimizer) -> None:
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Update the weights, and the model's word vectors too if a callback reads them."""
         super().step(optimizer)
         if self.use.reads_weights:
@@ -241,6 +204,22 @@ class PackedBackend(PlainBackend):
         return choose_vocabulary(model, used, use.weight_decay)
 
 
+def make_fast_model(
+    model: Model, matmul_dtype: torch.dtype, *, trains: bool = True, no_decay: set[int] | None = None,
+    vocabulary: ReducedVocabulary | None = None, low_precision_gradients: bool = False,
+) -> FastModel | InferenceLayers:  # fmt: skip
+    """Return the fast form of a model: replaced layers where its family is known, else its own layers."""
+    packs = why_not_packed(model) is None
+    if not packs or packing_form(model) != "layers":
+        return OwnLayers(model, packs=packs, trains=trains, no_decay=no_decay)
+    if not trains and matmul_dtype is torch.float32 and next(model.parameters()).device.type == "cpu":
+        return InferenceLayers(model)
+    gradients = low_precision_gradients
+    return ReplacedLayers(
+        model, matmul_dtype, trains=trains, no_decay=no_decay, vocabulary=vocabulary, low_precision_gradients=gradients
+    )
+
+
 def with_few_shapes(batches: Batches) -> Batches:
     """Return the same batches, padded to fewer different widths: each shape needs a CUDA graph of its own."""
     found = copy(batches)
@@ -257,13 +236,15 @@ class Int8Backend(PackedBackend):
 
     def __init__(self) -> None:
         super().__init__("cpu", "fp32")
-        self.ranges: Ranges = {}
+        self.ranges: dict[nn.Module, inference.Ranges] = {}  # of the layers that run over all tokens
         self.quantized = False
 
     def why_not(self, model: Model) -> str | None:
         """Return why this backend cannot run a model; None if it can."""
         reason = super().why_not(model)
-        return reason or (None if has_replaceable_layers(model) else f"{type(model).__name__} has layers without an int8 form")
+        if reason is None and packing_form(model) != "layers":
+            return f"{type(model).__name__} has layers without an int8 form"
+        return reason
 
     def quantize(self) -> None:
         """Run the layers whose ranges were measured in int8 from now on."""
@@ -271,14 +252,14 @@ class Int8Backend(PackedBackend):
 
     def fast_form(self, model: Model) -> InferenceLayers:
         """Return the model with layers that measure, or with quantized ones."""
-        return InferenceLayers(model, self.make_layer)
 
-    def make_layer(self, parts: LayerParts) -> PackedLayer:
-        """Return the form of one layer. The last one, whose ranges nobody measures, stays in fp32."""
-        if not self.quantized:
-            return MeasuredLayer(parts, self.ranges)
-        seen = self.ranges.get(parts.module)
-        return InferenceLayer(parts) if seen is None else Int8Layer(parts, seen)
+        def make_layer(parts: LayerParts) -> inference.InferenceLayer | inference.Int8Layer:
+            if not self.quantized:
+                return inference.MeasuredLayer(parts, self.ranges)
+            seen = self.ranges.get(parts.module)  # nobody measures the last one, which stays in fp32
+            return inference.InferenceLayer(parts) if seen is None else inference.Int8Layer(parts, seen)
+
+        return InferenceLayers(model, make_layer)
 
 
 def why_not_int8(model: Model) -> str | None:
@@ -292,20 +273,10 @@ def why_not_int8(model: Model) -> str | None:
 # Each run compares: a new release of transformers can change the computation of a family without renaming a module. Forward
 # and backward of these rows cost about one step.
 COMPARED_ROWS = 4  # enough for padding, several lengths and both parts of a pair; few enough to take almost no time
-
-
 CANDIDATE_ROWS = 16  # the compared rows are chosen by length from these, which are spread over the data
-
-
 ALLOWED = {"fp32": (1e-4, 1e-3), "bf16": (1e-2, 3e-2)}  # relative differences of logits and of gradients, at least
-
-
 ALLOWED_BY_PADDING = 1e-5  # relative difference of logits between two widths of padding in fp32
-
-
 TIMES_ROUNDING = 4.0  # in bf16, allow this many times the plain model's own distance from fp32
-
-
 SMALL = 1e-2  # gradients far below their typical size are rounding errors: those of key biases are zero in exact arithmetic
 
 
@@ -313,16 +284,15 @@ class Figures(NamedTuple):
     """Logits of the compared rows, and the gradient of each weight by its name (none if only logits are compared)."""
 
     logits: torch.Tensor
-    gradients: Tensors
+    gradients: dict[str, torch.Tensor]
     widened: Batch | None = None  # the batch, if it was padded further than the user's batches
 
 
 def sample_batches(batches: Batches) -> Batches:
     """Return a few rows of a data set, read once, as two batches: in one order, and in the reverse order."""
     places = np.unique(np.linspace(0, len(batches.rows) - 1, CANDIDATE_ROWS).astype(int))
-    rows = batches.read(places)
-    by_length = sorted(range(len(rows)), key=lambda place: len(rows[place]["input_ids"]))
-    chosen = [rows[by_length[place]] for place in np.unique(np.linspace(0, len(rows) - 1, COMPARED_ROWS).astype(int))]
+    rows = sorted(batches.read(places), key=lambda row: len(row["input_ids"]))
+    chosen = [rows[place] for place in np.unique(np.linspace(0, len(rows) - 1, COMPARED_ROWS).astype(int))]
     return Batches([*chosen, *reversed(chosen)], batches.collate, len(chosen))
 
 
@@ -331,15 +301,16 @@ def trial_loss(logits: torch.Tensor) -> torch.Tensor:
     return (logits * torch.linspace(-1.0, 2.0, logits.numel(), device=logits.device).view_as(logits)).mean()
 
 
-def plain_figures(model: nn.Module, batch: Batch, backend: StepBackend, *, trains: bool) -> Figures:
+def plain_figures(model: nn.Module, batch: Batch, backend: PlainBackend, *, trains: bool) -> Figures:
     """Return what the unmodified model computes for a padded batch."""
     with torch.set_grad_enabled(trains), backend.forward(model):
         logits = model(**backend.move(batch.inputs)).logits.float()
     if not trains:
         return Figures(logits, {})
-    names, weights = zip(*((name, weight) for name, weight in model.named_parameters() if weight.requires_grad), strict=True)
-    found = torch.autograd.grad(trial_loss(logits), weights, allow_unused=True)
-    return Figures(logits.detach(), {name: value for name, value in zip(names, found, strict=True) if value is not None})
+    named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    gradients = torch.autograd.grad(trial_loss(logits), [*named.values()], allow_unused=True)
+    pairs = zip(named, gradients, strict=True)
+    return Figures(logits.detach(), {name: gradient for name, gradient in pairs if gradient is not None})
 
 
 def fast_figures(model: nn.Module, batches: RowBatches, backend: PackedBackend, *, trains: bool) -> Figures:
@@ -372,9 +343,8 @@ def distance(found: Figures, wanted: Figures) -> tuple[float, float]:
     if not (wanted.gradients and found.gradients):
         return float(logits), 0.0
     zero = torch.zeros((), device=wanted.logits.device)
-    pairs = [
-        (wanted.gradients.get(name, zero), found.gradients.get(name, zero)) for name in {**wanted.gradients, **found.gradients}
-    ]
+    names = {**wanted.gradients, **found.gradients}
+    pairs = [(wanted.gradients.get(name, zero), found.gradients.get(name, zero)) for name in names]
     norms = torch.stack(torch._foreach_norm([value for value, _ in pairs]))
     apart = torch.stack(torch._foreach_norm([value - other for value, other in pairs]))
     sizes = torch.tensor([float(max(value.numel(), other.numel())) for value, other in pairs], device=zero.device)
@@ -386,15 +356,16 @@ def distance(found: Figures, wanted: Figures) -> tuple[float, float]:
 def compare(backend: Backend, model: nn.Module, sample: Batches, fast: Callable[[], Figures], *, trains: bool) -> Difference:
     """Compare what `fast` computes for a sample with the plain model. Weights, gradients and random states do not change."""
     was_training, gradients = model.training, {weight: weight.grad for weight in model.parameters()}
+    exact = PlainBackend(backend.device, "fp32")
     model.eval()
     model.zero_grad(set_to_none=True)  # else gradients that are already there would be added
     try:
         found = fast()  # first: it raises a clear error for tokens that the model does not know
         batch = next(iter(sample.epoch()))
-        wanted = plain_figures(model, batch, PlainBackend(backend.device, "fp32"), trains=trains)
+        wanted = plain_figures(model, batch, exact, trains=trains)
         shares, allowed = distance(found, wanted), ALLOWED["fp32"]
         if found.widened is not None:  # padding must not change logits; the rounding of bf16 would hide that it does
-            share = distance(plain_figures(model, found.widened, PlainBackend(backend.device, "fp32"), trains=False), wanted)[0]
+            share = distance(plain_figures(model, found.widened, exact, trains=False), wanted)[0]
             if not share <= ALLOWED_BY_PADDING:
                 return Difference(len(batch.numbers), share, None, ALLOWED_BY_PADDING, None)
         rounds_to_tf32 = backend.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
@@ -428,14 +399,9 @@ def fall_back_to_plain(backend: Backend, reason: str, say: Say) -> PlainBackend:
 
 
 def verified_backend(
-    backend: Backend,
-    model: Model,
-    batches: Callable[[], Batches],
-    say: Say = lambda line: None,
-    use: TrainingUse | None = None,
-    *,
-    by_name: bool = False,
-) -> Backend:
+    backend: Backend, model: Model, batches: Callable[[], Batches], say: Say = lambda line: None,
+    use: TrainingUse | None = None, *, by_name: bool = False,
+) -> Backend:  # fmt: skip
     """Return the backend after comparing it with the plain model, once per model; the plain one if they differ.
 
     `use` None: an evaluation, for which only logits are compared. Raises `ModelError` if they differ and the user asked
@@ -455,38 +421,32 @@ def verified_backend(
 
 
 def why_not_verified(backend: PackedBackend, model: Model, batches: Batches, use: TrainingUse | None) -> str | None:
-    """Return how a backend differs from the plain model, or how it fails; None if both agree."""
-    difference = backend.differences.get(model)
-    if difference is None or not difference.holds or (use is not None and difference.gradients is None):
+    """Return how a backend differs from the plain model as it will be used, or how it fails; None if both agree."""
+
+    def fast() -> Figures:
+        if use is None:
+            with backend.evaluation_context(model):
+                return fast_figures(model, backend.adapt_batches(sample, sample.rows), backend, trains=False)
+        backend.start_training(model, use)
+        try:
+            return fast_figures(model, backend.adapt_batches(sample, use.data_sets[0]), backend, trains=True)
+        finally:
+            backend.end_training()
+
+    known = backend.differences.get(model)
+    if known is None or not known.holds or (use is not None and known.gradients is None):
         with random_states_kept():
             sample = sample_batches(batches)
         try:
-            difference = measure_difference(backend, model, sample, use)
+            with backend.training_context(), random_states_kept(backend.device):
+                known = backend.differences[model] = compare(backend, model, sample, fast, trains=use is not None)
         except GlassloopError:
             raise  # of the data, which the plain model would not take either
         except Exception as error:
             if no_memory(error):
                 raise
             return f"it fails ({type(error).__name__}: {error})"
-    return None if difference.holds else str(difference)
-
-
-def measure_difference(backend: PackedBackend, model: Model, sample: Batches, use: TrainingUse | None) -> Difference:
-    """Compare a backend with the plain model as it will be used: logits, and for a training gradients too."""
-    with backend.training_context(), random_states_kept(backend.device):
-
-        def fast() -> Figures:
-            if use is None:
-                with backend.evaluation_context(model):
-                    return fast_figures(model, backend.adapt_batches(sample, sample.rows), backend, trains=False)
-            backend.start_training(model, use)
-            try:
-                return fast_figures(model, backend.adapt_batches(sample, use.data_sets[0]), backend, trains=True)
-            finally:
-                backend.end_training()
-
-        backend.differences[model] = compare(backend, model, sample, fast, trains=use is not None)
-    return backend.differences[model]
+    return None if known.holds else str(known)
 
 
 def known_difference(backend: Backend, model: Model) -> Difference | None:
@@ -494,9 +454,7 @@ def known_difference(backend: Backend, model: Model) -> Difference | None:
     return backend.differences.get(model) if isinstance(backend, PackedBackend) else None
 
 
-State: TypeAlias = tuple[tuple[int, int], ...]
-
-
+State = tuple[tuple[int, int], ...]
 NO_STATE: State = ()
 
 

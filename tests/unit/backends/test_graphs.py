@@ -13,16 +13,21 @@ from families import tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassloop.backends import graphs
-from glassloop.backends.graphs import FillOnDevice, GraphsBackend, GraphStep, IdleScheduler, copy_into, shape_of, static_copy
+from glassloop.backends.graphs import FillOnDevice, GraphsBackend, GraphStep, Idle, copy_into, shape_of, static_copy
 from glassloop.backends.packed import PackedBackend
 from glassloop.data.batches import Batch
 from glassloop.training.interfaces import TrainingUse
 
 
+@pytest.fixture(autouse=True)
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+
+
 @pytest.mark.parametrize("read", [False, True])
 def test_steps_are_captured_unless_gradients_are_read(read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that a step calls is not called when the step is replayed."""
-    monkeypatch.setattr(graphs, "capture_stream", lambda: None)
+    monkeypatch.setattr(graphs, "capture_stream", lambda device: None)
     backend = GraphsBackend("cpu", "fp32")
     backend.use = TrainingUse((), 0.0, reads_gradients=read)
     wrapped = backend.wrap_step(lambda group, scheduler: torch.zeros(2), None, None, print)
@@ -30,7 +35,7 @@ def test_steps_are_captured_unless_gradients_are_read(read: bool, monkeypatch: p
 
 
 def test_a_model_that_cannot_be_packed_can_still_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "capture_stream", lambda: None)
+    monkeypatch.setattr(graphs, "capture_stream", lambda device: None)
     backend = GraphsBackend("cpu", "fp32")
     assert backend.why_not(tiny_model("deberta-v2")) is None
     assert PackedBackend().why_not(tiny_model("deberta-v2")) is not None
@@ -42,7 +47,7 @@ def test_a_model_that_cannot_be_packed_can_still_be_captured(monkeypatch: pytest
 @pytest.mark.parametrize("change", ["hook", "forward", "class"])
 def test_a_model_that_is_not_as_transformers_builds_it_is_not_captured(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replayed graph calls no Python: what a hook or a patched method does would happen once."""
-    monkeypatch.setattr(graphs, "capture_stream", lambda: None)
+    monkeypatch.setattr(graphs, "capture_stream", lambda device: None)
     model = tiny_model("deberta-v2")
     if change == "hook":
         model.deberta.encoder.register_forward_hook(lambda module, args, output: None)
@@ -65,7 +70,7 @@ def test_what_comes_after_a_training_waits_for_its_stream(fails: bool, monkeypat
         def wait_stream(self, other: Stream) -> None:
             happened.append((self.name, other.name))
 
-    monkeypatch.setattr(graphs, "capture_stream", Stream)
+    monkeypatch.setattr(graphs, "capture_stream", lambda device: Stream())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("outer"))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     backend = GraphsBackend("cpu", "fp32")
@@ -84,11 +89,11 @@ def test_what_comes_after_a_training_waits_for_its_stream(fails: bool, monkeypat
 def test_all_trainings_on_a_gpu_share_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """cuBLAS keeps a workspace for each stream: one per training would fill the GPU."""
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
-    graphs.stream_of.cache_clear()
+    graphs.capture_stream.cache_clear()
     devices = iter([0, 0, 1])
     monkeypatch.setattr(torch.cuda, "current_device", lambda: next(devices))
     first, second, elsewhere = (GraphsBackend("cpu", "fp32").stream for _ in range(3))
-    graphs.stream_of.cache_clear()
+    graphs.capture_stream.cache_clear()
     assert first is second
     assert first is not elsewhere
 
@@ -191,7 +196,7 @@ def test_learning_rate_and_schedule_advance_once_per_step(staged) -> None:
     for value in range(5):
         stage.graph_step([batch(value)])
         assert stage.uploads == stage.scheduled == value + 1
-    assert IdleScheduler().step() is None
+    assert Idle().step() is None
 
 
 def test_every_shape_has_its_graph(staged) -> None:

@@ -31,18 +31,17 @@ from glassloop.backends.fast.inference_model import (
     Int8Linear,
     MeasuredLayer,
     PreparedLinear,
-    Range,
     Scales,
     crash_of_kernels,
     filled,
     groups_of,
     kernel_difference,
-    make_fast_model,
     weight_limit,
     why_no_kernels,
+    widened,
 )
 from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
-from glassloop.backends.packed import Int8Backend
+from glassloop.backends.packed import Int8Backend, make_fast_model
 
 
 def test_each_model_gets_the_fast_form_of_its_family() -> None:
@@ -118,10 +117,9 @@ def test_the_same_numbers(available: bool, tokens: int, monkeypatch: pytest.Monk
         monkeypatch.setattr(prepared_linear, "has_prepared_form", lambda: False)
     torch.manual_seed(0)
     x, residual = torch.randn(tokens, 32), torch.randn(tokens, 48)
-    weights, biases = [torch.randn(24, 32), torch.randn(24, 32)], [torch.randn(24), torch.randn(24)]
+    weight, bias = torch.randn(48, 32), torch.randn(48)
     with torch.inference_mode():
-        linear = PreparedLinear(weights, biases)
-        wanted = functional.linear(x, torch.cat(weights), torch.cat(biases))
+        linear, wanted = PreparedLinear(weight, bias), functional.linear(x, weight, bias)
         torch.testing.assert_close(linear(x), wanted, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(linear.add(x, residual), wanted + residual, atol=1e-5, rtol=1e-5)
         for approximate in ("none", "tanh"):
@@ -152,8 +150,9 @@ def test_rows_that_only_round_the_number_of_tokens_are_not_measured() -> None:
     plain(input_ids=torch.from_numpy(ROWS[0])[None])
     first._forward_pre_hooks.clear()
     packed_logits(backend, model, ROWS[:1])
-    torch.testing.assert_close(backend.ranges[first].joined.low, seen[0][0].amin(0), atol=1e-6, rtol=0)
-    torch.testing.assert_close(backend.ranges[first].joined.high, seen[0][0].amax(0), atol=1e-6, rtol=0)
+    low, high = backend.ranges[first]["joined"]
+    torch.testing.assert_close(low, seen[0][0].amin(0), atol=1e-6, rtol=0)
+    torch.testing.assert_close(high, seen[0][0].amax(0), atol=1e-6, rtol=0)
 
 
 @needs_kernels
@@ -167,7 +166,7 @@ def test_which_layers_are_quantized() -> None:
     form = backend.fast_form(model)
     assert isinstance(form.last_layer, Int8Layer), "its only layer runs several times"
     assert form.layers == [form.last_layer]
-    assert "plain" not in vars(form.last_layer), "weights in fp32 are prepared when they are needed"
+    assert "in_fp32" not in vars(form.last_layer), "weights in fp32 are prepared when they are needed"
 
 
 @needs_kernels
@@ -190,11 +189,8 @@ def test_measured_layers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- Linear layers in int8: close to fp32, exact sums, ranges that are never left.
-def seen(x: torch.Tensor) -> Range:
-    found = Range()
-    found.see(x[: len(x) // 2])
-    found.see(x[len(x) // 2 :])
-    return found
+def seen(x: torch.Tensor) -> torch.Tensor:
+    return widened(widened(None, x[: len(x) // 2]), x[len(x) // 2 :])
 
 
 def values(tokens: int = 200, channels: int = 64) -> torch.Tensor:
@@ -205,11 +201,7 @@ def values(tokens: int = 200, channels: int = 64) -> torch.Tensor:
 
 def test_a_range_covers_all_tokens_seen() -> None:
     x = values()
-    found = seen(x)
-    assert torch.equal(found.low, x.amin(0))
-    assert torch.equal(found.high, x.amax(0))
-    with pytest.raises(ValueError, match="no token was seen"):
-        _ = Range().low
+    assert torch.equal(seen(x), torch.stack([x.amin(0), x.amax(0)]))
 
 
 def test_quantized_values_are_near_and_outliers_are_cut() -> None:
@@ -245,11 +237,11 @@ def test_results_contain_zero() -> None:
 @pytest.mark.parametrize("tokens", [1, 7, 200])
 def test_near_fp32(tokens: int) -> None:
     x = values()
-    weights, biases = [torch.randn(24, 64), torch.randn(24, 64)], [torch.randn(24), torch.randn(24)]
-    scales = Scales.of_channels(seen(x), torch.cat(weights))
-    linear = Int8Linear(weights, biases, scales)
+    weight, bias = torch.randn(48, 64), torch.randn(48)
+    scales = Scales.of_channels(seen(x), weight)
+    linear = Int8Linear(weight, bias, scales)
     x, residual = x[:tokens], torch.randn(tokens, 48)
-    wanted, q = functional.linear(x, torch.cat(weights), torch.cat(biases)), scales.quantized(x)
+    wanted, q = functional.linear(x, weight, bias), scales.quantized(x)
     allowed = 0.02 * float(wanted.abs().max())
     torch.testing.assert_close(linear(q), wanted, atol=allowed, rtol=0)
     torch.testing.assert_close(linear.add_to(residual.clone(), q), wanted + residual, atol=allowed, rtol=0)

@@ -377,7 +377,7 @@ def test_gradients_of_neighbours_are_joined(parts) -> None:
 def test_the_low_precision_copy_is_used_only_for_its_own_tensor() -> None:
     ops = TorchOperations(CPU, torch.bfloat16)
     x, copy = torch.randn(2, 3), torch.ones(2, 3, dtype=torch.bfloat16)
-    ops.remember_low(x, copy)
+    ops.last_low = (x, copy)
     assert ops.to_matmul_dtype(x) is copy
     assert torch.equal(ops.to_matmul_dtype(x.clone()), x.bfloat16())
 

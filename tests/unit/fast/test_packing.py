@@ -19,7 +19,6 @@ from glassloop.backends.fast.packing import (
     hides_inside,
     join_rows,
     regroup,
-    round_up,
     to_device,
     why_not_columns,
     why_not_masks,
@@ -125,11 +124,6 @@ def test_the_additive_mask_hides_slots_without_a_token_but_never_all() -> None:
     empty = packing_of([np.arange(1, 5)], multiple=4).additive_mask
     assert (empty == 0).sum(1).tolist() == [4, 1], "a softmax over nothing would be no number"
     assert torch.isfinite(empty).all()
-
-
-@pytest.mark.parametrize(("number", "multiple", "expected"), [(1, 1, 1), (7, 1, 7), (1, 32, 32), (32, 32, 32), (33, 32, 64)])
-def test_rounding_goes_up(number: int, multiple: int, expected: int) -> None:
-    assert round_up(number, multiple) == expected
 
 
 # --- Which rows can be packed: their columns, and masks that hide tokens only at the end.

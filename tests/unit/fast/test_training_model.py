@@ -12,7 +12,6 @@ from families import FAST, WITH_TOKEN_TYPES, tiny_model, weights_hash
 from packs import LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, token_rows, weighed
 
 from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of, why_not_flat, why_not_packed
-from glassloop.backends.fast.inference_model import make_fast_model
 from glassloop.backends.fast.operations import DropoutMasks, TorchOperations, attend, attend_backward
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import Packing
@@ -25,8 +24,8 @@ from glassloop.backends.fast.training_model import (
     attend_first_tokens,
     attend_first_tokens_backward,
     no_mask,
-    operations_for,
 )
+from glassloop.backends.packed import make_fast_model
 from glassloop.base.errors import ModelError
 from glassloop.training.optimizer import decay_groups
 
@@ -238,10 +237,6 @@ def test_trained_words_are_copied_to_the_model_and_loaded_ones_from_it() -> None
     trained.model.load_state_dict(fresh.state_dict())
     trained.savings.sync_from_model()
     torch.testing.assert_close(trained.packed(), fresh(**padded_inputs(trained.rows)).logits, **CLOSE)
-
-
-def test_plain_torch_on_a_cpu() -> None:
-    assert type(operations_for(torch.device("cpu"), torch.float32)).__name__ == "TorchOperations"
 
 
 TYPES = [np.arange(length) % 2 for length in LENGTHS]

@@ -171,8 +171,8 @@ def test_a_comparison_is_repeated_only_for_other_rows_weights_or_settings(
     from glassloop.backends import packed as admission
 
     compared: list[object] = []
-    original = admission.measure_difference
-    monkeypatch.setattr(admission, "measure_difference", lambda *words: (compared.append(1), original(*words))[1])
+    original = admission.compare
+    monkeypatch.setattr(admission, "compare", lambda *words, **more: (compared.append(1), original(*words, **more))[1])
     shared = SharedParts(keeps=True)
     first = assembled_shared_parts(given, shared, learning_rate=1e-3)
     second = assembled_shared_parts(given, shared, learning_rate=1e-4, warmup_steps=1, max_steps=3)

@@ -5,56 +5,47 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from glassloop.backends.fast.encoder_parts import (
-    LayerParts,
-    embeddings_of,
-    has_replaceable_layers,
-    head_of,
-    layer_calls,
-    layers_of,
-    packs_own_layers,
-    projection_of,
-    uncounted_token_of,
-    why_not_packed,
-)
+from glassloop.backends.fast.encoder_parts import LayerParts, embeddings_of, head_of, layer_calls, layers_of, projection_of
 from glassloop.backends.fast.packing import Packing
-from glassloop.backends.fast.storage import ReducedVocabulary
-from glassloop.backends.fast.training_model import ModelOutput, OwnLayers, ReplacedLayers
 from glassloop.base.errors import ModelError
 from glassloop.data.interfaces import Model
 from glassloop.models.light import LightOutput
 
 TYPICAL_TOKENS = 512  # a layout is chosen for about this many tokens, and works for any number
+SHORT = 64  # up to this length, plain products are faster than torch's attention kernel
+# oneDNN compiles and keeps a kernel for each number of rows. Up to so many rows, the number is rounded up to such a multiple.
+ROUNDED = ((1, 1), (2, 2), (4, 4), (8, 8), (128, 16), (1_024, 64), (1 << 40, 256))
+MOST = 255  # the largest quantized input
+HALF = MOST / 2
+SMOOTHING = 0.5  # how much of the differences between input channels moves into the weights: 0 none, 1 all
+SMALLEST = 1e-30  # no scale is 0
+LEAST_SPAN = 1e-3  # of the largest: a channel that was constant may not be so in other texts
+WIDE_CHANNELS = 8  # of those behind GELU: the ones with the widest ranges, in fp32
+TRIAL_SECONDS = 60
+ALLOWED = 1e-4  # difference from fp64 in kernels that work
 
 
 def has_prepared_form() -> bool:
     """Return whether this build of torch can store the weights of a linear layer in oneDNN's layout."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    found = available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return bool(found and hasattr(torch.ops.mkldnn, "_reorder_linear_weight"))
-
-
-def joined(parts: torch.Tensor | list[torch.Tensor]) -> torch.Tensor:
-    """Return one weight, or several as one matrix."""
-    return torch.cat([part.detach() for part in parts]) if isinstance(parts, list) else parts.detach()
+    return available and all(hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight"))
 
 
 class PreparedLinear:
     """x @ weight^T + bias, with weights that are copied once."""
 
-    def __init__(self, weight: torch.Tensor | list[torch.Tensor], bias: torch.Tensor | list[torch.Tensor]) -> None:
-        weights, self.bias = joined(weight), joined(bias)
-        self.prepared = has_prepared_form()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weights, TYPICAL_TOKENS) if self.prepared else weights
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        self.weight, self.bias, self.prepared = weight.detach(), bias.detach(), has_prepared_form()
+        if self.prepared:
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight, TYPICAL_TOKENS)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if not self.prepared:
@@ -74,29 +65,26 @@ class PreparedLinear:
         return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")  # type: ignore[no-any-return]
 
 
-SHORT = 64  # up to this length, plain products are faster than torch's attention kernel
-# oneDNN compiles and keeps a kernel for each number of rows. Up to so many rows, the number is rounded up to such a multiple.
-ROUNDED = ((1, 1), (2, 2), (4, 4), (8, 8), (128, 16), (1_024, 64), (1 << 40, 256))
-
-
 def filled(x: torch.Tensor) -> torch.Tensor:
     """Return x with rows of zeros at its end, so that few different numbers of rows occur. Nothing reads their results."""
-    multiple = next(multiple for most, multiple in ROUNDED if len(x) <= most)
-    missing = -len(x) % multiple
+    missing = -len(x) % next(multiple for most, multiple in ROUNDED if len(x) <= most)
     return torch.cat([x, x.new_zeros(missing, x.shape[1])]) if missing else x
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Adjacent sequences of one length: their tokens from `start` on form a grid without padding."""
 
     start: int
     rows: int
     length: int
 
+    @property
+    def stop(self) -> int:
+        return self.start + self.rows * self.length
+
     def grid(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the tokens of these sequences as [rows, length, …], without a copy."""
-        return tokens[self.start : self.start + self.rows * self.length].view(self.rows, self.length, *tokens.shape[1:])
+        return tokens[self.start : self.stop].view(self.rows, self.length, *tokens.shape[1:])
 
 
 def groups_of(packing: Packing) -> list[Group]:
@@ -104,15 +92,8 @@ def groups_of(packing: Packing) -> list[Group]:
     bounds = packing.bounds.numpy()
     lengths = np.diff(bounds)
     starts = np.flatnonzero(np.diff(lengths, prepend=-1))
-    stops = [*starts[1:], len(lengths)]
-    return [
-        Group(int(bounds[start]), int(stop - start), int(lengths[start])) for start, stop in zip(starts, stops, strict=True)
-    ]
-
-
-def num_tokens(groups: Sequence[Group]) -> int:
-    """Return the number of tokens of all sequences; rows behind them are those of `filled`."""
-    return groups[-1].start + groups[-1].rows * groups[-1].length
+    counts = np.diff(starts, append=len(lengths))
+    return [Group(int(bounds[at]), int(rows), int(lengths[at])) for at, rows in zip(starts, counts, strict=True)]
 
 
 def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -132,8 +113,14 @@ def attended(joined: torch.Tensor, heads: int, groups: Sequence[Group]) -> torch
     for group in groups:
         query, key, value = group.grid(parts).permute(2, 0, 3, 1, 4)
         group.grid(found).copy_(attention(query, key, value).transpose(1, 2))
-    found[num_tokens(groups) :] = 0.0
+    found[groups[-1].stop :] = 0.0
     return found.view(len(joined), -1)
+
+
+def joined_parts(parts: LayerParts) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weights and the biases of queries, keys and values, each in one piece."""
+    linears = (parts.query, parts.key, parts.value)
+    return torch.cat([part.weight.detach() for part in linears]), torch.cat([part.bias.detach() for part in linears])
 
 
 class InferenceLayer:
@@ -142,12 +129,12 @@ class InferenceLayer:
     def __init__(self, parts: LayerParts) -> None:
         self.heads, self.approximate = parts.heads, parts.gelu_approximate
         self.width = parts.query.weight.shape[0]
-        linears = (parts.query, parts.key, parts.value)
-        self.queries_keys_values = PreparedLinear([part.weight for part in linears], [part.bias for part in linears])
-        self.query = PreparedLinear(parts.query.weight, parts.query.bias)
-        self.key, self.value = (part.weight.detach().view(self.heads, -1, self.width) for part in linears[1:])
+        self.queries_keys_values = PreparedLinear(*joined_parts(parts))
+        self.key, self.value = (part.weight.detach().view(self.heads, -1, self.width) for part in (parts.key, parts.value))
         self.value_bias = parts.value.bias.detach().view(self.heads, -1)
-        self.out, self.up, self.down = (PreparedLinear(part.weight, part.bias) for part in (parts.out, parts.up, parts.down))
+        self.query, self.out, self.up, self.down = (
+            PreparedLinear(part.weight, part.bias) for part in (parts.query, parts.out, parts.up, parts.down)
+        )
         self.out_norm, self.down_norm = parts.out_norm, parts.down_norm
 
     def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
@@ -166,7 +153,7 @@ class InferenceLayer:
         """Return the output of the layer only for the first token of each row, which the head reads.
 
         The key and value matrices are multiplied with the few queries and with what these attend to, not with all tokens:
-        see `attend_first_tokens` in operations/encoder_layer.py.
+        see `attend_first_tokens` in training_model.py.
         """
         number, source = len(first), filled(x.index_select(0, first))
         queries = self.query(source)[:number].view(number, self.heads, -1)
@@ -181,131 +168,30 @@ class InferenceLayer:
         return self.feed_forward(filled(values.reshape(number, self.width)), source)[:number]
 
 
-class PackedLayer(Protocol):
-    """One layer over the tokens of a packed batch."""
+Ranges = dict[str, torch.Tensor]  # by linear layer, the smallest and the largest value of each input channel over all tokens
+
+
+def widened(seen: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
+    """Return the smallest and the largest value of each channel, of some tokens and of those seen before."""
+    low, high = x.amin(0), x.amax(0)
+    return torch.stack([low, high] if seen is None else [torch.minimum(seen[0], low), torch.maximum(seen[1], high)])
+
+
+class MeasuredLayer(InferenceLayer):
+    """A layer in fp32 that records the ranges of its values."""
+
+    def __init__(self, parts: LayerParts, ranges: dict[nn.Module, Ranges]) -> None:
+        super().__init__(parts)
+        self.module, self.ranges = parts.module, ranges
 
     def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        """Return the output of the layer for all tokens."""
-
-    def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
-        """Return the output of the layer only for the first token of each row."""
-
-
-class InferenceLayers:
-    """A classifier that runs over packed batches in evaluation, from embeddings to logits, with weights copied once."""
-
-    packs, vocabulary = True, None
-
-    def __init__(self, model: Model, make_layer: Callable[[LayerParts], PackedLayer] = InferenceLayer) -> None:
-        embeddings, head = embeddings_of(model), head_of(model)
-        if embeddings is None or head is None:
-            raise ModelError(f"{type(model).__name__} has embeddings or a head without a fast form", "use backend plain")
-        self.model, self.embeddings, self.projection, self.head = model, embeddings, projection_of(model), head
-        layers = [make_layer(parts) for parts in layers_of(model)]
-        *self.layers, self.last_layer = [layers[number] for number in layer_calls(model)]
-        self.uncounted = uncounted_token_of(model)
-        most_tokens = embeddings.positions.num_embeddings - (0 if self.uncounted is None else self.uncounted + 1)
-        self.limits = (most_tokens, embeddings.words.num_embeddings)
-        self.plain_forward = model.forward
-        model.forward = self.forward
-
-    def remove(self) -> None:
-        vars(self.model).pop("forward", None)
-
-    def sync_to_model(self) -> None:
-        """Do nothing: the weights of the model do not change."""
-
-    def sync_from_model(self) -> None:
-        """Do nothing: the weights of the model do not change."""
-
-    def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> ModelOutput | LightOutput:
-        """Run the model over a packed batch, or over any inputs that it accepted before."""
-        if packed is None:
-            return self.plain_forward(*args, **inputs)  # type: ignore[no-any-return]
-        return LightOutput(self.run(Packing.from_inputs(packed, inputs)))
-
-    def run(self, packing: Packing) -> torch.Tensor:
-        groups, x = groups_of(packing), filled(self.embed(packing))
-        for layer in self.layers:
-            x = layer(x, groups)
-        return self.head(self.last_layer.first_tokens(x, groups, packing.first_tokens))
-
-    def embed(self, packing: Packing) -> torch.Tensor:
-        """Return the vectors of all tokens before the first layer."""
-        parts = self.embeddings
-        found = functional.embedding(packing.ids, parts.words.weight)
-        if parts.types is not None:
-            found += functional.embedding(packing.types, parts.types.weight)
-        found += functional.embedding(packing.positions, parts.positions.weight)
-        hidden: torch.Tensor = parts.norm(found)
-        return hidden if self.projection is None else self.projection(hidden)
-
-
-def make_fast_model(
-    model: Model,
-    matmul_dtype: torch.dtype,
-    *,
-    trains: bool = True,
-    no_decay: set[int] | None = None,
-    vocabulary: ReducedVocabulary | None = None,
-    low_precision_gradients: bool = False,
-) -> ReplacedLayers | InferenceLayers | OwnLayers:
-    """Return the fast form of a model: replaced layers where its family is known, else its own layers."""
-    packs = why_not_packed(model) is None
-    if packs and has_replaceable_layers(model):
-        if not trains and matmul_dtype is torch.float32 and next(model.parameters()).device.type == "cpu":
-            return InferenceLayers(model)
-        return ReplacedLayers(
-            model,
-            matmul_dtype,
-            trains=trains,
-            no_decay=no_decay,
-            vocabulary=vocabulary,
-            low_precision_gradients=low_precision_gradients,
-        )
-    return OwnLayers(model, packs=packs and packs_own_layers(model), trains=trains, no_decay=no_decay)
-
-
-MOST = 255  # the largest quantized input
-HALF = MOST / 2
-SMOOTHING = 0.5  # how much of the differences between input channels moves into the weights: 0 none, 1 all
-SMALLEST = 1e-30  # no scale is 0
-LEAST_SPAN = 1e-3  # of the largest: a channel that was constant may not be so in other texts
-TRIAL_SECONDS = 60
-ALLOWED = 1e-4  # difference from fp64 in kernels that work
-
-
-class Range:
-    """The smallest and the largest value of each input channel of a linear layer, over all tokens seen."""
-
-    def __init__(self) -> None:
-        self.bounds: tuple[torch.Tensor, torch.Tensor] | None = None
-
-    def see(self, x: torch.Tensor) -> None:
-        """Widen the range to the values of some tokens."""
-        low, high = x.amin(0), x.amax(0)
-        self.bounds = (torch.minimum(self.bounds[0], low), torch.maximum(self.bounds[1], high)) if self.bounds else (low, high)
-
-    @property
-    def low(self) -> torch.Tensor:
-        return self.measured[0]
-
-    @property
-    def high(self) -> torch.Tensor:
-        return self.measured[1]
-
-    @property
-    def measured(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The smallest and the largest values. Raise `ValueError` if there are none."""
-        if self.bounds is None:
-            raise ValueError("no token was seen")
-        return self.bounds
-
-    def of(self, channels: torch.Tensor) -> Range:
-        """Return the range of some channels."""
-        found = Range()
-        found.bounds = (self.low[channels], self.high[channels])
-        return found
+        seen = self.ranges.setdefault(self.module, {})
+        found = self.attend(x, groups)
+        hidden = self.out_norm(self.out.add(found, x))
+        inner = self.up.gelu(hidden, self.approximate)
+        for name, values in {"joined": x, "out": found, "up": hidden, "down": inner}.items():
+            seen[name] = widened(seen.get(name), values[: groups[-1].stop])
+        return self.down_norm(self.down.add(inner, hidden))  # type: ignore[no-any-return]
 
 
 class Scales:
@@ -320,19 +206,19 @@ class Scales:
         self.offset = HALF - middle / scale + 0.5  # a conversion to integers cuts off the fraction
 
     @classmethod
-    def of_channels(cls, seen: Range, weight: torch.Tensor) -> Scales:
+    def of_channels(cls, seen: torch.Tensor, weight: torch.Tensor) -> Scales:
         """Return a scale for each channel that balances the range of its values and the size of the weights that they meet."""
-        spans = seen.high - seen.low
-        spans = spans.clamp(min=max(LEAST_SPAN * float(spans.max()), SMALLEST))
-        sizes = weight.abs().amax(0)
-        sizes = sizes.clamp(min=max(LEAST_SPAN * float(sizes.max()), SMALLEST))
+        low, high = seen
+        spans, sizes = (
+            part.clamp(min=max(LEAST_SPAN * float(part.max()), SMALLEST)) for part in (high - low, weight.abs().amax(0))
+        )
         shares = spans**SMOOTHING / sizes ** (1 - SMOOTHING)
-        return cls(shares * (spans / shares).max() / MOST, (seen.low + seen.high) / 2)
+        return cls(shares * (spans / shares).max() / MOST, (low + high) / 2)
 
     @classmethod
-    def of_results(cls, seen: Range) -> Scales:
+    def of_results(cls, seen: torch.Tensor) -> Scales:
         """Return one scale for all channels, in which a kernel writes its results; 0 is an integer in it."""
-        low, high = float(seen.low.min().clamp(max=0)), float(seen.high.max().clamp(min=0))
+        low, high = float(seen[0].min().clamp(max=0)), float(seen[1].max().clamp(min=0))
         scale = max((high - low) / MOST, SMALLEST)
         return cls(torch.tensor(scale), torch.tensor((HALF - round(-low / scale)) * scale))
 
@@ -353,26 +239,27 @@ class Int8Linear:
     `inputs` says how x was quantized, `limit` is the largest quantized weight, by default the largest that works on this CPU.
     """
 
-    def __init__(
-        self,
-        weight: torch.Tensor | list[torch.Tensor],
-        bias: torch.Tensor | list[torch.Tensor],
-        inputs: Scales,
-        limit: int | None = None,
-    ) -> None:
-        weights = joined(weight)
-        rounded, self.factors = quantized_weight(weights * inputs.scale, limit or weight_limit())
-        middles = weights @ inputs.middle.expand(weights.shape[1])
-        self.bias = joined(bias) + middles - rounded.sum(1) * self.factors * HALF
-        self.zeros = torch.zeros(len(weights), dtype=torch.int64)
-        self.weight = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), [TYPICAL_TOKENS, weights.shape[1]])
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor, inputs: Scales, limit: int | None = None) -> None:
+        weight = weight.detach()
+        rounded, self.factors = quantized_weight(weight * inputs.scale, limit or weight_limit())
+        middles = weight @ inputs.middle.expand(weight.shape[1])
+        self.bias = bias.detach() + middles - rounded.sum(1) * self.factors * HALF
+        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
+        self.weight = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), [TYPICAL_TOKENS, weight.shape[1]])
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._run(x, "none", "")
+        return self._run(x, 1.0, 0, torch.float32, "none", [], "")
 
     def gelu(self, x: torch.Tensor, approximate: str, results: Scales) -> torch.Tensor:
         """Return GELU(x @ weight^T + bias), quantized."""
-        return self._run(x, "gelu", approximate, float(results.scale), results.zero, torch.uint8)
+        return self._run(x, float(results.scale), results.zero, torch.uint8, "gelu", [], approximate)
+
+    def _run(self, x: torch.Tensor, *results: object) -> torch.Tensor:
+        """Return the result of the kernel: scale, zero and type of the results, and the function that follows."""
+        found: torch.Tensor = torch.ops.onednn.qlinear_pointwise(
+            x, 1.0, 0, self.weight, self.factors, self.zeros, self.bias, *results
+        )
+        return found
 
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Add x @ weight^T + bias to `residual` and return it."""
@@ -382,20 +269,98 @@ class Int8Linear:
         )  # fmt: skip
         return found
 
-    def _run(
-        self, x: torch.Tensor, after: str, form: str, scale: float = 1.0, zero: int = 0, kind: torch.dtype = torch.float32
-    ) -> torch.Tensor:
-        """Return the result of the kernel, after a function and in a type."""
-        found: torch.Tensor = torch.ops.onednn.qlinear_pointwise(
-            x, 1.0, 0, self.weight, self.factors, self.zeros, self.bias, scale, zero, kind, after, [], form
-        )
-        return found
-
 
 def quantized_weight(weight: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a weight rounded to integers up to `limit`, and the factor of each output."""
     factors = (weight.abs().amax(1) / limit).clamp(min=SMALLEST)
     return (weight / factors[:, None]).round().clamp_(-limit, limit), factors
+
+
+class Int8Layer:
+    """One post-norm layer whose linear layers are quantized."""
+
+    def __init__(self, parts: LayerParts, seen: Ranges) -> None:
+        self.parts, self.heads, self.approximate = parts, parts.heads, parts.gelu_approximate
+        self.out_norm, self.down_norm = parts.out_norm, parts.down_norm
+        weights, biases = joined_parts(parts)
+        self.inputs = Scales.of_channels(seen["joined"], weights)
+        self.queries_keys_values = Int8Linear(weights, biases, self.inputs)
+        self.attended = Scales.of_channels(seen["out"], parts.out.weight.detach())
+        self.out = Int8Linear(parts.out.weight, parts.out.bias, self.attended)
+        self.hidden = Scales.of_channels(seen["up"], parts.up.weight.detach())
+        self.up = Int8Linear(parts.up.weight, parts.up.bias, self.hidden)
+        channels = torch.argsort(seen["down"][1] - seen["down"][0])  # the widest range last
+        others, wide = channels[:-WIDE_CHANNELS], channels[-WIDE_CHANNELS:]
+        weight, bias = parts.down.weight.detach(), parts.down.bias.detach()
+        self.inner = Scales.of_results(seen["down"][:, others])
+        self.down = Int8Linear(weight.index_fill(1, wide, 0.0), bias, self.inner)
+        self.wide_up = PreparedLinear(parts.up.weight[wide], parts.up.bias[wide])
+        self.wide_down = PreparedLinear(weight[:, wide].contiguous(), torch.zeros_like(bias))
+
+    def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
+        """Return the output of the layer for all tokens. It overwrites x, which nothing else reads."""
+        joined = self.queries_keys_values(self.inputs.quantized(x))
+        found = self.attended.quantized(attended(joined, self.heads, groups))
+        hidden = self.out_norm(self.out.add_to(x, found))
+        inner = self.up.gelu(self.hidden.quantized(hidden), self.approximate, self.inner)
+        residual = self.wide_down.add(self.wide_up.gelu(hidden, self.approximate), hidden)
+        return self.down_norm(self.down.add_to(residual, inner))  # type: ignore[no-any-return]
+
+    def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
+        """Return the output only for the first token of each row, in fp32. ALBERT's last layer is one of those before it."""
+        return self.in_fp32.first_tokens(x, groups, first)
+
+    @cached_property
+    def in_fp32(self) -> InferenceLayer:
+        return InferenceLayer(self.parts)
+
+
+class InferenceLayers:
+    """A classifier that runs over packed batches in evaluation, from embeddings to logits, with weights copied once."""
+
+    packs, vocabulary = True, None
+
+    def __init__(self, model: Model, make_layer: Callable[[LayerParts], InferenceLayer | Int8Layer] = InferenceLayer) -> None:
+        embeddings, head = embeddings_of(model), head_of(model)
+        if embeddings is None or head is None:
+            raise ModelError(f"{type(model).__name__} has embeddings or a head without a fast form", "use backend plain")
+        self.model, self.embeddings, self.projection, self.head = model, embeddings, projection_of(model), head
+        layers = [make_layer(parts) for parts in layers_of(model)]
+        *self.layers, self.last_layer = [layers[number] for number in layer_calls(model)]
+        self.uncounted, self.limits = embeddings.uncounted, embeddings.limits
+        self.plain_forward = model.forward
+        model.forward = self.forward
+
+    def remove(self) -> None:
+        vars(self.model).pop("forward", None)
+
+    def sync_to_model(self) -> None:
+        """Do nothing, like the next two: the weights of the model do not change."""
+
+    def sync_from_model(self) -> None: ...
+
+    def after_backward(self) -> None: ...
+
+    def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> object:
+        """Run the model over a packed batch, or over any inputs that it accepted before."""
+        if packed is None:
+            return self.plain_forward(*args, **inputs)
+        return LightOutput(self.run(Packing.from_inputs(packed, inputs)))
+
+    def run(self, packing: Packing) -> torch.Tensor:
+        """Return the logits of a packed batch."""
+        parts, groups = self.embeddings, groups_of(packing)
+        total = functional.embedding(packing.ids, parts.words.weight)
+        if parts.types is not None:
+            total += functional.embedding(packing.types, parts.types.weight)
+        total += functional.embedding(packing.positions, parts.positions.weight)
+        hidden: torch.Tensor = parts.norm(total)
+        x = filled(hidden if self.projection is None else self.projection(hidden))
+        for layer in self.layers:
+            x = layer(x, groups)
+        dense, activate, outputs = self.head
+        logits: torch.Tensor = outputs(activate(dense(self.last_layer.first_tokens(x, groups, packing.first_tokens))))
+        return logits
 
 
 @cache
@@ -446,90 +411,14 @@ def kernel_difference(limit: int) -> float:
     weight, bias = torch.randn(96, 128, generator=source), torch.randn(96, generator=source)
     x, residual = torch.rand(64, 128, generator=source) * 2 - 1, torch.randn(64, 96, generator=source)
     weight[0], weight[1], x[0], x[1] = 1.0, -1.0, 1.0, -1.0  # these overflow first
-    seen, after = Range(), Range()
-    seen.see(x)
-    inputs = Scales.of_channels(seen, weight)
+    inputs = Scales.of_channels(widened(None, x), weight)
     linear, tokens = Int8Linear(weight, bias, inputs, limit), inputs.quantized(x)
     rounded, factors = quantized_weight(weight * inputs.scale, limit)
     wanted = (tokens.double() - HALF) @ (rounded * factors[:, None]).T.double() + (weight @ inputs.middle + bias).double()
     active = functional.gelu(wanted)
-    after.see(active)
-    results = Scales.of_results(after)
+    results = Scales.of_results(widened(None, active))
     written = (linear.gelu(tokens, "none", results).double() - results.zero) * results.scale
     apart = [linear(tokens) - wanted, linear.add_to(residual.clone(), tokens) - wanted - residual]
     largest = max(float(part.abs().max()) for part in apart)
     rounding = float((written - active).abs().max() - results.scale / 2)
     return max(largest, rounding) / float(wanted.abs().max())
-
-
-WIDE_CHANNELS = 8  # of those behind GELU: the ones with the widest ranges, in fp32
-
-
-@dataclass(frozen=True)
-class LayerRanges:
-    """The ranges of what the four linear layers of an encoder layer get."""
-
-    joined: Range = field(default_factory=Range)
-    out: Range = field(default_factory=Range)
-    up: Range = field(default_factory=Range)
-    down: Range = field(default_factory=Range)
-
-
-Ranges = dict[nn.Module, LayerRanges]  # of the layers that run over all tokens
-
-
-class MeasuredLayer(InferenceLayer):
-    """A layer in fp32 that records the ranges of its values."""
-
-    def __init__(self, parts: LayerParts, ranges: Ranges) -> None:
-        super().__init__(parts)
-        self.module, self.ranges = parts.module, ranges
-
-    def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        seen, number = self.ranges.setdefault(self.module, LayerRanges()), num_tokens(groups)
-        found = self.attend(x, groups)
-        hidden = self.out_norm(self.out.add(found, x))
-        inner = self.up.gelu(hidden, self.approximate)
-        for values, place in ((x, seen.joined), (found, seen.out), (hidden, seen.up), (inner, seen.down)):
-            place.see(values[:number])
-        return self.down_norm(self.down.add(inner, hidden))  # type: ignore[no-any-return]
-
-
-class Int8Layer:
-    """One post-norm layer whose linear layers are quantized."""
-
-    def __init__(self, parts: LayerParts, seen: LayerRanges) -> None:
-        self.parts, self.heads, self.approximate = parts, parts.heads, parts.gelu_approximate
-        self.out_norm, self.down_norm = parts.out_norm, parts.down_norm
-        linears = (parts.query, parts.key, parts.value)
-        weights, biases = [part.weight.detach() for part in linears], [part.bias.detach() for part in linears]
-        self.inputs = Scales.of_channels(seen.joined, torch.cat(weights))
-        self.queries_keys_values = Int8Linear(weights, biases, self.inputs)
-        self.attended = Scales.of_channels(seen.out, parts.out.weight.detach())
-        self.out = Int8Linear(parts.out.weight, parts.out.bias, self.attended)
-        self.hidden = Scales.of_channels(seen.up, parts.up.weight.detach())
-        self.up = Int8Linear(parts.up.weight, parts.up.bias, self.hidden)
-        channels = torch.argsort(seen.down.high - seen.down.low)  # the widest range last
-        others, wide = channels[:-WIDE_CHANNELS], channels[-WIDE_CHANNELS:]
-        weight, bias = parts.down.weight.detach(), parts.down.bias.detach()
-        self.inner = Scales.of_results(seen.down.of(others))
-        self.down = Int8Linear(weight.index_fill(1, wide, 0.0), bias, self.inner)
-        self.wide_up = PreparedLinear(parts.up.weight[wide], parts.up.bias[wide])
-        self.wide_down = PreparedLinear(weight[:, wide].contiguous(), torch.zeros_like(bias))
-
-    def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        """Return the output of the layer for all tokens. It overwrites x, which nothing else reads."""
-        joined = self.queries_keys_values(self.inputs.quantized(x))
-        found = self.attended.quantized(attended(joined, self.heads, groups))
-        hidden = self.out_norm(self.out.add_to(x, found))
-        inner = self.up.gelu(self.hidden.quantized(hidden), self.approximate, self.inner)
-        residual = self.wide_down.add(self.wide_up.gelu(hidden, self.approximate), hidden)
-        return self.down_norm(self.down.add_to(residual, inner))  # type: ignore[no-any-return]
-
-    def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
-        """Return the output only for the first token of each row, in fp32. ALBERT's last layer is one of those before it."""
-        return self.plain.first_tokens(x, groups, first)
-
-    @cached_property
-    def plain(self) -> InferenceLayer:
-        return InferenceLayer(self.parts)

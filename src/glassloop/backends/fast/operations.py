@@ -6,10 +6,10 @@ fp32. `saved` is what a forward function keeps for its backward function.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -19,35 +19,23 @@ from torch.nn import functional
 from glassloop.backends.fast.packing import Grids, Packing
 from glassloop.backends.fast.storage import FlatStorage
 
+aten = torch.ops.aten
+RATE_STEPS = 65536  # dropout rates are multiples of 1/65,536 here; kept values are scaled by the rate that was really used
+ONE_BLOCK = 128  # keys of a sequence that one block of flash attention's backward pass handles, at the least
+Saved: TypeAlias = tuple[Any, ...]  # what a forward function keeps for its backward function; only these two know what it is
+Launch: TypeAlias = tuple[tuple[int, ...], tuple[object, ...], dict[str, object]]  # grid, arguments, options
+
 
 class CompiledKernel(Protocol):
-    """A Triton kernel after compilation."""
-
-    @property
-    def run(self) -> object:
-        """Load the kernel onto the device and return its launcher."""
-
-
-class KernelLaunch(Protocol):
-    """A Triton kernel with its grid."""
-
-    def __call__(self, *args: object, **options: object) -> object: ...
+    run: object  # reading it loads the kernel onto the device
 
 
 class Kernel(Protocol):
     """A function decorated with `triton.jit`."""
 
-    def __getitem__(self, grid: tuple[int, ...], /) -> KernelLaunch: ...
+    def __getitem__(self, grid: tuple[int, ...], /) -> Callable[..., object]: ...
 
     def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> CompiledKernel: ...
-
-
-class Launch(NamedTuple):
-    """A recorded launch of a kernel."""
-
-    grid: tuple[int, ...]
-    args: tuple[object, ...]
-    options: dict[str, object]
 
 
 class KernelLauncher:
@@ -60,7 +48,7 @@ class KernelLauncher:
         if self.recorded is None:
             kernel[grid](*args, **options)
         else:
-            self.recorded.setdefault(kernel, []).append(Launch(grid, args, options))
+            self.recorded.setdefault(kernel, []).append((grid, args, options))
 
 
 @contextmanager
@@ -75,19 +63,14 @@ def compile_instead_of_running(*launchers: KernelLauncher) -> Iterator[None]:
         for launcher in launchers:
             launcher.recorded = None
     device = torch.cuda.current_device()
+
+    def compile_kernel(kernel: Kernel) -> None:
+        with suppress(Exception), torch.cuda.device(device):  # an error is raised later, when the kernel is launched
+            for grid, args, options in recorded[kernel]:
+                _ = kernel.warmup(*args, grid=grid, **options).run
+
     with ThreadPoolExecutor(max(len(recorded), 1)) as pool:
-        list(pool.map(lambda kernel: compile_kernel(kernel, recorded[kernel], device), recorded))
-
-
-def compile_kernel(kernel: Kernel, launches: list[Launch], device: int) -> None:
-    """Compile and load a kernel for these launches; an error is raised later, when the kernel is launched."""
-    with suppress(Exception), torch.cuda.device(device):
-        for launch in launches:
-            compiled = kernel.warmup(*launch.args, grid=launch.grid, **launch.options)
-            _ = compiled.run  # reading this attribute loads the kernel
-
-
-RATE_STEPS = 65536  # dropout rates are multiples of 1/65,536 here; kept values are scaled by the rate that was really used
+        list(pool.map(compile_kernel, recorded))
 
 
 # NumPy's SFC64, seeded from torch in every pass: torch draws one number at a time in one thread.
@@ -99,9 +82,9 @@ class DropoutMasks:
         self.generator: np.random.SFC64 | None = None
 
     def start(self) -> None:
-        """Start a pass: on a CPU, draw the seed of its masks from torch's random state."""
+        """Start a pass: on a CPU, draw the seed of its masks from torch's random state, so a resumed run draws the same."""
         if self.device.type == "cpu":
-            self.generator = seeded_by_torch()
+            self.generator = np.random.SFC64(int(torch.randint(2**62, ())))
 
     def draw(self, like: torch.Tensor, rate: float) -> torch.Tensor | None:
         """Return the factors of a tensor: 0 for dropped values, 1 / (1 - rate) for the others; None if nothing is dropped."""
@@ -110,25 +93,15 @@ class DropoutMasks:
         part = round(rate * RATE_STEPS)
         gain = RATE_STEPS / (RATE_STEPS - part) if part < RATE_STEPS else 0.0
         if self.device.type == "cpu":
+            if self.generator is None:
+                self.start()
             size = like.numel()
-            self.generator = self.generator or seeded_by_torch()
-            raw = self.generator.random_raw(-(-size // 4)).view(np.int16)[:size]
+            raw = self.generator.random_raw(-(-size // 4)).view(np.int16)[:size]  # type: ignore[union-attr]
             kept = torch.empty(like.shape)
             torch.ge(torch.from_numpy(raw).view(like.shape), part - RATE_STEPS // 2, out=kept)
         else:
             kept = torch.rand(like.shape, device=self.device).ge_(part / RATE_STEPS)
         return kept.mul_(gain).to(like.dtype)
-
-
-def seeded_by_torch() -> np.random.SFC64:
-    """Return a generator with a seed from torch's random state, so that a resumed run draws the same numbers."""
-    return np.random.SFC64(int(torch.randint(2**62, ())))
-
-
-aten = torch.ops.aten
-ONE_BLOCK = 128  # keys of a sequence that one block of flash attention's backward pass handles, at the least
-# What a forward function keeps for its backward function. Only these two know what it contains.
-Saved: TypeAlias = tuple[Any, ...]
 
 
 def can_flash(query: torch.Tensor) -> bool:
@@ -155,19 +128,40 @@ def attend(
             window_size_left=window, window_size_right=window,
         )  # fmt: skip
         return found[0], (query, key, value, *found[:4], query_bounds, bounds, longest, rate, window)
-    return attend_in_grid(query, key, value, packing, rate, masks, window, first_tokens_only)
+    keys, values = to_grid(key, packing), to_grid(value, packing)
+    queries = with_filler(query, packing)[:, :, None] if first_tokens_only else to_grid(query, packing)
+    scale = query.shape[-1] ** -0.5
+    scores = torch.matmul(queries, keys.transpose(2, 3)).mul_(scale).add_(packing.additive_mask[:, None, None, :])
+    if window >= 0:
+        position = torch.arange(packing.longest, device=query.device)
+        too_far = (position[: scores.shape[2], None] - position).abs() > window
+        scores = scores.masked_fill_(too_far, torch.finfo(scores.dtype).min)
+    probabilities = torch.softmax(scores, -1)
+    mask = masks.draw(probabilities, rate)
+    out = torch.matmul(apply_mask(probabilities, mask), values)
+    found = out[: packing.rows, :, 0] if first_tokens_only else from_grid(out, packing)
+    return found, (queries, keys, values, probabilities, mask, scale, first_tokens_only, packing)
 
 
 def attend_backward(grad: torch.Tensor, saved: Saved) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    if isinstance(saved[-1], Packing):
-        return attend_in_grid_backward(grad, saved)
-    query, key, value, out, logsumexp, random, unused, query_bounds, bounds, longest, rate, window = saved
-    with summing_in_order(longest[1] > ONE_BLOCK):
-        found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = aten._flash_attention_backward(
-            grad, query, key, value, out, logsumexp, query_bounds, bounds, *longest, rate, False, random, unused,
-            window_size_left=window, window_size_right=window,
-        )  # fmt: skip
-    return found
+    if not isinstance(saved[-1], Packing):
+        query, key, value, out, logsumexp, random, unused, query_bounds, bounds, longest, rate, window = saved
+        with summing_in_order(longest[1] > ONE_BLOCK):
+            found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = aten._flash_attention_backward(
+                grad, query, key, value, out, logsumexp, query_bounds, bounds, *longest, rate, False, random, unused,
+                window_size_left=window, window_size_right=window,
+            )  # fmt: skip
+        return found
+    queries, keys, values, probabilities, mask, scale, first_tokens_only, packing = saved
+    grid = with_filler(grad, packing)[:, :, None].contiguous() if first_tokens_only else to_grid(grad, packing)
+    grad_value = torch.matmul(apply_mask(probabilities, mask).transpose(2, 3), grid)
+    grad_probabilities = torch.matmul(grid, values.transpose(2, 3))
+    grad_probabilities = grad_probabilities if mask is None else grad_probabilities.mul_(mask)
+    grad_score = aten._softmax_backward_data(grad_probabilities, probabilities, -1, probabilities.dtype).mul_(scale)
+    grad_query = torch.matmul(grad_score, keys)
+    grad_key = torch.matmul(grad_score.transpose(2, 3), queries)
+    query_grad = grad_query[: packing.rows, :, 0] if first_tokens_only else from_grid(grad_query, packing)
+    return query_grad, from_grid(grad_key, packing), from_grid(grad_value, packing)
 
 
 @contextmanager
@@ -206,9 +200,9 @@ def attend_qkv(heads: torch.Tensor, packing: Packing, rate: float, masks: Dropou
     return outs.index_select(0, grids.slot_of_token).view(tokens, number, width), (saved, grids)
 
 
-def apply_mask(probabilities: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return probabilities after dropout; computing them again in the backward pass is cheaper than keeping them."""
-    return probabilities if mask is None else probabilities * mask
+def apply_mask(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return values after dropout; for probabilities, doing this again in the backward pass is cheaper than keeping them."""
+    return values if mask is None else values * mask
 
 
 def attend_qkv_backward(grad: torch.Tensor, saved: Saved) -> list[torch.Tensor]:
@@ -253,38 +247,6 @@ def from_grid(grid: torch.Tensor, packing: Packing) -> torch.Tensor:
     return rows.index_select(0, packing.slot_of_token).view(-1, heads, width)
 
 
-def attend_in_grid(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float, masks: DropoutMasks,
-    window: int, first_tokens_only: bool,
-) -> tuple[torch.Tensor, Saved]:  # fmt: skip
-    keys, values = to_grid(key, packing), to_grid(value, packing)
-    queries = with_filler(query, packing)[:, :, None] if first_tokens_only else to_grid(query, packing)
-    scale = query.shape[-1] ** -0.5
-    scores = torch.matmul(queries, keys.transpose(2, 3)).mul_(scale).add_(packing.additive_mask[:, None, None, :])
-    if window >= 0:
-        position = torch.arange(packing.longest, device=query.device)
-        too_far = (position[: scores.shape[2], None] - position).abs() > window
-        scores = scores.masked_fill_(too_far, torch.finfo(scores.dtype).min)
-    probabilities = torch.softmax(scores, -1)
-    mask = masks.draw(probabilities, rate)
-    out = torch.matmul(apply_mask(probabilities, mask), values)
-    found = out[: packing.rows, :, 0] if first_tokens_only else from_grid(out, packing)
-    return found, (queries, keys, values, probabilities, mask, scale, first_tokens_only, packing)
-
-
-def attend_in_grid_backward(grad: torch.Tensor, saved: Saved) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    queries, keys, values, probabilities, mask, scale, first_tokens_only, packing = saved
-    grid = with_filler(grad, packing)[:, :, None].contiguous() if first_tokens_only else to_grid(grad, packing)
-    grad_value = torch.matmul(apply_mask(probabilities, mask).transpose(2, 3), grid)
-    grad_probabilities = torch.matmul(grid, values.transpose(2, 3))
-    grad_probabilities = grad_probabilities if mask is None else grad_probabilities.mul_(mask)
-    grad_score = aten._softmax_backward_data(grad_probabilities, probabilities, -1, probabilities.dtype).mul_(scale)
-    grad_query = torch.matmul(grad_score, keys)
-    grad_key = torch.matmul(grad_score.transpose(2, 3), queries)
-    query_grad = grad_query[: packing.rows, :, 0] if first_tokens_only else from_grid(grad_query, packing)
-    return query_grad, from_grid(grad_key, packing), from_grid(grad_value, packing)
-
-
 class TorchOperations:
     """Linear layers with GELU, dropout, residual sums and layer norms, and embeddings: forward and backward.
 
@@ -294,7 +256,7 @@ class TorchOperations:
 
     def __init__(self, device: torch.device, matmul_dtype: torch.dtype = torch.float32) -> None:
         self.masks, self.matmul_dtype = DropoutMasks(device), matmul_dtype
-        self.launchers: list[KernelLauncher] = []  # of Triton kernels
+        self.launch = KernelLauncher()
         self.needs_gradients = True
         self.last_low: tuple[torch.Tensor, torch.Tensor] | None = None
         self.touched_rows: dict[int, list[torch.Tensor]] = {}
@@ -306,10 +268,6 @@ class TorchOperations:
         self.last_low = None
         self.needs_gradients = torch.is_grad_enabled()
 
-    def after_forward(self) -> None:
-        """Drop the last layer's output: through autograd it refers to these operations, a circle that Python never frees."""
-        self.last_low = None
-
     def after_backward(self, storage: FlatStorage) -> None:
         """Finish the gradients of a batch."""
 
@@ -318,10 +276,6 @@ class TorchOperations:
         if self.last_low is not None and self.last_low[0] is x:
             return self.last_low[1]
         return x.to(self.matmul_dtype)
-
-    def remember_low(self, x: torch.Tensor, low_x: torch.Tensor) -> None:
-        """Keep x in the dtype of matrix multiplications for the next layer."""
-        self.last_low = (x, low_x)
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.addmm(bias, x, weight.t())
@@ -347,16 +301,8 @@ class TorchOperations:
         storage: FlatStorage,
     ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
         """Return the gradients of the residual and of the product; the gradient of y is `grad` plus `extra_grad`."""
-        total, mean, inverse_std, mask = saved
-        if extra_grad is not None:
-            grad = grad + extra_grad
-        grad_total, grad_gain, grad_shift = aten.native_layer_norm_backward(
-            grad.contiguous(), total, total.shape[1:], mean, inverse_std, norm.weight, norm.bias, [True, True, True]
-        )
-        storage.add(norm.weight, grad_gain)
-        storage.add(norm.bias, grad_shift)
-        grad_product = grad_total.to(self.matmul_dtype)
-        grad_product = grad_product if mask is None else grad_product * mask
+        grad_total = self.norm_backward(grad if extra_grad is None else grad + extra_grad, saved, norm, storage)
+        grad_product = apply_mask(grad_total.to(self.matmul_dtype), saved[3])
         storage.add(linear.bias, grad_product.sum(0, dtype=torch.float32))
         return grad_total, grad_product
 
@@ -376,8 +322,10 @@ class TorchOperations:
 
     def embed_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
         """Return the gradient of word + type + position."""
-        total, mean, inverse_std, mask = saved
-        grad = grad if mask is None else grad * mask
+        return self.norm_backward(apply_mask(grad, saved[3]), saved, norm, storage)
+
+    def norm_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
+        total, mean, inverse_std, _ = saved
         grad_total: torch.Tensor
         grad_total, grad_gain, grad_shift = aten.native_layer_norm_backward(
             grad.contiguous(), total, total.shape[1:], mean, inverse_std, norm.weight, norm.bias, [True, True, True]

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch.optim.optimizer import ParamsT
 
-from glassloop.backends.fast.operations import KernelLauncher
 from glassloop.backends.fast.storage import FlatStorage
 from glassloop.base.errors import SettingsError
 
 if TYPE_CHECKING:
     from glassloop.backends.fast.triton_operations import TritonAdamW
-
 
 PIECE = 4096  # norms are first taken over pieces of this many gradients
 REQUIRES_GRAD = attrgetter("requires_grad")
@@ -30,18 +28,15 @@ class FlatAdamW(torch.optim.AdamW):
     ) -> None:  # fmt: skip
         super().__init__(groups, lr=lr, betas=betas, eps=eps, fused=fused)
         self.storage = storage
-        device = storage.weights.device
-        self.steps = torch.zeros((), device=device)
-        self.learning_rate = torch.zeros((), device=device)
+        self.steps = storage.weights.new_zeros(())
+        self.learning_rate = storage.weights.new_zeros(())
         self.norm: torch.Tensor | None = None
         self.max_norm = 0.0
-        self.launchers: list[KernelLauncher] = []
         self.kernel: TritonAdamW | None = None
-        if device.type == "cuda":
+        if storage.weights.is_cuda:
             from glassloop.backends.fast.triton_operations import TritonAdamW
 
             self.kernel = TritonAdamW(storage, self.defaults["betas"])
-            self.launchers = [self.kernel.launch]
 
     def clip(self, max_norm: float) -> torch.Tensor:
         """Return the norm of all gradients; the next step scales them down to `max_norm` (0: never) while it reads them."""
@@ -66,9 +61,8 @@ class FlatAdamW(torch.optim.AdamW):
         store, group = self.storage, self.param_groups[0]
         decay = max(float(group["weight_decay"]) for group in self.param_groups)
         beta1, beta2 = group["betas"]
-        if not (
-            store.weights.is_cuda and torch.cuda.is_current_stream_capturing()
-        ):  # a captured step is given it before replays
+        # A captured step is given the learning rate before each replay.
+        if not (store.weights.is_cuda and torch.cuda.is_current_stream_capturing()):
             self.upload_learning_rate()
         self.steps.add_(1)
         if self.kernel is not None:
@@ -78,26 +72,12 @@ class FlatAdamW(torch.optim.AdamW):
         if self.norm is not None and self.max_norm > 0:
             scale = ((self.norm + 1e-6) / self.max_norm).clamp(min=1.0)
         for region in store.regions:
-            block, offset = (
-                (store.matrix_gradients, 0) if region.in_layers else (store.other_gradients, store.num_matrix_values)
-            )
             torch._fused_adamw_(
-                [store.weights[region.span]],
-                [block[region.start - offset : region.stop - offset]],
-                [store.moments[0][region.span]],
-                [store.moments[1][region.span]],
-                [],
-                [self.steps],
-                lr=float(group["lr"]),
-                beta1=beta1,
-                beta2=beta2,
-                weight_decay=decay if region.decays else 0.0,
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=False,
-                grad_scale=scale,
-                found_inf=None,
-            )
+                [store.weights[region.span]], [store.region_gradients(region)],
+                [store.moments[0][region.span]], [store.moments[1][region.span]], [], [self.steps],
+                lr=float(group["lr"]), beta1=beta1, beta2=beta2, weight_decay=decay if region.decays else 0.0, eps=group["eps"],
+                amsgrad=False, maximize=False, grad_scale=scale, found_inf=None,
+            )  # fmt: skip
         store.refresh_low_copies()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -105,22 +85,23 @@ class FlatAdamW(torch.optim.AdamW):
 
     def torch_state(self) -> dict[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the state of each parameter as torch's AdamW has it: with full tables, even if only some rows are trained."""
-        store, found = self.storage, {}
+        store, state = self.storage, {}
         for weight in store.parameters:
-            widen = store.tables[id(weight)].expand if id(weight) in store.tables else lambda value: value
-            moments = [widen(store.view(block, id(weight))) for block in store.moments]
-            found[weight] = {"step": self.steps, "exp_avg": moments[0], "exp_avg_sq": moments[1]}
-        return found
+            moments = [store.view(block, id(weight)) for block in store.moments]
+            if id(weight) in store.tables:
+                moments = [store.tables[id(weight)].expand(moment) for moment in moments]
+            state[weight] = {"step": self.steps, "exp_avg": moments[0], "exp_avg_sq": moments[1]}
+        return state
 
     def load_torch_state(self) -> None:
         """Take over what was loaded into `state`: what `torch_state` returned, or the state of torch's AdamW."""
         store = self.storage
         self.steps.zero_()
-        for index, key in enumerate(("exp_avg", "exp_avg_sq")):
-            store.moments[index].zero_()
+        for block, key in zip(store.moments, ("exp_avg", "exp_avg_sq"), strict=True):
+            block.zero_()
             for weight, values in self.state.items():
                 value = store.tables[id(weight)].select(values[key]) if id(weight) in store.tables else values[key]
-                store.view(store.moments[index], id(weight)).copy_(value)
+                store.view(block, id(weight)).copy_(value)
                 self.steps.copy_(values["step"])
         self.state.clear()
 

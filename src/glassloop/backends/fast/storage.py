@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 MAX_USED_SHARE = 0.9  # if more of the word vectors are used, a smaller table saves nothing
 READ_ROWS = 10_000
+ALIGNED = 64  # groups of weights start at a multiple of this; within a group there is no gap, so it can be used as one
 
 
 class ReducedVocabulary:
@@ -35,12 +35,7 @@ class ReducedVocabulary:
 
     def expand(self, small: torch.Tensor) -> torch.Tensor:
         """Return a full table with the used rows, and zeros elsewhere: unused rows have no gradient and no moments."""
-        table = small.new_zeros(len(self.new_ids), *small.shape[1:])
-        return table.index_copy_(0, self.used, small)
-
-    def write_back(self, small: torch.Tensor, full: torch.Tensor) -> None:
-        """Copy the trained rows into the full table."""
-        full.index_copy_(0, self.used, small)
+        return small.new_zeros(len(self.new_ids), *small.shape[1:]).index_copy_(0, self.used, small)
 
 
 def choose_vocabulary(model: Model, used: np.ndarray, weight_decay: float) -> ReducedVocabulary | None:
@@ -71,20 +66,14 @@ def token_ids(rows: Rows) -> Iterator[np.ndarray]:
     if isinstance(rows, RowReader) and not rows.in_memory:
         rows.survey()
         yield np.array(sorted(rows.words), dtype=np.int64)
-        return
-    stored = arrow_rows(rows)
-    if stored is None:
+    elif (stored := arrow_rows(rows)) is None:
         yield from (np.asarray(rows[number]["input_ids"]) for number in range(len(rows)))
-        return
-    for start in range(0, len(rows), READ_ROWS):
-        yield stored[start : start + READ_ROWS]["input_ids"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    else:
+        for start in range(0, len(rows), READ_ROWS):
+            yield stored[start : start + READ_ROWS]["input_ids"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
 
 
-ALIGNED = 64  # groups of weights start at a multiple of this; within a group there is no gap, so it can be used as one
-
-
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """A stretch of the flat storage that is updated in one pass."""
 
     start: int
@@ -114,23 +103,20 @@ class FlatStorage:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        layers: Sequence[LayerParts],
-        no_decay: set[int],
-        *,
-        embedding_vectors: list[torch.Tensor] | None = None,
-        tables: dict[int, ReducedVocabulary] | None = None,
-        matmul_dtype: torch.dtype = torch.float32,
-        low_precision_gradients: bool = False,
-        trains: bool = True,
-    ) -> None:
-        self.tables = tables or {}
-        named = list(model.parameters())
+        self, model: nn.Module, layers: Sequence[LayerParts], no_decay: set[int], *,
+        embedding_vectors: list[torch.Tensor] | None = None, tables: dict[int, ReducedVocabulary] | None = None,
+        matmul_dtype: torch.dtype = torch.float32, low_precision_gradients: bool = False, trains: bool = True,
+    ) -> None:  # fmt: skip
+        self.tables, self.trains = tables or {}, trains
+        self.matmul_dtype, self.low_precision_gradients = matmul_dtype, low_precision_gradients
+        self.views: dict[tuple[int, ...], torch.Tensor] = {}  # cached: a step asks for hundreds of them
+        self.written: set[int] = set()  # the ids of parameters that got a gradient since the last step
+        self.gradients_exposed = False  # whether the user's code may write into gradients
         matrices = [group for layer in layers for group in layer.matrices]
         vectors = [*([embedding_vectors] if embedding_vectors else []), *(layer.vectors for layer in layers)]
-        known = {id(weight) for group in (*matrices, *vectors) for weight in group}
-        rest = [weight for weight in named if id(weight) not in known and trains]
+        self.vectors = [weight for group in vectors for weight in group]
+        known = {id(weight) for group in (*matrices, self.vectors) for weight in group}
+        rest = [weight for weight in model.parameters() if id(weight) not in known and trains]
         sections: list[tuple[list[list[torch.Tensor]], bool, bool]] = [
             (matrices, True, True),
             ([[weight] for weight in rest if id(weight) not in no_decay], True, False),
@@ -151,24 +137,17 @@ class FlatStorage:
                 place = -(-place // ALIGNED) * ALIGNED
             if section:
                 self.regions.append(Region(start, place, decays, in_layers))
-        device = named[0].device
         self.num_matrix_values = self.regions[0].stop if matrices else 0
-        self.weights = torch.zeros(place, device=device)
-        self.matmul_dtype, self.low_precision_gradients = matmul_dtype, low_precision_gradients
+        self.first_vector, self.num_vector_values = place, 0
+        if self.vectors:
+            self.first_vector = self.locations[id(self.vectors[0])][0]
+            self.num_vector_values = self.locations[id(self.vectors[-1])][0] + self.vectors[-1].numel() - self.first_vector
+        self.weights = torch.zeros(place, device=next(model.parameters()).device)
         self.low_matrices: torch.Tensor | None = None
-        if matmul_dtype is not torch.float32:
-            self.low_matrices = torch.zeros(self.num_matrix_values, dtype=matmul_dtype, device=device)
-        self.vectors = [weight for group in vectors for weight in group]
-        self.first_vector = self.locations[id(self.vectors[0])][0] if vectors else place
-        last = self.vectors[-1] if vectors else None
-        self.num_vector_values = self.locations[id(last)][0] + last.numel() - self.first_vector if last is not None else 0
         self.low_vectors = self.weights[:0]
         if matmul_dtype is not torch.float32:
-            self.low_vectors = torch.zeros(self.num_vector_values, dtype=matmul_dtype, device=device)
-        self.views: dict[tuple[int, ...], torch.Tensor] = {}  # cached: a step asks for hundreds of them
-        self.written: set[int] = set()  # the ids of parameters that got a gradient since the last step
-        self.gradients_exposed = False  # whether the user's code may write into gradients
-        self.trains = trains
+            self.low_matrices = self.weights.new_zeros(self.num_matrix_values, dtype=matmul_dtype)
+            self.low_vectors = self.weights.new_zeros(self.num_vector_values, dtype=matmul_dtype)
         if self.parameters:
             torch._foreach_copy_([self.view(self.weights, number) for number in values], list(values.values()))
         for weight in self.parameters if trains else ():
@@ -178,11 +157,11 @@ class FlatStorage:
 
     def open_for_training(self) -> None:
         """Allocate gradients and moments."""
-        device, size, in_matrices = self.weights.device, self.weights.numel(), self.num_matrix_values
-        self.moments = (torch.zeros(size, device=device), torch.zeros(size, device=device))
+        size = self.weights.numel()
+        self.moments = (self.weights.new_zeros(size), self.weights.new_zeros(size))
         dtype = self.matmul_dtype if self.low_precision_gradients else torch.float32
-        self.matrix_gradients = torch.zeros(in_matrices, dtype=dtype, device=device)
-        self.other_gradients = torch.zeros(size - in_matrices, device=device)
+        self.matrix_gradients = self.weights.new_zeros(self.num_matrix_values, dtype=dtype)
+        self.other_gradients = self.weights.new_zeros(size - self.num_matrix_values)
 
     def view(self, block: torch.Tensor, number: int, offset: int = 0) -> torch.Tensor:
         """Return the stretch of a block that belongs to the parameter with this id, in its shape."""
@@ -194,36 +173,44 @@ class FlatStorage:
         return self.view(self.weights, id(weight)) if id(weight) in self.locations else weight.detach()
 
     def gradient(self, weight: torch.Tensor) -> torch.Tensor:
-        found = self.views.get((id(weight),))
-        if found is None:
+        slot = self.views.get((id(weight),))
+        if slot is None:
             is_matrix = self.locations[id(weight)][0] < self.num_matrix_values
             block, offset = (self.matrix_gradients, 0) if is_matrix else (self.other_gradients, self.num_matrix_values)
-            found = self.views[(id(weight),)] = self.view(block, id(weight), offset)
-        return found
+            slot = self.views[(id(weight),)] = self.view(block, id(weight), offset)
+        return slot
 
     def full_gradient(self, weight: torch.Tensor) -> torch.Tensor:
         """Return a parameter's gradient in its full shape and in fp32."""
-        table, found = self.tables.get(id(weight)), self.gradient(weight).float()
-        return table.expand(found) if table is not None else found
+        table, gradient = self.tables.get(id(weight)), self.gradient(weight).float()
+        return table.expand(gradient) if table is not None else gradient
+
+    def region_gradients(self, region: Region) -> torch.Tensor:
+        if region.in_layers:
+            return self.matrix_gradients
+        return self.other_gradients[region.start - self.num_matrix_values : region.stop - self.num_matrix_values]
 
     def joined_view(self, weights: Sequence[torch.Tensor], block: torch.Tensor, offset: int = 0) -> torch.Tensor:
         """Return adjacent parameters as one: query, key and value form a matrix with three times the rows."""
         key = (block.data_ptr(), *map(id, weights))
-        if key in self.views:
-            return self.views[key]
-        start = self.locations[id(weights[0])][0]
-        shapes = [self.locations[id(weight)][1] for weight in weights]
-        size = sum(shape.numel() for shape in shapes)
-        together = block[start - offset : start - offset + size]
-        last = self.locations[id(weights[-1])][0] + shapes[-1].numel()
-        if last - start != size:
-            raise ValueError("these parameters are not adjacent in the storage")
-        self.views[key] = together.view(-1, *shapes[0][1:])
+        if key not in self.views:
+            start = self.locations[id(weights[0])][0]
+            last, shape = self.locations[id(weights[-1])]
+            size = sum(self.locations[id(weight)][1].numel() for weight in weights)
+            if last + shape.numel() - start != size:
+                raise ValueError("these parameters are not adjacent in the storage")
+            self.views[key] = block[start - offset : start - offset + size].view(-1, *shape[1:])
         return self.views[key]
 
     def matmul_weight(self, *weights: torch.Tensor) -> torch.Tensor:
         """Return matrices of a layer in the dtype of matrix multiplications; several are joined."""
         return self.joined_view(weights, self.weights if self.low_matrices is None else self.low_matrices)
+
+    def matmul_bias(self, *weights: torch.Tensor) -> torch.Tensor:
+        """Return adjacent biases of a layer in the dtype of matrix multiplications, joined."""
+        if self.low_matrices is None:
+            return self.joined_view(weights, self.weights)
+        return self.joined_view(weights, self.low_vectors, self.first_vector)
 
     def add_matmul_gradient(self, weights: Sequence[torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> None:
         """Add left^T @ right to the joined gradient of `weights`; a batch of products fills the rows one after the other."""
@@ -277,22 +264,12 @@ class FlatStorage:
             if id(weight) not in self.written:
                 self.gradient(weight).zero_()
 
-    def refresh_low_copies(self) -> None:
-        """Update the copies in the dtype of matrix multiplications."""
+    def refresh_low_copies(self, *, matrices: bool = True) -> None:
+        """Update the copies in the dtype of matrix multiplications; without `matrices` only those of vectors."""
         if self.low_matrices is not None:
-            self.low_matrices.copy_(self.weights[: self.num_matrix_values])
-        self.refresh_low_vectors()
-
-    def refresh_low_vectors(self) -> None:
-        """Update the copy of the vectors in the dtype of matrix multiplications."""
-        if self.low_matrices is not None:
+            if matrices:
+                self.low_matrices.copy_(self.weights[: self.num_matrix_values])
             self.low_vectors.copy_(self.weights[self.first_vector : self.first_vector + self.num_vector_values])
-
-    def matmul_bias(self, *weights: torch.Tensor) -> torch.Tensor:
-        """Return adjacent biases of a layer in the dtype of matrix multiplications, joined."""
-        if self.low_matrices is None:
-            return self.joined_view(weights, self.weights)
-        return self.joined_view(weights, self.low_vectors, self.first_vector)
 
     @property
     def vector_gradients(self) -> torch.Tensor:

@@ -16,15 +16,16 @@ from glassloop.backends.fast.encoder_parts import (
     EmbeddingParts,
     LayerParts,
     embeddings_of,
+    fast_weights,
     layer_calls,
     layers_of,
-    uncounted_token_of,
 )
 from glassloop.backends.fast.operations import (
     DropoutMasks,
     Saved,
     TorchOperations,
     apply_mask,
+    aten,
     attend,
     attend_backward,
     attend_qkv,
@@ -36,11 +37,15 @@ from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
 from glassloop.base.errors import ModelError
 from glassloop.data.interfaces import Model
 
+PACKED_ATTENTION = "glassloop_packed"
+PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
 
-class EmbeddingContext(FunctionCtx):
-    """What the forward pass keeps for the backward pass."""
 
-    parts: tuple[EmbeddingParts, Packing, FlatStorage, TorchOperations, int, Saved]
+class Context(FunctionCtx):
+    """What a forward pass keeps for its backward pass."""
+
+    parts: Saved
+    kept: Saved
 
 
 class EmbeddingSum(torch.autograd.Function):
@@ -48,7 +53,7 @@ class EmbeddingSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: EmbeddingContext, anchor: torch.Tensor, tables: EmbeddingParts, packing: Packing, storage: FlatStorage,
+        ctx: Context, anchor: torch.Tensor, tables: EmbeddingParts, packing: Packing, storage: FlatStorage,
         ops: TorchOperations, training: bool, padding_row: int,
     ) -> torch.Tensor:  # fmt: skip
         """Return the embeddings; `anchor` is any parameter, so that autograd calls `backward`."""
@@ -56,33 +61,21 @@ class EmbeddingSum(torch.autograd.Function):
         types = storage.table_rows(tables.types.weight) if tables.types is not None else None
         rate = float(tables.dropout.p) if training else 0.0
         y, low_y, saved = ops.embed(words, positions, types, packing, tables.norm, rate)
-        ops.remember_low(y, low_y)
+        ops.last_low = (y, low_y)
         ctx.parts = (tables, packing, storage, ops, padding_row, saved)
         return y
 
     @staticmethod
-    def backward(ctx: EmbeddingContext, grad: torch.Tensor) -> tuple[None, ...]:
+    def backward(ctx: Context, grad: torch.Tensor) -> tuple[None, ...]:
         tables, packing, storage, ops, padding_row, saved = ctx.parts
         grad_total = ops.embed_backward(grad, saved, tables.norm, storage)
         ops.add_table_gradient(tables.words.weight, packing.ids, packing.sorted_by_id, grad_total, padding_row, storage)
-        padding = tables.positions.padding_idx
-        ops.add_table_gradient(
-            tables.positions.weight, packing.positions, packing.sorted_by_position, grad_total,
-            -1 if padding is None else padding, storage,
-        )  # fmt: skip
+        padding = -1 if tables.positions.padding_idx is None else tables.positions.padding_idx
+        order = packing.sorted_by_position
+        ops.add_table_gradient(tables.positions.weight, packing.positions, order, grad_total, padding, storage)
         if tables.types is not None:
             ops.add_type_gradient(tables.types.weight, packing.types, grad_total, storage)
         return (None,) * 7
-
-
-aten = torch.ops.aten
-
-
-class LayerContext(FunctionCtx):
-    """What the forward pass keeps for the backward pass."""
-
-    parts: tuple[LayerParts, Packing, FlatStorage, TorchOperations, bool, bool]
-    kept: Saved
 
 
 # One layer, written out, serves nine families: they compute the same under different names. Gradients go straight into flat
@@ -97,7 +90,7 @@ class PostNormLayer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: LayerContext, x: torch.Tensor, anchor: torch.Tensor, layer: LayerParts, packing: Packing, storage: FlatStorage,
+        ctx: Context, x: torch.Tensor, anchor: torch.Tensor, layer: LayerParts, packing: Packing, storage: FlatStorage,
         ops: TorchOperations, training: bool, first_tokens_only: bool, follows_fast_layer: bool,
     ) -> torch.Tensor:  # fmt: skip
         """Return y; `anchor` is any parameter, so that autograd calls `backward`."""
@@ -133,13 +126,13 @@ class PostNormLayer(torch.autograd.Function):
             low_active, storage.matmul_weight(layer.down.weight), layer.down.bias, h, down_norm.weight, down_norm.bias,
             down_norm.eps, down_rate,
         )  # fmt: skip
-        ops.remember_low(y, low_y)
+        ops.last_low = (y, low_y)
         ctx.parts = (layer, packing, storage, ops, first_tokens_only, follows_fast_layer)
         ctx.kept = (low_x, low_source, saved_attention, low_attended, saved_out, low_h, pre_activation, low_active, saved_down)
         return y
 
     @staticmethod
-    def backward(ctx: LayerContext, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Context, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         layer, packing, storage, ops, first_tokens_only, follows_fast_layer = ctx.parts
         low_x, low_source, saved_attention, low_attended, saved_out, low_h, pre_activation, low_active, saved_down = ctx.kept
         ctx.kept = ()
@@ -218,17 +211,12 @@ def attend_first_tokens_backward(
     grad_probabilities = grad_kept if mask is None else grad_kept.mul_(mask)
     grad_score = aten._softmax_backward_data(grad_probabilities, probabilities, -1, probabilities.dtype).mul_(width**-0.5)
     grad_folded = torch.bmm(grad_score, grid).transpose(0, 1)
-    storage.add_matmul_gradient(
-        weights, torch.cat([queries, grad_heads]), torch.cat([grad_folded, mixed.transpose(0, 1)])
-    )  # fmt: skip
+    storage.add_matmul_gradient(weights, torch.cat([queries, grad_heads]), torch.cat([grad_folded, mixed.transpose(0, 1)]))
     storage.add(layer.key.bias, torch.zeros_like(layer.key.bias))
     storage.add(layer.value.bias, (grad * share).sum(0, dtype=torch.float32).view(-1))
     grad_grid = torch.bmm(torch.cat([grad_score, kept], 1).mT, torch.cat([folded, grad_mixed], 1))
     grad_query = torch.bmm(grad_folded, key.mT).transpose(0, 1)[: packing.rows]
     return grad_query, grad_grid.view(-1, grid.shape[-1]).index_select(0, packing.slot_of_token).float()
-
-
-PACKED_ATTENTION = "glassloop_packed"
 
 
 class ModelOutput(Protocol):
@@ -237,70 +225,103 @@ class ModelOutput(Protocol):
     logits: torch.Tensor
 
 
-class OwnLayers:
-    """A model with flat storage. With `packs`, its own layers run over packed tokens, and only attention is replaced."""
+class FastModel:
+    """A model with flat storage, whose forward method takes packed batches as well as all inputs that it took before.
 
-    vocabulary = limits = uncounted = None
+    Modules, their names and their weights stay the same. `vocabulary` holds the word vectors that are trained; None: all.
+    """
 
-    def __init__(self, model: Model, *, packs: bool = False, trains: bool = True, no_decay: set[int] | None = None) -> None:
-        self.model, self.packs = model, packs
-        self.storage = FlatStorage(model, [], no_decay or set(), trains=trains)
-        self.masks = DropoutMasks(next(model.parameters()).device)
+    packs = True
+    uncounted: int | None = None
+    limits: tuple[int, int] | None = None
+    vocabulary: ReducedVocabulary | None = None
+
+    def __init__(self, model: Model, storage: FlatStorage, replaced: list[nn.Module], written: set[int]) -> None:
+        self.model, self.storage = model, storage
+        self.replaced = replaced  # the modules whose forward methods are replaced
+        self.written = written  # the ids of the weights whose gradients fast layers write; autograd makes all others
         self.hooks: list[RemovableHandle] = []
         self.packing: Packing | None = None
-        self.hidden: torch.Tensor | None = None
         self.plain_forward = model.forward
-        if self.packs:
-            register_attention()
-            model.forward = self.forward
-            self.hooks += [
-                model.base_model.final_norm.register_forward_hook(self.keep_hidden),
-                model.head.register_forward_pre_hook(self.pool),
-            ]
 
     def open_for_training(self) -> None:
-        """Allocate gradients and moments, and let autograd write gradients into the storage."""
+        """Allocate gradients and moments, and let autograd write the gradients of all other modules into the storage."""
         self.storage.open_for_training()
-        for weight in self.storage.parameters:
-            hook = weight.register_post_accumulate_grad_hook(self.storage.adopt_gradient)  # type: ignore[no-untyped-call]
-            self.hooks.append(hook)
+        self.hooks += [
+            weight.register_post_accumulate_grad_hook(self.storage.adopt_gradient)  # type: ignore[no-untyped-call]
+            for weight in self.storage.parameters
+            if id(weight) not in self.written
+        ]
 
     def remove(self) -> None:
         """Restore the model, which keeps its trained weights."""
-        vars(self.model).pop("forward", None)
+        self.sync_to_model()
+        for module in self.replaced:
+            vars(module).pop("forward", None)
         for hook in self.hooks:
             hook.remove()
         self.storage.release()
 
     def sync_to_model(self) -> None:
-        """Do nothing: the module holds the trained weights."""
+        """Copy the trained word vectors into the module, which holds all other weights itself."""
+        if self.vocabulary is not None:
+            weight = self.model.get_input_embeddings().weight
+            weight.data.index_copy_(0, self.vocabulary.used, self.storage.view(self.storage.weights, id(weight)))
 
     def sync_from_model(self) -> None:
-        """Do nothing: the storage is the module's memory."""
-
-    def after_backward(self) -> None:
-        """Do nothing: autograd has written all gradients."""
+        """Take over the module's weights, which were just loaded."""
+        if self.vocabulary is not None:
+            weight = self.model.get_input_embeddings().weight
+            self.storage.view(self.storage.weights, id(weight)).copy_(self.vocabulary.select(weight.detach()))
+        self.storage.refresh_low_copies()
 
     def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> ModelOutput:
         """Run the model over a packed batch, or over any inputs that it accepted before."""
         if packed is None:
+            self.sync_to_model()
             return self.plain_forward(*args, **inputs)  # type: ignore[no-any-return]
+        self.packing = Packing.from_inputs(packed, inputs)
+        try:
+            return self.run(self.packing)
+        finally:
+            self.packing = None
+
+    def run(self, packing: Packing) -> ModelOutput:
+        raise NotImplementedError
+
+    def after_backward(self) -> None:
+        """Finish the gradients of a batch."""
+
+
+class OwnLayers(FastModel):
+    """A model whose own layers run. With `packs`, they run over packed tokens, and only attention is replaced."""
+
+    def __init__(self, model: Model, *, packs: bool = False, trains: bool = True, no_decay: set[int] | None = None) -> None:
+        super().__init__(model, FlatStorage(model, [], no_decay or set(), trains=trains), [model], set())
+        self.packs, self.masks = packs, DropoutMasks(next(model.parameters()).device)
+        self.hidden: torch.Tensor | None = None
+        if packs:
+            from transformers import AttentionInterface
+            from transformers.masking_utils import AttentionMaskInterface
+
+            AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+            AttentionMaskInterface.register(PACKED_ATTENTION, no_mask)
+            model.forward = self.forward
+            self.hooks.append(model.base_model.final_norm.register_forward_hook(self.keep_hidden))
+            self.hooks.append(model.head.register_forward_pre_hook(self.pool))
+
+    def run(self, packing: Packing) -> ModelOutput:
         config = self.model.config
         usual = config._attn_implementation
-        self.packing = Packing.from_inputs(packed, inputs)
         if self.model.training:
             self.masks.start()
         config._attn_implementation = PACKED_ATTENTION
+        tokens = {"input_ids": packing.ids[None], "position_ids": packing.positions[None]}
         try:
-            return self.plain_forward(  # type: ignore[no-any-return]
-                input_ids=self.packing.ids[None],
-                position_ids=self.packing.positions[None],
-                packing=self.packing,
-                dropout_masks=self.masks,
-            )
+            return self.plain_forward(**tokens, packing=packing, dropout_masks=self.masks)  # type: ignore[no-any-return]
         finally:
             config._attn_implementation = usual
-            self.packing = self.hidden = None
+            self.hidden = None
 
     def keep_hidden(self, module: nn.Module, args: object, output: torch.Tensor) -> None:
         """Keep the hidden states of a packed batch for `pool`."""
@@ -318,26 +339,20 @@ class OwnLayers:
         return (inside @ tokens / inside.sum(1, keepdim=True),)
 
 
-class AttentionContext(FunctionCtx):
-    """What the forward pass keeps for the backward pass."""
-
-    saved: Saved
-
-
 class PackedAttention(torch.autograd.Function):
     """Attention within each sequence of a packed batch."""
 
     @staticmethod
     def forward(
-        ctx: AttentionContext, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float,
+        ctx: Context, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float,
         masks: DropoutMasks, window: int,
     ) -> torch.Tensor:  # fmt: skip
-        attended, ctx.saved = attend(query, key, value, packing, rate, masks, window)
+        attended, ctx.kept = attend(query, key, value, packing, rate, masks, window)
         return attended
 
     @staticmethod
-    def backward(ctx: AttentionContext, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return (*attend_backward(grad.contiguous(), ctx.saved), None, None, None, None)
+    def backward(ctx: Context, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return (*attend_backward(grad.contiguous(), ctx.kept), None, None, None, None)
 
 
 def packed_attention(
@@ -349,9 +364,7 @@ def packed_attention(
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
     parts = [part[0].transpose(0, 1).to(dtype).contiguous() for part in (query, key, value)]
     window = -1 if sliding_window is None else sliding_window - 1  # transformers counts the token itself
-    attended: torch.Tensor = PackedAttention.apply(  # type: ignore[no-untyped-call]
-        *parts, packing, dropout, dropout_masks, window
-    )
+    attended: torch.Tensor = PackedAttention.apply(*parts, packing, dropout, dropout_masks, window)  # type: ignore[no-untyped-call]
     return attended[None], None
 
 
@@ -361,22 +374,11 @@ def no_mask(*args: object, attention_mask: torch.Tensor | None = None, **ignored
         raise ModelError("a packed batch came with an attention mask", "omit it, or use backend plain")
 
 
-def register_attention() -> None:
-    from transformers import AttentionInterface
-    from transformers.masking_utils import AttentionMaskInterface
-
-    AttentionInterface.register(PACKED_ATTENTION, packed_attention)
-    AttentionMaskInterface.register(PACKED_ATTENTION, no_mask)
-
-
-PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
-
-
-class ReplacedLayers:
-    """A model whose layers accept packed batches as well as padded ones; modules and their names stay the same.
+class ReplacedLayers(FastModel):
+    """A model of a family whose layers have a fast form; padded batches still use the old ones.
 
     Args:
-        model: A classifier of a family whose layers have a fast form.
+        model: The classifier.
         matmul_dtype: The dtype of matrix multiplications.
         trains: Whether the weights will be trained; else they stay where they are.
         no_decay: The ids of the parameters without weight decay.
@@ -385,106 +387,56 @@ class ReplacedLayers:
         first_tokens_only: Whether the last layer computes only the first token of each row, which the head reads.
     """
 
-    packs = True
-
     def __init__(
-        self,
-        model: Model,
-        matmul_dtype: torch.dtype = torch.float32,
-        *,
-        trains: bool = True,
-        no_decay: set[int] | None = None,
-        vocabulary: ReducedVocabulary | None = None,
-        low_precision_gradients: bool = False,
-        first_tokens_only: bool = True,
-    ) -> None:
-        embeddings = embeddings_of(model)
+        self, model: Model, matmul_dtype: torch.dtype = torch.float32, *, trains: bool = True, no_decay: set[int] | None = None,
+        vocabulary: ReducedVocabulary | None = None, low_precision_gradients: bool = False, first_tokens_only: bool = True,
+    ) -> None:  # fmt: skip
+        embeddings, layers = embeddings_of(model), layers_of(model)
         if embeddings is None:
             raise ModelError(f"{type(model).__name__} has embeddings without a fast form", "use backend plain")
-        self.model, self.layers, self.num_layer_calls = model, layers_of(model), len(layer_calls(model))
-        self.embeddings, self.vocabulary, self.first_tokens_only = embeddings, vocabulary, first_tokens_only
-        self.storage = FlatStorage(
+        storage = FlatStorage(
             model,
-            self.layers,
+            layers,
             no_decay or set(),
-            embedding_vectors=self.embeddings.vectors,
-            tables={id(self.embeddings.words.weight): vocabulary} if vocabulary is not None else {},
+            embedding_vectors=embeddings.vectors,
+            tables={id(embeddings.words.weight): vocabulary} if vocabulary is not None else {},
             matmul_dtype=matmul_dtype,
             low_precision_gradients=low_precision_gradients,
             trains=trains,
         )
-        self.ops = operations_for(next(model.parameters()).device, matmul_dtype)
+        replaced = [model, *(layer.module for layer in layers), embeddings.module]
+        super().__init__(model, storage, replaced, fast_weights(layers, embeddings))
+        self.embeddings, self.vocabulary, self.first_tokens_only = embeddings, vocabulary, first_tokens_only
+        self.uncounted, self.limits = embeddings.uncounted, embeddings.limits
         self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
-        self.uncounted = uncounted_token_of(model)
-        most_tokens = self.embeddings.positions.num_embeddings - (0 if self.uncounted is None else self.uncounted + 1)
-        self.limits = (most_tokens, self.embeddings.words.num_embeddings)
-        self.packing: Packing | None = None
-        self.num_layers_run = 0
+        device = next(model.parameters()).device
+        if device.type == "cuda":
+            from glassloop.backends.fast.triton_operations import TritonOperations
+
+            self.ops: TorchOperations = TritonOperations(device, matmul_dtype)
+        else:
+            self.ops = TorchOperations(device, matmul_dtype)
+        self.num_layer_calls, self.num_layers_run = len(layer_calls(model)), 0
         # The output of the last layer, and the same with a batch dimension, which the model hands to the next layer.
         self.last_output: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.hooks: list[RemovableHandle] = []
-        self.plain_forward = model.forward
-        self.install()
-
-    def install(self) -> None:
-        """Replace the forward methods of the model, its layers and its embeddings; padded batches still use the old ones."""
-        self.model.forward = self.forward
-        for layer in self.layers:
+        model.forward = self.forward
+        for layer in layers:
             layer.module.forward = partial(self.layer_forward, layer, layer.module.forward)
-        module = self.embeddings.module
-        module.forward = partial(self.embed, module.forward)
+        embeddings.module.forward = partial(self.embed, embeddings.module.forward)
 
-    def open_for_training(self) -> None:
-        """Allocate gradients and moments, and let autograd write the gradients of all other modules into the storage."""
-        self.storage.open_for_training()
-        written = {id(weight) for layer in self.layers for group in (*layer.matrices, layer.vectors) for weight in group}
-        written |= {id(weight) for weight in (*self.embeddings.tables, *self.embeddings.vectors)}
-        self.hooks = [
-            weight.register_post_accumulate_grad_hook(self.storage.adopt_gradient)  # type: ignore[no-untyped-call]
-            for weight in self.storage.parameters
-            if id(weight) not in written
-        ]
-
-    def remove(self) -> None:
-        """Restore the model, which keeps its trained weights."""
-        self.sync_to_model()
-        for module in (self.model, *(layer.module for layer in self.layers), self.embeddings.module):
-            vars(module).pop("forward", None)
-        for hook in self.hooks:
-            hook.remove()
-        self.storage.release()
-
-    def sync_to_model(self) -> None:
-        """Copy the trained word vectors into the module."""
-        if self.vocabulary is not None:
-            weight = self.embeddings.words.weight
-            self.vocabulary.write_back(self.storage.view(self.storage.weights, id(weight)), weight.data)
-
-    def sync_from_model(self) -> None:
-        """Take over the module's weights, which were just loaded."""
-        if self.vocabulary is not None:
-            weight = self.embeddings.words.weight
-            self.storage.view(self.storage.weights, id(weight)).copy_(self.vocabulary.select(weight.detach()))
-        self.storage.refresh_low_copies()
-
-    def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> ModelOutput:
-        """Run the model over a packed batch, or over any inputs that it accepted before."""
-        if packed is None:
-            self.sync_to_model()
-            return self.plain_forward(*args, **inputs)  # type: ignore[no-any-return]
-        self.packing = Packing.from_inputs(packed, inputs)
+    def run(self, packing: Packing) -> ModelOutput:
         self.num_layers_run = 0
-        self.ops.before_forward(self.storage, self.packing, self.model.training)
-        tokens = {"input_ids": self.packing.ids[None], "position_ids": self.packing.positions[None]}
+        self.ops.before_forward(self.storage, packing, self.model.training)
+        tokens = {"input_ids": packing.ids[None], "position_ids": packing.positions[None]}
         if self.takes_types:
-            tokens["token_type_ids"] = self.packing.types[None]
+            tokens["token_type_ids"] = packing.types[None]
         try:
             # The layers choose their precision themselves. The head has few rows and runs in fp32.
-            with torch.autocast(packed.device.type, enabled=False):
+            with torch.autocast(packing.numbers.device.type, enabled=False):
                 return self.plain_forward(**tokens)  # type: ignore[no-any-return]
         finally:
-            self.packing = self.last_output = None
-            self.ops.after_forward()
+            # Through autograd the last output refers to these operations, a circle that Python never frees.
+            self.last_output = self.ops.last_low = None
 
     def layer_forward(
         self, layer: LayerParts, plain: PlainForward, hidden_states: torch.Tensor, *args: object, **inputs: object
@@ -494,14 +446,11 @@ class ReplacedLayers:
             return plain(hidden_states, *args, **inputs)
         self.num_layers_run += 1
         last = self.num_layers_run == self.num_layer_calls
-        follows_fast_layer = self.last_output is not None and hidden_states is self.last_output[1]
-        if follows_fast_layer and self.last_output is not None:
-            x = self.last_output[0]
-        else:
-            x = hidden_states.reshape(-1, hidden_states.shape[-1]).float()
+        before = self.last_output if self.last_output is not None and hidden_states is self.last_output[1] else None
+        x = before[0] if before is not None else hidden_states.reshape(-1, hidden_states.shape[-1]).float()
         y: torch.Tensor = PostNormLayer.apply(  # type: ignore[no-untyped-call]
             x, layer.query.weight, layer, self.packing, self.storage, self.ops, self.model.training,
-            last and self.first_tokens_only, follows_fast_layer,
+            last and self.first_tokens_only, before is not None,
         )  # fmt: skip
         if not last:
             self.last_output = (y, y[None])
@@ -512,29 +461,15 @@ class ReplacedLayers:
     def embed(self, plain: PlainForward, *args: object, **inputs: object) -> torch.Tensor:
         if self.packing is None:
             return plain(*args, **inputs)
+        padding_row = self.embeddings.words.padding_idx  # never gets a gradient
+        if padding_row is not None and self.vocabulary is not None:
+            padding_row = int(self.vocabulary.new_ids[padding_row])
         y: torch.Tensor = EmbeddingSum.apply(  # type: ignore[no-untyped-call]
             self.embeddings.norm.weight, self.embeddings, self.packing, self.storage, self.ops, self.model.training,
-            self.padding_row,
+            -1 if padding_row is None else padding_row,
         )  # fmt: skip
         self.last_output = (y, y[None])
         return self.last_output[1]
 
-    @property
-    def padding_row(self) -> int:
-        """Return the row of the padding token, which never gets a gradient; -1 if there is none."""
-        padding = self.embeddings.words.padding_idx
-        if padding is None:
-            return -1
-        return padding if self.vocabulary is None else int(self.vocabulary.new_ids[padding])
-
     def after_backward(self) -> None:
         self.ops.after_backward(self.storage)
-
-
-def operations_for(device: torch.device, matmul_dtype: torch.dtype) -> TorchOperations:
-    """Return the operations of a device: Triton kernels on a GPU, plain torch elsewhere."""
-    if device.type == "cuda":
-        from glassloop.backends.fast.triton_operations import TritonOperations
-
-        return TritonOperations(device, matmul_dtype)
-    return TorchOperations(device, matmul_dtype)

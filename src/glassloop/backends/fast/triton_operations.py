@@ -32,8 +32,6 @@ class TritonOperations(TorchOperations):
 
     def __init__(self, device: torch.device, matmul_dtype: torch.dtype = torch.float32) -> None:
         super().__init__(device, matmul_dtype)
-        self.launch = KernelLauncher()
-        self.launchers = [self.launch]
         self.device, self.has_low_copy = device, matmul_dtype is not torch.float32
         self.seed = torch.zeros(1, dtype=torch.int64, device=device)
         self.num_dropouts = 0
@@ -253,7 +251,7 @@ class TritonAdamW:
                 beta1, beta2, eps, decay if region.decays else 0.0,
                 HAS_LOW_COPY=low_copy is not None, BLOCK=1024, num_warps=4,
             )  # fmt: skip
-        store.refresh_low_vectors()
+        store.refresh_low_copies(matrices=False)
 
     def norm(self, blocks: list[torch.Tensor]) -> torch.Tensor:
         """Return the norm of several blocks together; sums are always taken in the same order."""
