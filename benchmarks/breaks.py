@@ -81,13 +81,13 @@ BREAKS = [
     *breaks_of(
         "session", "training/session.py",
         "unit/training/test_session.py unit/test_trainer_training.py faults/test_full_disk.py",
-        ('training.best.weights = checkpoint.tensors("best")', "pass"),
-        ("if args.load_best_model_at_end and training.best", "if not args.load_best_model_at_end and training.best"),
+        ('self.best.weights = checkpoint.tensors("best")', "pass"),
+        ("if args.load_best_model_at_end and self.best", "if not args.load_best_model_at_end and self.best"),
         ("seed_all(args.seed + backend.processes.rank)", "seed_all(backend.processes.rank)"),
         ("and then == now", "and then != now"),
         ("free < needed", "free > needed"),
         ("divmod(step - 1 +", "divmod(step +"),
-        ("        refuse_not_finite_weights(training.bare.state_dict(), state.step)\n", ""),
+        ("            refuse_not_finite_weights(self.bare.state_dict(), state.step)\n", ""),
     ),
     *breaks_of(
         "checkpoints", "training/checkpoints.py", "unit/training/test_checkpoints.py",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from glassloop import Trainer, TrainingArguments, encode, load_examples, load_model, load_tokenizer
 from glassloop.runs.record import checkpoints_in
-from glassloop.training.session import StartedTraining, save_checkpoint
+from glassloop.training.session import Session
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
         args = TrainingArguments(folder, max_steps=3, precision="fp32", save_strategy="no", save_total_limit=2)
         trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer, quiet=True)
         trainer.train()
-        training = StartedTraining(trainer.training_parts())
+        training = Session(trainer.training_parts())
         for parameter in model.parameters():  # a step's worth of optimizer state
             parameter.grad = parameter.detach().clone() * 1e-3
         training.optimizer.step()
@@ -40,8 +40,9 @@ def main() -> None:
             for name, seconds in stalls.items():
                 trainer.state.step += 1
                 began = time.perf_counter()
-                training.parts = replace(training.parts, saves_in_background=name != "in place")
-                save_checkpoint(training)
+                script = replace(training.parts.script, saves_in_background=name != "in place")
+                training.parts = replace(training.parts, script=script)
+                training.save()
                 seconds.append((time.perf_counter() - began) * 1000)
                 training.saver.wait()
             del number

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
@@ -24,39 +24,27 @@ from safetensors.torch import load_file, save_file
 from glassloop.base.errors import ModelError, ResourceError, ResumeError, counted, listed, resource_error, shortened
 from glassloop.base.files import fault_point, replacing_dir, set_aside, sha256_of
 from glassloop.base.records import sealed
-from glassloop.data.interfaces import Config
 from glassloop.runs.record import EARLIER_CHECKPOINTS, KEPT_CHECKPOINTS_NAME, checkpoint_name, checkpoints_in, step_of
-from glassloop.training.callbacks import Callback, State
 from glassloop.training.interfaces import LRScheduler, Optimizer, OptimizerState, Tensors
 from glassloop.training.optimizer import unwrap_optimizer
 
-Identity: TypeAlias = dict[str, object]  # values that JSON can hold
-
-
-# Entries of a config that describe where a model comes from, not what it computes. Labels are compared by name.
-ORIGIN = (
-    "_name_or_path",
-    "_commit_hash",
-    "architectures",
-    "dtype",
-    "torch_dtype",
-    "transformers_version",
-    "id2label",
-    "label2id",
-)
-
-
+FORMAT = 1
+MANIFEST, WEIGHTS_NAME = "manifest.json", "model.safetensors"
+OTHER_MODEL = "the checkpoint belongs to another model"
+OTHER_CHECKPOINT = "resume from another checkpoint"
+RESTART = "restore one of them, or start again from step 0 and move them aside: --restart, or train(restart=True)"
+OF_TRANSFORMERS = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "training_args.bin")  # which cannot be read safely
 # Attributes of a schedule that change while it runs.
-COUNTERS = ("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step", "lr_lambdas")
-
-
+COUNTERS = ("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step", "lr_lambdas", "optimizer")
 JSON = (bool, int, float, str, type(None))
-
-
 PLAIN = (*JSON, bytes, complex)
-
-
 MOST_DEPTH, MOST_SHOWN = 6, 8
+
+Identity: TypeAlias = dict[str, object]  # values that JSON can hold
+SaveModel: TypeAlias = Callable[[Path, Tensors], None]
+
+
+# --- identity: everything that determines the numbers of a training, as short values -----------------------------------
 
 
 def digest(text: str | bytes, size: int = 8) -> str:
@@ -68,13 +56,10 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
     """Return a hash over names, types, shapes and bytes of all weights, computed on all cores."""
     # Only compared before the first checkpoint, which replaces all weights: a script that creates a new head without a
     # seed starts with different ones each time.
-    weights = sorted(model.state_dict().items())
-
-    def one(entry: tuple[str, torch.Tensor]) -> str:
-        return f"{entry[0]} {tensor_digest(entry[1])}"
-
+    names, values = zip(*sorted(model.state_dict().items()), strict=True)
     with ThreadPoolExecutor() as pool:
-        return digest("\n".join(pool.map(one, weights)), 16)
+        hashes = pool.map(tensor_digest, values)
+        return digest("\n".join(f"{name} {text}" for name, text in zip(names, hashes, strict=True)), 16)
 
 
 def tensor_digest(value: torch.Tensor) -> str:
@@ -87,43 +72,27 @@ def rows_fingerprint(hashes: np.ndarray) -> str:
     return f"{len(hashes):,} rows ({digest(hashes.tobytes())})"
 
 
-def config_values(config: Config) -> Identity:
-    """Return the entries of a model's config that change what it computes."""
-    found: Identity = json.loads(config.to_json_string(use_diff=False)) if hasattr(config, "to_json_string") else {}
-    return {name: value for name, value in sorted(found.items()) if name not in ORIGIN}
-
-
-def frozen_names(model: torch.nn.Module) -> list[str]:
-    return sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
-
-
-def weightless_parts(model: torch.nn.Module) -> str:
-    """Return the dropout rates of a model, and a hash over its modules without weights, which a checkpoint does not restore."""
-    leaves = {name: part for name, part in model.named_modules() if not ([*part.children()] or part.state_dict())}
-    rates = sorted({part.p for part in leaves.values() if isinstance(part, torch.nn.Dropout)})
-    shown = " ".join(f"{name} {part!r}" for name, part in leaves.items())
-    return f"dropout {listed(rates) or 'none'} ({digest(shown)})"
-
-
 def optimizer_values(model: torch.nn.Module, optimizer: Optimizer) -> Identity:
     """Return class and settings of an optimizer, and which parameters each of its groups holds."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    groups = []
-    for group in optimizer.param_groups:
-        held = sorted(names.get(id(parameter), "unknown") for parameter in group["params"])
-        kept = {name: group[name] for name in sorted(group) if name not in ("params", "initial_lr")}
-        settings = {name: value if isinstance(value, JSON) else text_of(value) for name, value in kept.items()}
-        settings |= {"lr": float(group.get("initial_lr", group["lr"]))}  # a schedule changes lr itself
-        groups.append(settings | {"weights": f"{len(held):,} ({digest(' '.join(held))})"})
-    return {"class": type(optimizer).__qualname__, "groups": {str(number): group for number, group in enumerate(groups)}}
+    groups = {}
+    for number, group in enumerate(optimizer.param_groups):
+        members = sorted(names.get(id(parameter), "unknown") for parameter in group["params"])
+        settings = {name: group[name] for name in sorted(group) if name not in ("params", "initial_lr")}
+        groups[str(number)] = {
+            **{name: value if isinstance(value, JSON) else text_of(value) for name, value in settings.items()},
+            "lr": float(group.get("initial_lr", group["lr"])),  # a schedule changes lr itself
+            "weights": f"{len(members):,} ({digest(' '.join(members))})",
+        }
+    return {"class": type(optimizer).__qualname__, "groups": groups}
 
 
 def schedule_values(schedule: LRScheduler) -> Identity:
     """Return class and settings of a schedule, without its counters."""
-    state = {name: value for name, value in vars(schedule).items() if name not in (*COUNTERS, "optimizer")}
-    kept = {name: value for name, value in sorted(state.items()) if isinstance(value, (*PLAIN, list, tuple))}
+    state = {name: value for name, value in sorted(vars(schedule).items()) if name not in COUNTERS}
+    settings = {name: value for name, value in state.items() if isinstance(value, (*PLAIN, list, tuple))}
     rates = [identified(rate) for rate in getattr(schedule, "lr_lambdas", ())]
-    return {"class": type(schedule).__qualname__, "settings": digest(text_of(kept)), "functions": rates}
+    return {"class": type(schedule).__qualname__, "settings": digest(text_of(settings)), "functions": rates}
 
 
 def identified(call: object) -> str:
@@ -141,94 +110,165 @@ def text_of(value: object, depth: int = 0) -> str:
         return repr(value)
     if depth == MOST_DEPTH:
         return type(value).__qualname__
-    deeper = depth + 1
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name}: {text_of(entry, deeper)}" for name, entry in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(text_of(entry, deeper) for entry in value) + "]"
-    if isinstance(value, set | frozenset):
-        return "{" + ", ".join(sorted(text_of(entry, deeper) for entry in value)) + "}"
-    if isinstance(value, torch.Tensor):
-        return tensor_digest(value)
-    if isinstance(value, partial):
-        return text_of([value.func, value.args, value.keywords], deeper)
-    if isinstance(value, CodeType):
-        return text_of([value.co_code, value.co_names, value.co_varnames, value.co_consts], deeper)
-    if isinstance(value, FunctionType):
-        used = {name: value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__}
-        plain = {name: found for name, found in used.items() if isinstance(found, (*PLAIN, FunctionType, torch.Tensor))}
-        return text_of([value.__code__, value.__defaults__, value.__kwdefaults__, cell_values(value), plain], deeper)
-    if isinstance(value, MethodType):
-        return text_of([value.__func__, value.__self__], deeper)
-    if isinstance(value, type | BuiltinFunctionType):
-        return value.__qualname__
-    if isinstance(value, torch.nn.Module):
-        own = {name: entry for name, entry in vars(value).items() if isinstance(entry, PLAIN) and name != "training"}
-        return text_of([type(value).__qualname__, type(value).forward, repr(value), own, value.state_dict()], deeper)
+    inner = partial(text_of, depth=depth + 1)
+    match value:
+        case Mapping():
+            return "{" + ", ".join(f"{name}: {inner(entry)}" for name, entry in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(inner, value)) + "]"
+        case set() | frozenset():
+            return "{" + ", ".join(sorted(map(inner, value))) + "}"
+        case torch.Tensor():
+            return tensor_digest(value)
+        case type() | BuiltinFunctionType():
+            return value.__qualname__
+        case partial():
+            return inner([value.func, value.args, value.keywords])
+        case MethodType():
+            return inner([value.__func__, value.__self__])
+        case CodeType():
+            return inner([value.co_code, value.co_names, value.co_varnames, value.co_consts])
+        case FunctionType():
+            used = {name: value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__}
+            simple = {name: found for name, found in used.items() if isinstance(found, (*PLAIN, FunctionType, torch.Tensor))}
+            return inner([value.__code__, value.__defaults__, value.__kwdefaults__, cell_values(value), simple])
+        case torch.nn.Module():
+            simple = {name: entry for name, entry in vars(value).items() if isinstance(entry, PLAIN) and name != "training"}
+            return inner([type(value).__qualname__, type(value).forward, repr(value), simple, value.state_dict()])
     code = next((vars(kind)["__call__"] for kind in type(value).__mro__ if "__call__" in vars(kind)), None)
-    return text_of(
-        [type(value).__qualname__, code if isinstance(code, FunctionType) else None, getattr(value, "__dict__", {})], deeper
-    )
+    code = code if isinstance(code, FunctionType) else None
+    return inner([type(value).__qualname__, code, getattr(value, "__dict__", {})])
 
 
 def cell_values(function: FunctionType) -> list[object]:
     """Return the values of a function's closure; None for a cell that is still empty."""
-    found: list[object] = []
+    values: list[object] = []
     for cell in function.__closure__ or ():
         try:
-            found.append(cell.cell_contents)
+            values.append(cell.cell_contents)
         except ValueError:
-            found.append(None)
-    return found
+            values.append(None)
+    return values
 
 
 def differences(stored: object, now: object, name: str = "") -> list[str]:
     """Return a sentence for each value that differs, with both values side by side."""
     if isinstance(stored, Mapping) and isinstance(now, Mapping):
-        names = [*stored, *(entry for entry in now if entry not in stored)]
-        inside = ((entry, f"{name}.{entry}" if name else entry) for entry in names)
-        return [line for entry, place in inside for line in differences(stored.get(entry), now.get(entry), place)]
+        pairs = ((entry, f"{name}.{entry}" if name else entry) for entry in {**stored, **now})
+        return [line for entry, place in pairs for line in differences(stored.get(entry), now.get(entry), place)]
     if stored == now:
         return []
-    if isinstance(stored, list) and isinstance(now, list):
+    if isinstance(stored, list) and isinstance(now, list) and max(len(stored), len(now)) > MOST_SHOWN:
         removed, added = ([entry for entry in one if entry not in other] for one, other in ((stored, now), (now, stored)))
-        if (removed or added) and max(len(stored), len(now)) > MOST_SHOWN:
-            return [
-                f"{name}: {len(stored):,} then ({listed(removed, 3) or 'all'}), {len(now):,} now ({listed(added, 3) or 'all'})"
-            ]
-    return [f"{name}: {shown(stored)} then, {shown(now)} now"]
+        if removed or added:
+            before, after = (f"({listed(entries, 3) or 'all'})" for entries in (removed, added))
+            return [f"{name}: {len(stored):,} then {before}, {len(now):,} now {after}"]
+
+    def text(value: object) -> str:
+        return listed(value, MOST_SHOWN) if isinstance(value, list) and len(value) > MOST_SHOWN else shortened(value)
+
+    return [f"{name}: {text(stored)} then, {text(now)} now"]
 
 
-def shown(value: object) -> str:
-    """Return a value as text; of a long list only the first entries."""
-    if isinstance(value, list) and len(value) > MOST_SHOWN:
-        return listed(value, MOST_SHOWN)
-    return shortened(value)
+def refuse_other_identity(stored: Identity, now: Identity, stored_rows: torch.Tensor, rows: torch.Tensor) -> None:
+    """Raise `ResumeError` with both values if settings or data that change the numbers differ from those of the checkpoint."""
+    if changed := differences(stored, now):
+        problem = f"the run was started with different settings: {'; '.join(changed)}"
+        raise ResumeError(problem, "use the settings it was started with")
+    if len(stored_rows) == len(rows) and stored_rows.any():
+        rows = torch.where(stored_rows == 0, stored_rows, rows)  # rows that the run had not read yet
+    if not torch.equal(stored_rows, rows):
+        raise ResumeError(f"the training data has changed: {row_changes(stored_rows, rows)}", "restore the original data")
 
 
-OTHER_MODEL = "the checkpoint belongs to another model"
+def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:
+    """Return what happened to the rows, from their hashes."""
+    if difference := len(after) - len(before):
+        change = f"{abs(difference):,} {'added' if difference > 0 else 'removed'}"
+        return f"{len(before):,} rows then, {len(after):,} now ({change})"
+    different = (before != after).nonzero().flatten().tolist()
+    if torch.equal(before.sort().values, after.sort().values):
+        return f"the same rows in another order (from row {different[0] + 1:,} on)"
+    return f"{len(different):,} rows edited (first row {different[0] + 1:,})"
 
 
-PlainRandom: TypeAlias = list[Any]  # the random states of Python and of NumPy
-
-
-class OptimizerSettings(TypedDict):
-    """The settings of each group of an optimizer's parameters, such as its learning rate."""
-
-    groups: list[dict[str, Any]]
+# --- the states of optimizers and random generators --------------------------------------------------------------------
 
 
 class PlainValues(TypedDict):
     """Everything about a training that is not a tensor; state.json of a checkpoint holds it."""
 
     state: dict[str, Any]
-    optimizer: OptimizerSettings
+    optimizer: dict[str, list[dict[str, Any]]]  # the settings of each group
     scheduler: dict[str, Any]
     scaler: dict[str, Any]
-    random: list[PlainRandom]  # one per process
+    random: list[list[Any]]  # the random states of Python and of NumPy, one pair per process
     processes: int
     versions: dict[str, str]
     tensors: NotRequired[dict[str, dict[str, str]]]  # shape and type of each tensor in each file
+
+
+def optimizer_tensors(
+    model: torch.nn.Module, optimizer: Optimizer, gathered: OptimizerState | None = None
+) -> tuple[Tensors, dict[str, list[dict[str, Any]]]]:
+    """Return the optimizer's state by the names of the parameters, and its settings.
+
+    `gathered` is used in place of the optimizer's own state, of which a process may hold only a part.
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    inner = unwrap_optimizer(optimizer)
+    states: Mapping[Any, Mapping[str, Any]] = inner.torch_state() if hasattr(inner, "torch_state") else inner.state
+    tensors = {
+        f"{key}/{names[id(parameter)]}": torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
+        for parameter, values in (states if gathered is None else gathered).items()
+        for key, value in values.items()
+        if value is not None  # as SGD without momentum has it
+    }
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in inner.param_groups]
+    return tensors, {"groups": groups}
+
+
+def restore_optimizer(
+    model: torch.nn.Module, optimizer: Optimizer, tensors: Tensors, settings: Mapping[str, list[dict[str, Any]]]
+) -> None:
+    """Restore what `optimizer_tensors` returned; raise `ModelError` if it does not fit the model."""
+    inner, parameters = unwrap_optimizer(optimizer), dict(model.named_parameters())
+    inner.state.clear()
+    for name, value in tensors.items():
+        key, _, parameter_name = name.partition("/")
+        parameter = parameters.get(parameter_name)
+        if parameter is None:
+            raise ModelError(f"optimizer.safetensors: {name} does not belong to a parameter of the model", OTHER_MODEL)
+        if value.dim() == parameter.dim() and value.shape != parameter.shape:  # Adafactor keeps rows and columns
+            raise ModelError(f"optimizer.safetensors: {name} has the shape {tuple(value.shape)}", OTHER_MODEL)
+        where = "cpu" if key == "step" and not inner.defaults.get("fused") else parameter.device
+        inner.state[parameter][key] = value.to(where)
+    if hasattr(inner, "load_torch_state"):
+        inner.load_torch_state()
+    for group, stored in zip(inner.param_groups, settings["groups"], strict=True):
+        group.update({key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
+
+
+def random_tensors(device: torch.device) -> tuple[Tensors, list[Any]]:
+    """Return the random states of this process: torch's as tensors, Python's and NumPy's as plain values."""
+    tensors = {"torch": torch.get_rng_state()}
+    if device.type == "cuda":
+        tensors["cuda"] = torch.cuda.get_rng_state(device)
+    kind, numpy_keys, *rest = np.random.get_state()
+    return tensors, [random.getstate(), [kind, np.asarray(numpy_keys).tolist(), *rest]]
+
+
+def restore_random(tensors: Tensors, plain: list[Any], device: torch.device) -> None:
+    """Restore what `random_tensors` returned."""
+    torch.set_rng_state(tensors["torch"])
+    if "cuda" in tensors and device.type == "cuda":
+        torch.cuda.set_rng_state(tensors["cuda"], device)
+    (version, values, gauss), (kind, numpy_keys, *rest) = plain
+    random.setstate((version, tuple(values), gauss))
+    np.random.set_state((kind, np.array(numpy_keys, dtype=np.uint32), *rest))
+
+
+# --- one checkpoint ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -246,94 +286,12 @@ class Snapshot:
 
     @property
     def step(self) -> int:
-        """Return the number of steps that were taken."""
         return int(self.plain["state"]["step"])
 
     @property
     def num_bytes(self) -> int:
-        """Return the size of the tensors."""
         tensors = [*self.model.values(), *self.optimizer.values(), *self.best.values(), self.rows]
         return sum(tensor.nbytes for tensor in tensors)
-
-
-def optimizer_tensors(
-    model: torch.nn.Module, optimizer: Optimizer, gathered: OptimizerState | None = None
-) -> tuple[Tensors, OptimizerSettings]:
-    """Return the optimizer's state by the names of the parameters, and its settings.
-
-    `gathered` is used in place of the optimizer's own state, of which a process may hold only a part.
-    """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    inner = unwrap_optimizer(optimizer)
-    own: Mapping[Any, Mapping[str, Any]] = inner.torch_state() if hasattr(inner, "torch_state") else inner.state
-    tensors = {}
-    for parameter, values in (own if gathered is None else gathered).items():
-        for key, value in values.items():
-            if value is not None:  # as SGD without momentum has it
-                tensors[f"{key}/{names[id(parameter)]}"] = torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
-    groups = [{key: value for key, value in group.items() if key != "params"} for group in inner.param_groups]
-    return tensors, {"groups": groups}
-
-
-def restore_optimizer(model: torch.nn.Module, optimizer: Optimizer, tensors: Tensors, settings: OptimizerSettings) -> None:
-    """Restore what `optimizer_tensors` returned; raise `ModelError` if it does not fit the model."""
-    inner, parameters = unwrap_optimizer(optimizer), dict(model.named_parameters())
-    inner.state.clear()
-    for name, value in tensors.items():
-        key, _, parameter_name = name.partition("/")
-        if parameter_name not in parameters:
-            raise ModelError(f"optimizer.safetensors: {name} does not belong to a parameter of the model", OTHER_MODEL)
-        parameter = parameters[parameter_name]
-        if value.dim() == parameter.dim() and value.shape != parameter.shape:  # Adafactor keeps rows and columns
-            raise ModelError(f"optimizer.safetensors: {name} has the shape {tuple(value.shape)}", OTHER_MODEL)
-        where = "cpu" if key == "step" and not inner.defaults.get("fused") else parameter.device
-        inner.state[parameter][key] = value.to(where)
-    if hasattr(inner, "load_torch_state"):
-        inner.load_torch_state()
-    for group, stored in zip(inner.param_groups, settings["groups"], strict=True):
-        group.update({key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
-
-
-def random_tensors(device: torch.device) -> tuple[Tensors, PlainRandom]:
-    """Return the random states of this process: torch's as tensors, Python's and NumPy's as plain values."""
-    tensors = {"torch": torch.get_rng_state()}
-    if device.type == "cuda":
-        tensors["cuda"] = torch.cuda.get_rng_state(device)
-    kind, numpy_keys, *rest = np.random.get_state()
-    return tensors, [random.getstate(), [kind, np.asarray(numpy_keys).tolist(), *rest]]
-
-
-def restore_random(tensors: Tensors, plain: PlainRandom, device: torch.device) -> None:
-    """Restore what `random_tensors` returned."""
-    torch.set_rng_state(tensors["torch"])
-    if "cuda" in tensors and device.type == "cuda":
-        torch.cuda.set_rng_state(tensors["cuda"], device)
-    version, values, gauss = plain[0]
-    random.setstate((version, tuple(values), gauss))
-    kind, numpy_keys, *rest = plain[1]
-    np.random.set_state((kind, np.array(numpy_keys, dtype=np.uint32), *rest))
-
-
-FORMAT = 1
-
-
-MANIFEST = "manifest.json"
-
-
-WEIGHTS_NAME = "model.safetensors"
-
-
-OTHER_CHECKPOINT = "resume from another checkpoint"
-
-
-OF_TRANSFORMERS = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "training_args.bin")  # which cannot be read safely
-
-
-class FileSum(TypedDict):
-    """Size and SHA-256 of a file."""
-
-    size: int
-    sha256: str
 
 
 class Manifest(TypedDict):
@@ -342,21 +300,21 @@ class Manifest(TypedDict):
     format: int
     step: int
     identity: Identity
-    files: dict[str, FileSum]
+    files: dict[str, dict[str, Any]]  # size and SHA-256
     state: NotRequired[dict[str, Any]]  # of a final model
     metrics: NotRequired[dict[str, float]]  # of a final model
 
 
-def shapes_of(tensors: Tensors) -> dict[str, str]:
-    """Return shape and type of each tensor."""
-    return {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors.items()}
-
-
-def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> None:
+def write_checkpoint(path: Path, snapshot: Snapshot, save_model: SaveModel) -> None:
     """Write a snapshot under a temporary name: its files, then the manifest. Then give it the name `path`."""
     # The layout of transformers, because scripts, callbacks and other programs look for it. The exact state lies beside
     # the model's files, under names that transformers does not use.
     with replacing_dir(path, replace=True) as writing:
+
+        def write(name: str, content: object, indent: int | None = None) -> None:
+            (writing / name).write_text(json.dumps(content, indent=indent, allow_nan=False), encoding="utf-8")
+            fault_point("write", writing / name)
+
         save_model(writing, dict(snapshot.model))  # save_pretrained empties this dict
         fault_point("write", writing / WEIGHTS_NAME)
         tensors = {"optimizer": snapshot.optimizer, "rows": {"rows": snapshot.rows}}
@@ -369,13 +327,10 @@ def write_checkpoint(path: Path, snapshot: Snapshot, save_model: Callable[[Path,
             fault_point("write", writing / name)
         for name, text in snapshot.texts.items():
             (writing / name).write_text(text, encoding="utf-8")
-        plain = {**snapshot.plain, "tensors": {name: shapes_of(content) for name, content in tensors.items()}}
-        (writing / "state.json").write_text(json.dumps(plain, allow_nan=False), encoding="utf-8")
-        fault_point("write", writing / "state.json")
+        write("state.json", {**snapshot.plain, "tensors": {name: shapes_of(content) for name, content in tensors.items()}})
         files = sums_of(writing)
         manifest = {"format": FORMAT, "step": snapshot.step, "identity": snapshot.identity, "files": files}
-        (writing / MANIFEST).write_text(json.dumps(sealed(manifest), indent=1, allow_nan=False), encoding="utf-8")
-        fault_point("write", writing / MANIFEST)
+        write(MANIFEST, sealed(manifest), indent=1)
 
 
 def holds(path: Path, weights: Tensors) -> bool:
@@ -384,8 +339,8 @@ def holds(path: Path, weights: Tensors) -> bool:
     if not path.is_file() or names_in(path) != {*weights}:
         return False
     with safe_open(path, framework="pt") as opened:
-        found = ((opened.get_tensor(name), value) for name, value in weights.items())
-        return all(one.dtype == value.dtype and torch.equal(one, value) for one, value in found)
+        pairs = ((opened.get_tensor(name), value) for name, value in weights.items())
+        return all(stored.dtype == value.dtype and torch.equal(stored, value) for stored, value in pairs)
 
 
 def names_in(path: Path) -> set[str]:
@@ -394,14 +349,24 @@ def names_in(path: Path) -> set[str]:
         return {*opened.keys()}
 
 
-def sums_of(folder: Path) -> dict[str, FileSum]:
-    """Return the size and SHA-256 of every file below a folder."""
-    return {str(file.relative_to(folder)): sum_of(file) for file in sorted(folder.rglob("*")) if file.is_file()}
+def sums_of(folder: Path, below: str = ".") -> dict[str, dict[str, Any]]:
+    """Return the size and SHA-256 of a file in a folder, or of every file below a folder in it."""
+    place = folder / below
+    files = [place] if place.is_file() else [file for file in sorted(place.rglob("*")) if file.is_file()]
+    return {str(file.relative_to(folder)): {"size": file.stat().st_size, "sha256": sha256_of(file)} for file in files}
 
 
-def sum_of(file: Path) -> FileSum:
-    """Return the size and SHA-256 of a file."""
-    return {"size": file.stat().st_size, "sha256": sha256_of(file)}
+def shapes_of(tensors: Tensors) -> dict[str, str]:
+    """Return shape and type of each tensor."""
+    return {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors.items()}
+
+
+def refuse_other_tensors(expected: Mapping[str, str], tensors: Tensors, where: str, remedy: str = OTHER_MODEL) -> None:
+    """Raise `ModelError` with the first tensor that is missing, unknown, or of another shape or type."""
+    shapes = shapes_of(tensors)
+    for name in (name for name in {**expected, **shapes} if expected.get(name) != shapes.get(name)):
+        problem = "is unknown" if name not in expected else f"is {shapes.get(name, 'missing')}, not {expected[name]}"
+        raise ModelError(f"{where}: the tensor {name} {problem}", remedy)
 
 
 @dataclass(frozen=True)
@@ -411,33 +376,30 @@ class Checkpoint:
     path: Path
     manifest: Manifest
 
-    @property
+    @cached_property
     def plain(self) -> PlainValues:
-        """Return the content of state.json."""
-        found: PlainValues = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
-        return found
+        content: PlainValues = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
+        return content
+
+    def load(self, name: str) -> Tensors:
+        """Return the tensors of a file; raise `ModelError` if it cannot be read."""
+        try:
+            return load_file(self.path / name)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{self.path / name}: cannot be read: {error}", OTHER_CHECKPOINT) from error
 
     def tensors(self, name: str) -> Tensors:
         """Return the tensors of a file, none if nothing was written; raise `ModelError` if they are not those that were."""
-        path, written = self.path / f"{name}.safetensors", self.plain.get("tensors", {})
+        written = self.plain.get("tensors", {})
         if name not in written:
             return {}
-        try:
-            found = load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path}: cannot be read: {error}", OTHER_CHECKPOINT) from error
-        then, now = written[name], shapes_of(found)
-        for tensor in (key for key in {**then, **now} if then.get(key) != now.get(key)):
-            problem = f"{path}: the tensor {tensor} is {now.get(tensor, 'missing')}, but was {then.get(tensor, 'missing')}"
-            raise ModelError(problem, OTHER_CHECKPOINT)
-        return found
+        tensors = self.load(f"{name}.safetensors")
+        refuse_other_tensors(written[name], tensors, f"{self.path / name}.safetensors", OTHER_CHECKPOINT)
+        return tensors
 
     def weights(self) -> Tensors:
         """Return the weights under the names they have in training: those of the model, unless it was saved in another form."""
-        try:
-            return self.tensors("weights") or load_file(self.path / WEIGHTS_NAME)
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{self.path / WEIGHTS_NAME}: cannot be read: {error}", OTHER_CHECKPOINT) from error
+        return self.tensors("weights") or self.load(WEIGHTS_NAME)
 
 
 def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
@@ -446,23 +408,27 @@ def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
     Files that are not in the manifest, such as a `.DS_Store` or an editor's backup, are ignored.
     """
     manifest = read_manifest(path, manifest_name)
+
+    def refusal(name: str, problem: str) -> ModelError:
+        return ModelError(f"checkpoint {path}: {name} {problem}", OTHER_CHECKPOINT)
+
     try:
         files = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"checkpoint {path}: {manifest_name} is damaged", OTHER_CHECKPOINT) from error
+        raise refusal(manifest_name, "is damaged") from error
     for name, (size, digest) in files.items():
         file = path / name
         try:
             if not file.is_file():
-                raise ModelError(f"checkpoint {path}: {name} is missing", OTHER_CHECKPOINT)
+                raise refusal(name, "is missing")
             if file.stat().st_size != size or sha256_of(file) != digest:
-                raise ModelError(f"checkpoint {path}: {name} is damaged", OTHER_CHECKPOINT)
+                raise refusal(name, "is damaged")
         except (OSError, ValueError) as error:
-            raise ModelError(f"checkpoint {path}: {name} cannot be read: {error}", OTHER_CHECKPOINT) from error
+            raise refusal(name, f"cannot be read: {error}") from error
     return Checkpoint(path, manifest)
 
 
-def read_manifest(path: Path, name: str = MANIFEST) -> Manifest:
+def read_manifest(path: Path, name: str) -> Manifest:
     """Return the manifest of a checkpoint; raise `ModelError` if it is missing, damaged, or in another format."""
     if not (path / name).exists() and any((path / other).is_file() for other in OF_TRANSFORMERS):
         problem = f"checkpoint {path} was written by transformers' Trainer, which cannot be resumed exactly"
@@ -470,60 +436,19 @@ def read_manifest(path: Path, name: str = MANIFEST) -> Manifest:
     try:
         if not (path / name).is_file():  # a pipe would wait forever, a device never end
             raise ValueError("not a file")
-        content = json.loads((path / name).read_text(encoding="utf-8"))
-        version = content["format"]
+        manifest: Manifest = json.loads((path / name).read_text(encoding="utf-8"))
+        version = manifest["format"]
         if type(version) is int and version > FORMAT:  # first: a newer format may compute the checksum differently
-            raise ModelError(
-                f"checkpoint {path}: written in format {version} by a newer version of Glassloop; this version reads {FORMAT}",
-                "update Glassloop",
-            )
-        if version != FORMAT or sealed(content) != content:
+            problem = f"written in format {version} by a newer version of Glassloop; this version reads {FORMAT}"
+            raise ModelError(f"checkpoint {path}: {problem}", "update Glassloop")
+        if version != FORMAT or sealed(dict(manifest)) != manifest:
             raise ValueError("wrong checksum")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"checkpoint {path}: {name} is missing or damaged", OTHER_CHECKPOINT) from error
-    manifest: Manifest = content
     return manifest
 
 
-def refuse_other_tensors(expected: Tensors, found: Tensors, where: str) -> None:
-    """Raise `ModelError` with the first tensor that is missing, unknown, or of another shape or type."""
-    for name in expected:
-        if name not in found:
-            raise ModelError(f"{where}: the tensor {name} is missing", OTHER_MODEL)
-        if found[name].shape != expected[name].shape or found[name].dtype != expected[name].dtype:
-            is_now = f"{tuple(found[name].shape)} {found[name].dtype}"
-            raise ModelError(
-                f"{where}: the tensor {name} is {is_now}, not {tuple(expected[name].shape)} {expected[name].dtype}",
-                OTHER_MODEL,
-            )
-    if added := [name for name in found if name not in expected]:
-        raise ModelError(f"{where}: the tensor {added[0]} does not belong to the model", OTHER_MODEL)
-
-
-def refuse_other_identity(stored: Identity, now: Identity, stored_rows: torch.Tensor, rows: torch.Tensor) -> None:
-    """Raise `ResumeError` with both values if settings or data that change the numbers differ from those of the checkpoint."""
-    if changed := differences(stored, now):
-        raise ResumeError(
-            "the run was started with different settings: " + "; ".join(changed), "use the settings it was started with"
-        )
-    if len(stored_rows) == len(rows) and stored_rows.any():
-        rows = torch.where(stored_rows == 0, stored_rows, rows)  # rows that the run had not read yet
-    if not torch.equal(stored_rows, rows):
-        raise ResumeError(f"the training data has changed: {row_changes(stored_rows, rows)}", "restore the original data")
-
-
-def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:
-    """Return what happened to the rows, from their hashes."""
-    if len(before) != len(after):
-        difference = len(after) - len(before)
-        return f"{len(before):,} rows then, {len(after):,} now ({abs(difference):,} {'added' if difference > 0 else 'removed'})"
-    different = (before != after).nonzero().flatten().tolist()
-    if torch.equal(before.sort().values, after.sort().values):
-        return f"the same rows in another order (from row {different[0] + 1:,} on)"
-    return f"{len(different):,} rows edited (first row {different[0] + 1:,})"
-
-
-RESTART = "restore one of them, or start again from step 0 and move them aside: --restart, or train(restart=True)"
+# --- all checkpoints of a run ------------------------------------------------------------------------------------------
 
 
 class CheckpointFolder:
@@ -539,9 +464,9 @@ class CheckpointFolder:
     def open(self, path: Path) -> Checkpoint:
         """Return a checkpoint after verifying it; raise `ModelError` with the file that is damaged."""
         self.verified[path] = False
-        found = open_checkpoint(path)
+        checkpoint = open_checkpoint(path)
         self.verified[path] = True
-        return found
+        return checkpoint
 
     def is_intact(self, path: Path) -> bool:
         """Return whether all files of a checkpoint are as they were written."""
@@ -561,19 +486,19 @@ class CheckpointFolder:
         reasons = [*skipped, *(f"{path} was written by an earlier version" for path in self.folder.glob(EARLIER_CHECKPOINTS))]
         for path in checkpoints_in(self.folder):
             try:
-                found = self.open(path)
+                checkpoint = self.open(path)
             except ModelError as error:
                 reasons.append(error.problem)
                 continue
             for reason in reasons:
                 self.say(f"skipped: {reason}")
-            return found
+            return checkpoint
         if reasons:
             number = counted(len(reasons), "checkpoint, which cannot", "checkpoints, none of which can")
             raise ModelError(f"{self.folder}: {number} be used: {'; '.join(reasons)}", RESTART)
         return None
 
-    def write(self, snapshot: Snapshot, save_model: Callable[[Path, Tensors], None]) -> Path:
+    def write(self, snapshot: Snapshot, save_model: SaveModel) -> Path:
         """Write a snapshot. Replace an intact checkpoint of the same step; move a damaged one aside."""
         path = self.folder / checkpoint_name(snapshot.step)
         if os.path.lexists(path) and not self.is_intact(path):
@@ -588,8 +513,6 @@ class CheckpointFolder:
 
         Checkpoints of later steps, which exist after a resume from an earlier one, stay until training has passed them.
         """
-        # Only older ones: after resuming from an earlier checkpoint, later ones stay until training has passed
-        # them.
         if keep is None:
             return
         best = None if best_step is None else self.folder / checkpoint_name(best_step)
@@ -603,11 +526,10 @@ class CheckpointFolder:
 
     def restart(self) -> None:
         """Move all checkpoints aside, into one folder, so that a run can start from step 0."""
-        # The newest last, so that a crash in between leaves a run that can be resumed.
-        found, gathered = checkpoints_in(self.folder), self.folder / KEPT_CHECKPOINTS_NAME
-        if found or any(self.folder.glob(EARLIER_CHECKPOINTS)):
+        checkpoints, gathered = checkpoints_in(self.folder), self.folder / KEPT_CHECKPOINTS_NAME
+        if checkpoints or any(self.folder.glob(EARLIER_CHECKPOINTS)):
             gathered.mkdir(exist_ok=True)
-            for path in reversed(found):  # the newest last: a crash leaves a run that can be resumed
+            for path in reversed(checkpoints):  # the newest last: a crash leaves a run that can be resumed
                 path.rename(gathered / path.name)
             self.set_aside(gathered)
             self.verified.clear()
@@ -623,7 +545,7 @@ class Saver:
     `keep`: the number of checkpoints to keep; None keeps all.
     """
 
-    def __init__(self, checkpoints: CheckpointFolder, keep: int | None, save_model: Callable[[Path, Tensors], None]) -> None:
+    def __init__(self, checkpoints: CheckpointFolder, keep: int | None, save_model: SaveModel) -> None:
         self.checkpoints, self.keep, self.save_model = checkpoints, keep, save_model
         self.thread: threading.Thread | None = None
         self.error: BaseException | None = None
@@ -633,8 +555,8 @@ class Saver:
         """Write a snapshot, `in_background` while training continues."""
         self.wait()
         self.step, self.num_bytes = snapshot.step, snapshot.num_bytes
-        if in_background:
-            self.thread = threading.Thread(target=self.write, args=(snapshot,), name="checkpoint")
+        self.thread = threading.Thread(target=self.write, args=(snapshot,), name="checkpoint") if in_background else None
+        if self.thread is not None:
             self.thread.start()
         else:
             self.write(snapshot)
@@ -671,27 +593,3 @@ def full_disk(error: BaseException, folder: Path, what: str, num_bytes: int | No
         f"{getattr(error, 'filename', None) or folder}: {reason} while writing {what} ({room})",
         f"free disk space, then resume: glassloop train --resume {folder.parent}",
     )
-
-
-class SaveBest(Callback):
-    """Asks for a checkpoint after each evaluation that is the best one so far."""
-
-    reads_weights = False
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Ask for a checkpoint if this evaluation is the best one."""
-        if state.best_step == state.step:
-            state.asked.add("save")
-
-
-class BestWeights(Callback):
-    """Keeps a copy of the weights of the best evaluation in main memory."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
-        self.weights: Tensors = {}
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Copy the weights if this evaluation is the best one."""
-        if state.best_step == state.step:
-            self.weights = {name: value.detach().to("cpu", copy=True) for name, value in self.model.state_dict().items()}

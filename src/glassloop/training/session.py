@@ -1,4 +1,8 @@
-"""One training from its first or next step to its end: its parts, lock, checkpoints, the loop, and the final model."""
+"""One training from its first or next step to its end.
+
+From top to bottom: the parts that the Trainer hands down; `trained`, which takes the lock, runs the loop and saves the model;
+the session behind it, with its checkpoints, its final model and its errors; and what a resumed run must share with the first.
+"""
 
 from __future__ import annotations
 
@@ -69,18 +73,13 @@ from glassloop.training.callbacks import (
 from glassloop.training.checkpoints import (
     FORMAT,
     WEIGHTS_NAME,
-    BestWeights,
     Checkpoint,
     CheckpointFolder,
     Identity,
-    PlainValues,
-    SaveBest,
     Saver,
     Snapshot,
-    config_values,
     differences,
     digest,
-    frozen_names,
     full_disk,
     identified,
     names_in,
@@ -94,9 +93,8 @@ from glassloop.training.checkpoints import (
     restore_random,
     rows_fingerprint,
     schedule_values,
-    sum_of,
+    shapes_of,
     sums_of,
-    weightless_parts,
 )
 from glassloop.training.interfaces import (
     Backend,
@@ -110,15 +108,10 @@ from glassloop.training.interfaces import (
     TrainingUse,
 )
 from glassloop.training.loop import fit, train_step
-from glassloop.training.losses import check_loss, refuse_other_loss
+from glassloop.training.losses import OTHER_LOSS_REMEDY, check_loss, other_loss
 from glassloop.training.optimizer import make_optimizers, unwrap_optimizer
 
-BatchLoss = Callable[[torch.nn.Module, TrainingBatch], torch.Tensor]
-
-
-BatchStep = Callable[[torch.nn.Module, TrainingBatch, int], torch.Tensor]
-
-
+STATE_NAME = "trainer_state.json"
 Optimizers = tuple[Optimizer | None, LRScheduler | None]
 
 
@@ -136,8 +129,9 @@ class ScriptParts:
     optimizers: Optimizers  # of the user
     write_model: ModelWriter
     quiet: bool = False  # no progress bar
-    batch_loss: BatchLoss | None = None  # replaces the forward pass and the loss of a batch
-    batch_step: BatchStep | None = None  # replaces the backward pass of a batch, too
+    # Replaces the forward pass and the loss of a batch; `batch_step` its backward pass, too.
+    batch_loss: Callable[[torch.nn.Module, TrainingBatch], torch.Tensor] | None = None
+    batch_step: Callable[[torch.nn.Module, TrainingBatch, int], torch.Tensor] | None = None
     loss_compared: bool = False  # the loss of the model was compared with Glassloop's
     loss_name: str | None = None  # what that loss is, so that a resumed run uses the same
     before_update: Callable[[list[TrainingBatch]], None] | None = None  # called between clipping and the update of the weights
@@ -185,527 +179,6 @@ class TrainingParts:
         return measures.title(key) if measures else key
 
 
-# Settings that do not change any weight: a run may be resumed with other values.
-FREE = ("output_dir", "overwrite_output_dir", "per_device_train_batch_size", "per_device_eval_batch_size",
-        "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "logging_strategy", "logging_steps", "logging_first_step",
-        "logging_dir", "save_strategy", "save_steps", "save_total_limit",
-        "report_to", "run_name", "disable_tqdm", "backend", "device", "precision", "positive_label")  # fmt: skip
-
-
-# Settings that do not change anything in the folder of a finished run.
-NOT_STORED = ("output_dir", "overwrite_output_dir", "disable_tqdm")
-
-
-SAME = "use the settings and the data it was started with"
-
-
-def refuse_other_request(folder: Path, stored: RunRecord, given: GivenSettings) -> None:
-    """Raise `SettingsError` if a finished run was trained with other settings than those given."""
-    training = training_arguments({**stored.settings.to_dict(), **given.training}).to_dict()
-    data = asdict(data_settings({**stored.data.given(), **given.data}).with_absolute_paths())
-    then = {**asdict(stored.data.settings), **stored.settings.to_dict()}
-    then |= {"data": stored.data.source, "model": stored.model.name, "new_head": stored.model.new_head}
-    now = {**data, **training, "new_head": given.new_head or stored.model.new_head}
-    now |= {"data": absolute_name(given.source or stored.data.source), "model": absolute_name(given.model or stored.model.name)}
-    wanted = {name: value for name, value in then.items() if name not in NOT_STORED}
-    if changed := differences(wanted, {name: now[name] for name in wanted}):
-        raise SettingsError(
-            f"{folder} is finished and was trained with different settings: {'; '.join(changed)}",
-            f"omit these settings, or train a new run; --model {folder} starts from the model of this one",
-        )
-
-
-def refuse_other_run(stored: RunRecord, now: RunRecord, *, from_start: bool) -> None:
-    """Raise `ResumeError` with old and new values if a run would be resumed with other settings or data.
-
-    Args:
-        stored: The record of the run that was started.
-        now: The record of the run that would resume it.
-        from_start: No checkpoint is used, which would compare settings, model and each training row by itself.
-    """
-    changed = split_changes(stored.data.splits, now.data.splits, stored.data.splits)
-    if not from_start and split_changes(stored.data.splits, now.data.splits, ["train"]):
-        return  # the checkpoint names the rows that have changed, if the model gets other rows
-    if from_start and stored.identity:
-        changed = differences(stored.identity, json.loads(json.dumps(now.identity))) + changed
-    if changed:
-        raise ResumeError(f"the run was started with different settings or data: {'; '.join(changed)}", SAME)
-
-
-def refuse_other_model(given: str | None, stored: str) -> None:
-    """Raise `ResumeError` if a run would be resumed with a model of another name."""
-    if given and absolute_name(given) != stored:
-        raise ResumeError(f"the run was started with different settings: model: {stored} then, {given} now", "omit --model")
-
-
-def identity_of(parts: TrainingParts) -> Identity:
-    """Return everything but the training rows that must be the same for the weights to be the same.
-
-    The weights to start from are not part of it: a checkpoint replaces them all.
-    """
-    args, backend, model = parts.args, parts.backend, parts.model
-    optimizer, schedule = parts.script.optimizers
-    evaluation: Identity = {}
-    if args.load_best_model_at_end or args.early_stopping_patience:  # evaluations decide which weights a training ends with
-        measures = parts.measures()
-        metrics = ", ".join(map(measures.title, measures.keys)) if measures else identified(parts.compute_metrics)
-        evaluation = {"eval_strategy": args.eval_strategy, "eval_every": parts.plan.eval_every, "metrics": metrics}
-        evaluation["validation"] = None  # the rows are hashed only if they are needed
-    return {
-        **{name: value for name, value in args.to_dict().items() if name not in FREE},
-        "batch_size": args.per_device_train_batch_size * backend.processes.num_processes,
-        "max_steps": parts.plan.max_steps,
-        "device": backend.device.type,
-        "precision": backend.precision,
-        "model": f"{type(model).__name__}, {sum(weight.numel() for weight in model.parameters()):,} parameters",
-        "labels": [*label_names(config_of(model))],
-        "config": config_values(config_of(model)),
-        "parts without weights": weightless_parts(model),
-        "frozen": frozen_names(model),
-        "on_gradients": None if parts.on_gradients is None else identified(parts.on_gradients),
-        "loss": parts.script.loss_name or (parts.task if parts.custom_loss is None else identified(parts.custom_loss)),
-        "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
-        "schedule": None if schedule is None else schedule_values(schedule),
-        # Only rows that are not shuffled: earlier checkpoints have no entry for the order.
-        **({"order": "sequential"} if isinstance(parts.batches, Batches) and parts.batches.seed is None else {}),
-        **evaluation,
-    }
-
-
-STATE_NAME = "trainer_state.json"
-
-
-def log_history(history: Sequence[Entry]) -> list[dict[str, object]]:
-    """Return the entries of a history as transformers' `state.log_history` has them: the step comes last."""
-    return [{**{name: value for name, value in entry.items() if name != "step"}, "step": entry["step"]} for entry in history]
-
-
-def lasting_facts(plan: Plan, args: TrainingArguments) -> dict[str, int]:
-    """Return the entries that stay the same during a training."""
-    return {
-        "max_steps": plan.max_steps,
-        "num_train_epochs": -(-plan.max_steps // plan.steps_per_epoch),
-        "logging_steps": plan.log_every,
-        "eval_steps": plan.eval_every,
-        "save_steps": plan.save_every,
-        "train_batch_size": args.per_device_train_batch_size,
-    }
-
-
-def best_checkpoint(folder: Path, best_step: int | None) -> str | None:
-    """Return the checkpoint of the best evaluation; None if it does not exist."""
-    path = folder / checkpoint_name(best_step or 0)
-    return str(path) if best_step is not None and path.is_dir() else None
-
-
-def state_text(
-    state: State,
-    epoch: float,
-    history: list[dict[str, object]],
-    best_model_checkpoint: str | None,
-    facts: Mapping[str, int],
-) -> str:
-    """Return the content of trainer_state.json.
-
-    Args:
-        state: Where the training stands.
-        epoch: The epoch as a number with a fraction.
-        history: The entries of the log.
-        best_model_checkpoint: The checkpoint of the best evaluation.
-        facts: What stays the same during the training.
-    """
-    values = {
-        **facts,
-        "epoch": epoch,
-        "global_step": state.step,
-        "best_metric": state.best_score,
-        "best_global_step": state.best_step,
-        "best_model_checkpoint": best_model_checkpoint,
-        "is_local_process_zero": True,
-        "is_world_process_zero": True,
-        "log_history": history,
-    }
-    return json.dumps(values, indent=2, sort_keys=True) + "\n"
-
-
-class StartedTraining:
-    """The parts of a training with everything that is made from them once, before the first step.
-
-    Attributes:
-        parts: What the Trainer handed down.
-        batches: The training batches in the form the backend trains on.
-        model, optimizer, scheduler: As the backend prepared them.
-        bare: The user's model behind a prepared one.
-        best: The weights of the best evaluation.
-        checkpoint_folder, saver: The checkpoints of the folder, and what writes them.
-    """
-
-    def __init__(self, parts: TrainingParts, callbacks: Sequence[Callback] = ()) -> None:
-        backend = parts.backend
-        self.parts = parts
-        self.more_callbacks = callbacks
-        if parts.custom_loss is None and parts.script.batch_loss is None and not parts.script.loss_compared:
-            refuse_other_loss(parts.model, next(parts.batches.epoch()), parts.task, backend, parts.say_once)
-        self.fixed: Identity = json.loads(json.dumps(identity_of(parts)))
-        self.report_random_rows()
-        if parts.args.gradient_checkpointing:
-            checkpoint_gradients(parts.model)
-        make_optimizer = backend.start_training(parts.model, parts.use)
-        self.batches = backend.adapt_batches(parts.batches, parts.train_rows)
-        if parts.custom_loss is not None and parts.script.batch_loss is None:
-            check_loss(parts.loss_sum, parts.model, next(self.batches.epoch()), backend)
-        optimizer, scheduler = make_optimizers(parts.args, parts.model, parts.plan, parts.script.optimizers, make_optimizer)
-        self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
-        self.bare = backend.unwrap(self.model)
-        self.best = BestWeights(self.bare)
-        self.checkpoint_folder = CheckpointFolder(parts.folder, parts.say)
-        self.saver = Saver(self.checkpoint_folder, parts.args.save_total_limit, parts.script.write_model)
-        self.hashes: torch.Tensor | None = None
-
-    def report_random_rows(self) -> None:
-        """Report which rows differ each time they are read, and what that means for a resumed run."""
-        parts, batches, say = self.parts, self.parts.batches, self.parts.say_once
-        if not isinstance(batches, Batches):
-            say("the batches are those of a DataLoader: a resumed run skips those it has seen, but may draw different ones")
-            return
-        if batches.repeats is not Repeats.SAME:
-            say(f"the training rows differ between reads: {batches.repeats.value}")
-        if not is_standard(batches.collate):
-            rows = batches.read(np.arange(min(len(batches.rows), batches.batch_size)))
-            if (found := collator_repeats(batches.collate, rows)) is not Repeats.SAME:
-                say(f"the collator returns different batches each time: {found.value}")
-            elif batches.repeats is Repeats.SAME:
-                self.fixed["collator"] = digest(content_of(batches.collate(deepcopy(rows))))
-        has_number = hasattr(parts.eval_rows, "__len__")  # a stream is read by a DataLoader
-        if parts.eval_rows is not None and has_number and repeats_of(parts.eval_rows) is not Repeats.SAME:
-            say("the evaluation rows differ between reads, and so do their scores")
-            if "validation" in self.fixed:
-                self.fixed["validation"] = rows_fingerprint(np.zeros(len(parts.eval_rows), dtype=np.int64))
-        if batches.repeats is Repeats.OWN and parts.args.group_by_length:
-            if parts.backend.processes.num_processes > 1:
-                problem = "group_by_length orders rows by lengths that differ in each process"
-                raise SettingsError(problem, "set group_by_length to false, or draw from the global generators")
-            say("group_by_length: the order of these rows may also change when the run is resumed")
-
-    def identity(self) -> Identity:
-        """Return what must be the same for the numbers to be the same, as it was before the first step."""
-        if "validation" in self.fixed and self.fixed["validation"] is None:  # only now: a training may never need it
-            with random_states_kept():
-                self.fixed["validation"] = rows_fingerprint(self.parts.eval_batches().row_hashes())
-        return self.fixed
-
-    def row_hashes(self) -> torch.Tensor:
-        """Return eight bytes for each training row as the model gets it."""
-        if self.hashes is None:
-            self.hashes = torch.from_numpy(self.batches.row_hashes())
-        return self.hashes
-
-    def known_row_hashes(self) -> torch.Tensor:
-        """Return `row_hashes` for a checkpoint: zero for rows that are slow to read and were not read yet."""
-        batches = self.parts.batches
-        known = batches.known_row_hashes() if self.hashes is None and isinstance(batches, Batches) else None
-        return self.row_hashes() if known is None else torch.from_numpy(known)
-
-    def evaluate(self) -> dict[str, float] | None:
-        """Return the metrics between two steps; None if a signal interrupts the evaluation."""
-        self.parts.backend.sync_to_model()
-        with random_states_kept():  # evaluation rows may draw random numbers as well
-            return self.parts.evaluate()  # with the bare model: a wrapped one waits for processes with no batch left
-
-    def callbacks(self, history: History) -> list[Callback]:
-        """Return the callbacks of Glassloop followed by those of the user."""
-        parts, args = self.parts, self.parts.args
-        found: list[Callback] = [history, *([self.best] if args.load_best_model_at_end else [])]
-        found += [SaveBest()] if args.save_strategy == "best" else []
-        if parts.backend.processes.is_main:
-            found.append(Sessions(parts.folder, parts.plan.max_steps))
-        if parts.backend.processes.is_main and args.trackers:
-            name = args.run_name or parts.folder.name
-            folder = parts.folder if args.logging_dir is None else user_path(args.logging_dir)
-            found.append(Trackers(args.trackers, folder, name, args.to_dict()))
-        if parts.backend.processes.is_main and not parts.script.quiet:
-            found.append(progress_for(parts.plan, args.disable_tqdm, parts.metric_title))
-        return [*found, *self.more_callbacks, *parts.script.callbacks]
-
-    @property
-    def num_bytes(self) -> int:
-        """The size of the model's weights."""
-        return sum(weight.nbytes for weight in self.bare.parameters())
-
-
-def checkpoint_gradients(model: Model) -> None:
-    """Let a model compute activations again in the backward pass. Raises `SettingsError` if it cannot."""
-    try:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    except (AttributeError, ValueError) as error:
-        problem = f"{type(model).__name__} does not support gradient_checkpointing"
-        raise SettingsError(problem, "omit it, and lower per_device_train_batch_size instead") from error
-
-
-def with_slack(num_bytes: int) -> int:
-    """Return the disk space for a model with this many bytes of weights, its config and its tokenizer."""
-    return num_bytes + num_bytes // 20 + (1 << 16)
-
-
-def refuse_full_disk(training: StartedTraining) -> None:
-    """Raise `ResourceError` if the disk cannot hold two checkpoints and, in a run, the final model."""
-    parts, num_bytes, wanted = training.parts, training.num_bytes, {}
-    if parts.args.save_strategy != "no":
-        wanted["two checkpoints"] = 2 * (4 if parts.args.load_best_model_at_end else 3) * num_bytes
-    if parts.in_run:
-        wanted["the final model"] = with_slack(num_bytes)
-    needed, free = sum(wanted.values()), shutil.disk_usage(parts.folder).free
-    if free < needed:
-        raise ResourceError(
-            f"{parts.folder}: {needed:,} bytes are needed for {' and '.join(wanted)}, {free:,} are free",
-            "free disk space or choose another output_dir"
-            + ("; save_strategy no needs less" if "two checkpoints" in wanted else ""),
-        )
-
-
-def refuse_not_finite_weights(weights: Tensors, step: int) -> None:
-    """Raise `NotFiniteError` with the first weight that is not finite after a step."""
-    for name, value in weights.items():
-        if value.numel() and not torch.isfinite(torch.stack(torch.aminmax(value))).all():  # no copy as large as the value
-            raise NotFiniteError(f"step {step:,}: the weight {name} is not finite", step)
-
-
-def diverged(training: StartedTraining, error: NotFiniteError) -> DivergedError:
-    """Return the error for a step with a figure that is not finite, with its rows and the learning rate."""
-    parts, (problem, step) = training.parts, error.args
-    epoch, place = divmod(step - 1 + parts.state.steps_left_out, parts.plan.steps_per_epoch)
-    group = training.batches.order(epoch)[place * parts.plan.accumulate : (place + 1) * parts.plan.accumulate]
-    rows = listed(np.concatenate(group).tolist(), 8)
-    last = "none" if parts.state.last_loss is None else f"{parts.state.last_loss:.4g}"
-    rate = unwrap_optimizer(training.optimizer).param_groups[0].get("initial_lr", parts.args.learning_rate)
-    return DivergedError(
-        f"{problem} (last finite loss {last}, learning rate {rate:g}, rows {rows} of the training data)",
-        f"{advice(trained=parts.state.last_loss is not None)}, or look at these rows",
-    )
-
-
-def advice(*, trained: bool) -> str:
-    """Return what to do about a figure that is not finite. Before the first update, the learning rate is not its cause."""
-    if trained:
-        return "lower learning_rate, add warmup_steps, use precision fp32"
-    return "no weight was updated yet: use another model, use precision fp32"
-
-
-def out_of_memory(training: StartedTraining, error: BaseException) -> TooLargeError:
-    """Return the error for a batch that does not fit into memory, with the setting to lower."""
-    parts = training.parts
-    kind = "eval" if parts.state.evaluation_due else "train"
-    rows = parts.eval_rows if parts.state.evaluation_due and parts.eval_rows is not None else parts.train_rows
-    size = getattr(parts.args, f"per_device_{kind}_batch_size")
-    return TooLargeError(
-        f"not enough memory for a batch of {size} rows{longest(rows)} ({error})",
-        f"lower per_device_{kind}_batch_size"
-        + (" and raise gradient_accumulation_steps by the same factor" if kind == "train" else "")
-        + ", or lower max_length",
-    )
-
-
-def longest(rows: Rows) -> str:
-    """Return how many tokens the longest row has, as part of a sentence; nothing if rows have no tokens to count."""
-    try:
-        return f" of up to {max(lengths_of(rows)):,} tokens"
-    except (TypeError, KeyError, IndexError, ValueError):
-        return ""
-
-
-def save_checkpoint(training: StartedTraining) -> None:
-    """Copy the training between two steps and write the copy. All processes take part; the main process writes.
-
-    The copy is written in a thread while the training continues, unless code of the user writes or reads it.
-    """
-    snapshot = snapshot_of(training)
-    in_background = training.parts.script.saves_in_background
-    with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
-        if snapshot is not None:
-            training.saver.save(snapshot, in_background=in_background)
-    if not in_background:
-        training.parts.backend.processes.wait()
-
-
-def snapshot_of(training: StartedTraining) -> Snapshot | None:
-    """Return a copy of the training in the main process, and None in the others. All processes take part."""
-    parts, backend, bare = training.parts, training.parts.backend, training.bare
-    randoms = backend.processes.gather_objects([random_tensors(backend.device)])  # in the order of the processes
-    backend.sync_to_model()
-    gathered = backend.gather_optimizer_state(training.optimizer)
-    if not backend.processes.is_main:
-        return None
-    weights = {name: value.detach().to("cpu", copy=True) for name, value in bare.state_dict().items()}
-    refuse_not_finite_weights(weights, parts.state.step)
-    optimizer, plain_optimizer = optimizer_tensors(bare, training.optimizer, gathered)
-    scheduler = {name: value for name, value in training.scheduler.state_dict().items() if name != "lr_lambdas"}
-    plain: PlainValues = {
-        "state": parts.state.to_dict(),
-        "optimizer": plain_optimizer,
-        "scheduler": scheduler,
-        "scaler": backend.scaler.state_dict(),
-        "random": [plain_random for _, plain_random in randoms],
-        "processes": backend.processes.num_processes,
-        "versions": versions(),
-    }
-    return Snapshot(
-        weights,
-        optimizer,
-        best=training.best.weights,
-        randoms=[found for found, _ in randoms],
-        rows=training.known_row_hashes(),
-        plain=plain,
-        identity=training.identity(),
-        texts={STATE_NAME: trainer_state(parts)},
-    )
-
-
-def trainer_state(parts: TrainingParts) -> str:
-    """Return trainer_state.json of a checkpoint. The checkpoint itself may be that of the best evaluation."""
-    state, plan, folder = parts.state, parts.plan, parts.folder
-    is_best = state.best_step == state.step
-    best = str(folder / checkpoint_name(state.step)) if is_best else best_checkpoint(folder, state.best_step)
-    epoch = state.epoch + state.batch / plan.batches_per_epoch
-    return state_text(state, epoch, log_history(state.history), best, lasting_facts(plan, parts.args))
-
-
-def find_checkpoint(training: StartedTraining, resume: bool | str | Path, skipped: list[str]) -> Checkpoint | None:
-    """Return the checkpoint to resume from, None to start from the first step.
-
-    Args:
-        training: The training to resume.
-        resume: True for the newest intact checkpoint, a path for that one.
-        skipped: Why something newer than all checkpoints cannot be used.
-    """
-    if resume is not True:
-        return training.checkpoint_folder.open(user_path(resume)) if resume else None
-    found = training.checkpoint_folder.newest(skipped)
-    if found is None:
-        training.parts.say(f"{training.parts.folder}: no checkpoint to resume from, so training starts at step 0")
-    return found
-
-
-def restore(training: StartedTraining, checkpoint: Checkpoint) -> None:
-    """Restore everything as it was after the checkpoint's step. Raises `ModelError` if settings or data changed."""
-    parts, backend, bare = training.parts, training.parts.backend, training.bare
-    stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
-    refuse_other_identity(checkpoint.manifest["identity"], training.identity(), stored_rows, training.row_hashes())
-    weights, plain = checkpoint.weights(), checkpoint.plain
-    refuse_other_tensors(bare.state_dict(), weights, checkpoint.path.name)
-    bare.load_state_dict(weights)
-    restore_optimizer(bare, training.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
-    backend.sync_from_model()
-    scheduler = training.scheduler
-    scheduler.load_state_dict(plain["scheduler"] | {"lr_lambdas": scheduler.state_dict().get("lr_lambdas")})
-    if plain["scaler"]:
-        backend.scaler.load_state_dict(plain["scaler"])
-    for name, value in plain["state"].items():
-        setattr(parts.state, name, value)
-    training.best.weights = checkpoint.tensors("best")
-    rank, then, now = backend.processes.rank, plain["processes"], backend.processes.num_processes
-    if rank < len(plain["random"]) and then == now:
-        restore_random(checkpoint.tensors(f"random-{rank}"), plain["random"][rank], backend.device)
-    else:
-        seed_all(parts.args.seed + rank + 1000 * parts.state.step)
-        parts.say(f"{now} processes instead of {then}: every step has the same rows, but different dropout masks")
-    parts.say(f"resuming after step {parts.state.step:,} ({checkpoint.path})")
-
-
-@contextmanager
-def disk_space_reserved(training: StartedTraining) -> Iterator[None]:
-    """Remove incomplete files, check the disk, and reserve space for the final model of a run while the block runs."""
-    parts, backend = training.parts, training.parts.backend
-    if not backend.processes.is_main:
-        backend.processes.wait()
-        yield
-        return
-    if names := remove_leftovers(parts.folder):
-        parts.say(f"removed incomplete files of an earlier crash: {listed(names)}")
-    refuse_full_disk(training)
-    with reserved(parts.folder / RESERVE_NAME, with_slack(training.num_bytes)) if parts.in_run else nullcontext():
-        backend.processes.wait()
-        yield
-
-
-def save_final_model(training: StartedTraining, metrics: dict[str, float]) -> None:
-    """Write the trained model, and everything needed to resume the run after its last step."""
-    parts, folder = training.parts, training.parts.folder
-    if parts.backend.processes.is_main:
-        (folder / RESERVE_NAME).unlink(missing_ok=True)
-        try:
-            with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
-                parts.script.write_model(writing)
-            files = {f"{MODEL_NAME}/{name}": entry for name, entry in sums_of(folder / MODEL_NAME).items()}
-            weights = training.bare.state_dict()
-            if names_in(folder / MODEL_NAME / WEIGHTS_NAME) != {*weights}:  # weights with several names are saved once
-                with replacing(folder / TRAINED_WEIGHTS_NAME) as writing:
-                    save_file({name: value.detach().to("cpu", copy=True) for name, value in weights.items()}, writing)
-                share_files(folder, TRAINED_WEIGHTS_NAME)
-                files[TRAINED_WEIGHTS_NAME] = sum_of(folder / TRAINED_WEIGHTS_NAME)
-            manifest = {
-                "format": FORMAT,
-                "step": parts.state.step,
-                "identity": whole_identity(training),
-                "files": files,
-                "state": parts.state.to_dict(),
-                "metrics": metrics,
-            }
-            write_text(folder / TRAINED_NAME, json.dumps(sealed(manifest), indent=1, allow_nan=False) + "\n")
-        except Exception as error:
-            raise not_saved(training, error) or error from error
-    parts.backend.processes.wait()
-
-
-def not_saved(training: StartedTraining, error: Exception) -> ResourceError | None:
-    """Return the error of a full disk after the last step, with what to do and what a resumed run repeats.
-
-    Returns None for other errors.
-    """
-    found = full_disk(error, training.parts.folder / MODEL_NAME, "the trained model", with_slack(training.num_bytes))
-    if found is None:
-        return None
-    saved = [path.name for path in checkpoints_in(training.parts.folder)[:1]]
-    repeats = f"resumes from {saved[0]}" if saved else "trains again from the first step: there is no checkpoint"
-    return ResourceError(found.problem, f"{found.remedy} (it {repeats})")
-
-
-def restore_final_model(training: StartedTraining, skipped: list[str]) -> dict[str, float] | None:
-    """Restore a training that had taken its last step, and return its metrics; None if there is none.
-
-    A final model that cannot be used is described in `skipped`.
-    """
-    parts, folder = training.parts, training.parts.folder
-    if not (folder / TRAINED_NAME).exists():
-        return None
-    try:
-        manifest = open_checkpoint(folder, TRAINED_NAME).manifest
-    except ModelError as error:
-        skipped.append(error.problem)
-        return None
-    refuse_other_identity(manifest["identity"], whole_identity(training), training.row_hashes(), training.row_hashes())
-    saved_apart = TRAINED_WEIGHTS_NAME in manifest["files"]
-    weights = load_file(folder / (TRAINED_WEIGHTS_NAME if saved_apart else f"{MODEL_NAME}/{WEIGHTS_NAME}"))
-    refuse_other_tensors(training.bare.state_dict(), weights, f"{folder}/{MODEL_NAME}")
-    training.bare.load_state_dict(weights)
-    parts.backend.sync_from_model()
-    for name, value in manifest["state"].items():
-        setattr(parts.state, name, value)
-    parts.say(f"resuming after the last step, {parts.state.step:,} ({folder / MODEL_NAME})")
-    metrics: dict[str, float] = manifest["metrics"]
-    return metrics
-
-
-def remove_manifest(folder: Path) -> None:
-    """Remove what only a run that is not finished needs, beside its final model."""
-    (folder / TRAINED_NAME).unlink(missing_ok=True)
-    (folder / TRAINED_WEIGHTS_NAME).unlink(missing_ok=True)
-
-
-def whole_identity(training: StartedTraining) -> Identity:
-    """Return what must be the same for another process to finish the run, with the training rows."""
-    return training.identity() | {"training rows": rows_fingerprint(training.row_hashes().numpy())}
-
-
 @contextmanager
 def trained(
     parts: TrainingParts, resume: bool | str | Path | None = None, *, restart: bool = False, callbacks: Sequence[Callback] = ()
@@ -722,29 +195,27 @@ def trained(
         callbacks: Callbacks beside those of the user.
     """
     began = time.perf_counter()
-    backend = parts.backend
+    backend, is_main = parts.backend, parts.backend.processes.is_main
+    resume = False if restart or not resume else resume
     with ExitStack() as held:
         with backend.training_context():
             try:
-                training = StartedTraining(parts, callbacks)
-                held.enter_context(
-                    nullcontext() if parts.in_run or not backend.processes.is_main else locked(parts.folder, parts.say)
-                )
+                session = Session(parts, callbacks)
+                if is_main and not parts.in_run:
+                    held.enter_context(locked(parts.folder, parts.say))
                 held.enter_context(listening(parts.state))
-                held.enter_context(disk_space_reserved(training))
-                skipped: list[str] = []
-                if restart or (parts.args.overwrite_output_dir and not resume):
-                    move_earlier_aside(training)
-                elif not resume:
-                    refuse_earlier(training)
-                saved = restore_final_model(training, skipped) if resume is True and not restart else None
-                metrics = run(training, None if restart else resume, skipped, began) if saved is None else saved
+                held.enter_context(session.disk_space())
+                if not resume:
+                    session.leave_earlier_training(move_aside=restart or parts.args.overwrite_output_dir)
+                skipped: list[str] = []  # why something newer than all checkpoints cannot be used
+                saved = session.restore_final_model(skipped) if resume is True else None
+                metrics = session.run(resume, skipped, began) if saved is None else saved
             finally:
                 backend.end_training()
         if parts.in_run and saved is None:
             with stage("saving the model"):
-                save_final_model(training, metrics)
-        if backend.processes.is_main:
+                session.save_final_model(metrics)
+        if is_main:
             with resume_named(parts.folder) if parts.in_run else nullcontext():
                 write_history(parts.folder, parts.state.history)  # lines may be missing if the disk was full
         if parts.in_run:
@@ -770,109 +241,551 @@ def stop_if_asked(state: State, processes: ProcessGroup, say: Say) -> None:
         leave(number)
 
 
-def run(training: StartedTraining, resume: bool | str | Path | None, skipped: list[str], began: float) -> dict[str, float]:
-    """Restore the checkpoint to resume from, run the loop, and return loss and timings."""
-    parts = training.parts
-    args, backend, plan, state = parts.args, parts.backend, parts.plan, parts.state
-    history = History(parts.folder if backend.processes.is_main else None, partial(next_rate, training), plan)
-    checkpoint = find_checkpoint(training, resume or False, skipped)
-    training.model.train()
-    training.optimizer.zero_grad(set_to_none=True)  # gradients of the user's own backward pass
-    seed_all(args.seed + backend.processes.rank)
-    if checkpoint is not None:
-        restore(training, checkpoint)
-    first = state.step
-    step = partial(
-        train_step,
-        training.model,
-        loss_sum=parts.loss_sum,
-        optimizer=training.optimizer,
-        backend=backend,
-        max_norm=args.max_grad_norm,
-        on_gradients=parts.on_gradients,
-        batch_loss=parts.script.batch_loss,
-        batch_step=parts.script.batch_step,
-        before_update=parts.script.before_update,
-        after_update=parts.script.after_update,
-    )
-    if parts.script.started is not None:
-        parts.script.started(training.optimizer, training.scheduler)
-    asked = replace(plan, log_every=0, eval_every=0, save_every=0, log_first=False) if parts.script.asked_only else plan
-    try:
-        fit(
-            backend.wrap_step(step, training.optimizer, training.scheduler, parts.say),
-            training.batches,
-            asked,
-            state,
-            callbacks=training.callbacks(history),
-            evaluate=training.evaluate if parts.eval_rows is not None else None,
-            save=partial(save_checkpoint, training),
-            gather=backend.processes.gather_figures,
-            agree=backend.processes.agree,
+class Best(Callback):
+    """Keeps a copy of the weights of the best evaluation in main memory, or asks for a checkpoint of it, or both."""
+
+    def __init__(self, model: torch.nn.Module, *, keep_weights: bool, save: bool) -> None:
+        self.model, self.keep_weights, self.save = model, keep_weights, save
+        self.weights: Tensors = {}
+
+    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+        if state.best_step == state.step:
+            self.weights = copied(self.model) if self.keep_weights else {}
+            state.asked |= {"save"} if self.save else set()
+
+
+class Session:
+    """The parts of a training with everything that is made from them once, before the first step.
+
+    Attributes:
+        batches: The training batches in the form the backend trains on.
+        model, optimizer, scheduler: As the backend prepared them.
+        bare: The user's model behind a prepared one.
+        best: The weights of the best evaluation.
+        checkpoint_folder, saver: The checkpoints of the folder, and what writes them.
+    """
+
+    def __init__(self, parts: TrainingParts, callbacks: Sequence[Callback] = ()) -> None:
+        args, backend, script = parts.args, parts.backend, parts.script
+        self.parts, self.more_callbacks = parts, callbacks
+        if parts.custom_loss is None and script.batch_loss is None and not script.loss_compared:
+            first = next(parts.batches.epoch())
+            if problem := other_loss(parts.model, first, parts.task, backend, parts.say_once):
+                raise SettingsError(problem, OTHER_LOSS_REMEDY)  # the model's own loss would not be used
+        self.fixed: Identity = json.loads(json.dumps(identity_of(parts)))
+        self.report_random_rows()
+        if args.gradient_checkpointing:
+            try:
+                parts.model.gradient_checkpointing_enable({"use_reentrant": False})
+            except (AttributeError, ValueError) as error:
+                problem = f"{type(parts.model).__name__} does not support gradient_checkpointing"
+                raise SettingsError(problem, "omit it, and lower per_device_train_batch_size instead") from error
+        make_optimizer = backend.start_training(parts.model, parts.use)
+        self.batches = backend.adapt_batches(parts.batches, parts.train_rows)
+        if parts.custom_loss is not None and script.batch_loss is None:
+            check_loss(parts.loss_sum, parts.model, next(self.batches.epoch()), backend)
+        optimizer, scheduler = make_optimizers(args, parts.model, parts.plan, script.optimizers, make_optimizer)
+        self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
+        self.bare = backend.unwrap(self.model)
+        self.best = Best(self.bare, keep_weights=args.load_best_model_at_end, save=args.save_strategy == "best")
+        self.checkpoint_folder = CheckpointFolder(parts.folder, parts.say)
+        self.saver = Saver(self.checkpoint_folder, args.save_total_limit, script.write_model)
+        self.num_bytes = sum(weight.nbytes for weight in self.bare.parameters())
+        self.hashes: torch.Tensor | None = None
+
+    def report_random_rows(self) -> None:
+        """Report which rows differ each time they are read, and what that means for a resumed run."""
+        parts, batches, say = self.parts, self.parts.batches, self.parts.say_once
+        if not isinstance(batches, Batches):
+            say("the batches are those of a DataLoader: a resumed run skips those it has seen, but may draw different ones")
+            return
+        if batches.repeats is not Repeats.SAME:
+            say(f"the training rows differ between reads: {batches.repeats.value}")
+        if not is_standard(batches.collate):
+            rows = batches.read(np.arange(min(len(batches.rows), batches.batch_size)))
+            if (repeats := collator_repeats(batches.collate, rows)) is not Repeats.SAME:
+                say(f"the collator returns different batches each time: {repeats.value}")
+            elif batches.repeats is Repeats.SAME:
+                self.fixed["collator"] = digest(content_of(batches.collate(deepcopy(rows))))
+        has_number = hasattr(parts.eval_rows, "__len__")  # a stream is read by a DataLoader
+        if parts.eval_rows is not None and has_number and repeats_of(parts.eval_rows) is not Repeats.SAME:
+            say("the evaluation rows differ between reads, and so do their scores")
+            if "validation" in self.fixed:
+                self.fixed["validation"] = rows_fingerprint(np.zeros(len(parts.eval_rows), dtype=np.int64))
+        if batches.repeats is Repeats.OWN and parts.args.group_by_length:
+            if parts.backend.processes.num_processes > 1:
+                problem = "group_by_length orders rows by lengths that differ in each process"
+                raise SettingsError(problem, "set group_by_length to false, or draw from the global generators")
+            say("group_by_length: the order of these rows may also change when the run is resumed")
+
+    @contextmanager
+    def disk_space(self) -> Iterator[None]:
+        """Remove incomplete files, check the disk, and reserve space for the final model of a run while the block runs."""
+        parts, processes = self.parts, self.parts.backend.processes
+        with ExitStack() as held:
+            if processes.is_main:
+                if names := remove_leftovers(parts.folder):
+                    parts.say(f"removed incomplete files of an earlier crash: {listed(names)}")
+                self.refuse_full_disk()
+                if parts.in_run:
+                    held.enter_context(reserved(parts.folder / RESERVE_NAME, with_slack(self.num_bytes)))
+            processes.wait()
+            yield
+
+    def refuse_full_disk(self) -> None:
+        """Raise `ResourceError` if the disk cannot hold two checkpoints and, in a run, the final model."""
+        parts, wanted = self.parts, {}
+        if parts.args.save_strategy != "no":
+            wanted["two checkpoints"] = 2 * (4 if parts.args.load_best_model_at_end else 3) * self.num_bytes
+        if parts.in_run:
+            wanted["the final model"] = with_slack(self.num_bytes)
+        needed, free = sum(wanted.values()), shutil.disk_usage(parts.folder).free
+        if free < needed:
+            less = "; save_strategy no needs less" if "two checkpoints" in wanted else ""
+            raise ResourceError(
+                f"{parts.folder}: {needed:,} bytes are needed for {' and '.join(wanted)}, {free:,} are free",
+                f"free disk space or choose another output_dir{less}",
+            )
+
+    def leave_earlier_training(self, *, move_aside: bool) -> None:
+        """Raise `SettingsError` if a new training would overwrite an earlier one, unless that is to be moved aside."""
+        folder, checkpoints = self.parts.folder, checkpoints_in(self.parts.folder)
+        if is_run(folder) and not self.parts.in_run:  # whose record and model a Trainer does not replace
+            raise SettingsError(f"output_dir {folder} contains a run of glassloop train", "choose another output_dir")
+        if checkpoints and not move_aside:
+            raise SettingsError(
+                f"output_dir {folder} contains the checkpoints of an earlier training (the newest is {checkpoints[0].name})",
+                "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set "
+                "overwrite_output_dir=True, which moves the earlier training aside",
+            )
+        if move_aside:
+            if self.parts.backend.processes.is_main:
+                if (folder / TRAINED_NAME).exists():
+                    for name in (TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME):
+                        if (folder / name).exists():
+                            self.checkpoint_folder.set_aside(folder / name)
+                self.checkpoint_folder.restart()
+            self.parts.backend.processes.wait()
+
+    def run(self, resume: bool | str | Path, skipped: list[str], began: float) -> dict[str, float]:
+        """Restore the checkpoint to resume from, run the loop, and return loss and timings."""
+        parts, script, args, backend = self.parts, self.parts.script, self.parts.args, self.parts.backend
+        plan, state = parts.plan, parts.state
+        checkpoint = None
+        if resume is True:
+            checkpoint = self.checkpoint_folder.newest(skipped)
+            if checkpoint is None:
+                parts.say(f"{parts.folder}: no checkpoint to resume from, so training starts at step 0")
+        elif resume:
+            checkpoint = self.checkpoint_folder.open(user_path(resume))
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)  # gradients of the user's own backward pass
+        seed_all(args.seed + backend.processes.rank)
+        if checkpoint is not None:
+            self.restore(checkpoint)
+        first = state.step
+        step = partial(
+            train_step,
+            self.model,
+            loss_sum=parts.loss_sum,
+            optimizer=self.optimizer,
+            backend=backend,
+            max_norm=args.max_grad_norm,
+            on_gradients=parts.on_gradients,
+            batch_loss=script.batch_loss,
+            batch_step=script.batch_step,
+            before_update=script.before_update,
+            after_update=script.after_update,
         )
+        if script.started is not None:
+            script.started(self.optimizer, self.scheduler)
+        asked = replace(plan, log_every=0, eval_every=0, save_every=0, log_first=False) if script.asked_only else plan
+        try:
+            fit(
+                backend.wrap_step(step, self.optimizer, self.scheduler, parts.say),
+                self.batches,
+                asked,
+                state,
+                callbacks=self.callbacks(),
+                evaluate=self.evaluate if parts.eval_rows is not None else None,
+                save=self.save,
+                gather=backend.processes.gather_figures,
+                agree=backend.processes.agree,
+            )
+            backend.sync_to_model()
+            refuse_not_finite_weights(self.bare.state_dict(), state.step)
+            if not (state.signal or parts.in_run):  # a run saves its model first
+                state.signal = backend.processes.agree(state.asked_to_stop)
+                if state.signal:
+                    self.save()
+        except NotFiniteError as error:
+            raise self.diverged(*error.args) from error
+        except (RuntimeError, MemoryError) as error:
+            raise self.out_of_memory(error) if no_memory(error) else error from None
+        finally:
+            self.saver.wait()
+        if state.signal == PAUSE:
+            parts.say(f"paused after step {state.step:,}")
+            leave(state.signal)
+        if state.signal:
+            parts.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume")
+            backend.processes.wait()
+            leave(state.signal)
+        if args.load_best_model_at_end and self.best.weights:
+            self.bare.load_state_dict(self.best.weights)
+            backend.sync_from_model()
+        seconds = time.perf_counter() - began
+        return {
+            "train_loss": state.mean_loss,
+            "train_runtime": seconds,
+            "train_steps_per_second": (state.step - first) / seconds,
+            "train_samples_per_second": (state.step - first) * plan.accumulate * self.batches.batch_size / seconds,
+            "epoch": state.epoch_by(plan),
+        }
+
+    def callbacks(self) -> list[Callback]:
+        """Return the callbacks of Glassloop followed by those of the user."""
+        parts, args, plan, is_main = self.parts, self.parts.args, self.parts.plan, self.parts.backend.processes.is_main
+
+        def next_rate() -> float:
+            return float(unwrap_optimizer(self.scheduler.optimizer).param_groups[0]["lr"])
+
+        callbacks: list[Callback] = [History(parts.folder if is_main else None, next_rate, plan), self.best]
+        if is_main:
+            callbacks.append(Sessions(parts.folder, plan.max_steps))
+        if is_main and args.trackers:
+            folder = parts.folder if args.logging_dir is None else user_path(args.logging_dir)
+            callbacks.append(Trackers(args.trackers, folder, args.run_name or parts.folder.name, args.to_dict()))
+        if is_main and not parts.script.quiet:
+            callbacks.append(progress_for(plan, args.disable_tqdm, parts.metric_title))
+        return [*callbacks, *self.more_callbacks, *parts.script.callbacks]
+
+    def evaluate(self) -> dict[str, float] | None:
+        """Return the metrics between two steps; None if a signal interrupts the evaluation."""
+        self.parts.backend.sync_to_model()
+        with random_states_kept():  # evaluation rows may draw random numbers as well
+            return self.parts.evaluate()  # with the bare model: a wrapped one waits for processes with no batch left
+
+    # --- errors
+
+    def diverged(self, problem: str, step: int) -> DivergedError:
+        """Return the error for a step with a figure that is not finite, with its rows and the learning rate."""
+        plan, state = self.parts.plan, self.parts.state
+        epoch, place = divmod(step - 1 + state.steps_left_out, plan.steps_per_epoch)
+        group = self.batches.order(epoch)[place * plan.accumulate : (place + 1) * plan.accumulate]
+        rows = listed(np.concatenate(group).tolist(), 8)
+        last = "none" if state.last_loss is None else f"{state.last_loss:.4g}"
+        rate = unwrap_optimizer(self.optimizer).param_groups[0].get("initial_lr", self.parts.args.learning_rate)
+        return DivergedError(
+            f"{problem} (last finite loss {last}, learning rate {rate:g}, rows {rows} of the training data)",
+            f"{advice(trained=state.last_loss is not None)}, or look at these rows",
+        )
+
+    def out_of_memory(self, error: BaseException) -> TooLargeError:
+        """Return the error for a batch that does not fit into memory, with the setting to lower."""
+        parts, evaluating = self.parts, self.parts.state.evaluation_due
+        rows = parts.eval_rows if evaluating and parts.eval_rows is not None else parts.train_rows
+        name = f"per_device_{'eval' if evaluating else 'train'}_batch_size"
+        try:
+            longest = f" of up to {max(lengths_of(rows)):,} tokens"
+        except (TypeError, KeyError, IndexError, ValueError):  # rows without tokens to count
+            longest = ""
+        more = "" if evaluating else " and raise gradient_accumulation_steps by the same factor"
+        problem = f"not enough memory for a batch of {getattr(parts.args, name)} rows{longest} ({error})"
+        return TooLargeError(problem, f"lower {name}{more}, or lower max_length")
+
+    # --- checkpoints
+
+    def identity(self) -> Identity:
+        """Return what must be the same for the numbers to be the same, as it was before the first step."""
+        if "validation" in self.fixed and self.fixed["validation"] is None:  # only now: a training may never need it
+            with random_states_kept():
+                self.fixed["validation"] = rows_fingerprint(self.parts.eval_batches().row_hashes())
+        return self.fixed
+
+    def whole_identity(self) -> Identity:
+        """Return what must be the same for another process to finish the run, with the training rows."""
+        return self.identity() | {"training rows": rows_fingerprint(self.row_hashes().numpy())}
+
+    def row_hashes(self) -> torch.Tensor:
+        """Return eight bytes for each training row as the model gets it."""
+        if self.hashes is None:
+            self.hashes = torch.from_numpy(self.batches.row_hashes())
+        return self.hashes
+
+    def save(self) -> None:
+        """Copy the training between two steps and write the copy. All processes take part; the main process writes.
+
+        The copy is written in a thread while the training continues, unless code of the user writes or reads it.
+        """
+        snapshot = self.snapshot()
+        in_background = self.parts.script.saves_in_background
+        with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
+            if snapshot is not None:
+                self.saver.save(snapshot, in_background=in_background)
+        if not in_background:
+            self.parts.backend.processes.wait()
+
+    def snapshot(self) -> Snapshot | None:
+        """Return a copy of the training in the main process, and None in the others. All processes take part."""
+        parts, backend = self.parts, self.parts.backend
+        randoms = backend.processes.gather_objects([random_tensors(backend.device)])  # in the order of the processes
         backend.sync_to_model()
-        refuse_not_finite_weights(training.bare.state_dict(), state.step)
-        if not (state.signal or parts.in_run):  # a run saves its model first
-            state.signal = backend.processes.agree(state.asked_to_stop)
-            if state.signal:
-                save_checkpoint(training)
-    except NotFiniteError as error:
-        raise diverged(training, error) from error
-    except (RuntimeError, MemoryError) as error:
-        raise out_of_memory(training, error) if no_memory(error) else error from None
-    finally:
-        training.saver.wait()
-    if state.signal == PAUSE:
-        parts.say(f"paused after step {state.step:,}")
-        leave(state.signal)
-    if state.signal:
-        parts.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume")
-        backend.processes.wait()
-        leave(state.signal)
-    if args.load_best_model_at_end and training.best.weights:
-        training.bare.load_state_dict(training.best.weights)
+        gathered = backend.gather_optimizer_state(self.optimizer)
+        if not backend.processes.is_main:
+            return None
+        weights = copied(self.bare)
+        refuse_not_finite_weights(weights, parts.state.step)
+        optimizer, optimizer_settings = optimizer_tensors(self.bare, self.optimizer, gathered)
+        # Rows that are slow to read and were not read yet have the hash zero.
+        known = parts.batches.known_row_hashes() if self.hashes is None and isinstance(parts.batches, Batches) else None
+        return Snapshot(
+            weights,
+            optimizer,
+            best=self.best.weights,
+            randoms=[tensors for tensors, _ in randoms],
+            rows=self.row_hashes() if known is None else torch.from_numpy(known),
+            plain={
+                "state": parts.state.to_dict(),
+                "optimizer": optimizer_settings,
+                "scheduler": {name: value for name, value in self.scheduler.state_dict().items() if name != "lr_lambdas"},
+                "scaler": backend.scaler.state_dict(),
+                "random": [values for _, values in randoms],
+                "processes": backend.processes.num_processes,
+                "versions": versions(),
+            },
+            identity=self.identity(),
+            texts={STATE_NAME: trainer_state(parts)},
+        )
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Restore everything as it was after the checkpoint's step. Raises `ModelError` if settings or data changed."""
+        parts, backend, scheduler, plain = self.parts, self.parts.backend, self.scheduler, checkpoint.plain
+        stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
+        refuse_other_identity(checkpoint.manifest["identity"], self.identity(), stored_rows, self.row_hashes())
+        self.load(checkpoint.weights(), checkpoint.path.name, plain["state"])
+        restore_optimizer(self.bare, self.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
         backend.sync_from_model()
-    seconds = time.perf_counter() - began
-    return {
-        "train_loss": state.mean_loss,
-        "train_runtime": seconds,
-        "train_steps_per_second": (state.step - first) / seconds,
-        "train_samples_per_second": (state.step - first) * plan.accumulate * training.batches.batch_size / seconds,
-        "epoch": state.epoch_by(plan),
+        scheduler.load_state_dict(plain["scheduler"] | {"lr_lambdas": scheduler.state_dict().get("lr_lambdas")})
+        if plain["scaler"]:
+            backend.scaler.load_state_dict(plain["scaler"])
+        self.best.weights = checkpoint.tensors("best")
+        rank, then, now = backend.processes.rank, plain["processes"], backend.processes.num_processes
+        if rank < len(plain["random"]) and then == now:
+            restore_random(checkpoint.tensors(f"random-{rank}"), plain["random"][rank], backend.device)
+        else:
+            seed_all(parts.args.seed + rank + 1000 * parts.state.step)
+            parts.say(f"{now} processes instead of {then}: every step has the same rows, but different dropout masks")
+        parts.say(f"resuming after step {parts.state.step:,} ({checkpoint.path})")
+
+    def load(self, weights: Tensors, place: str, state: Mapping[str, object]) -> None:
+        """Load weights and state; raise `ModelError` if the weights do not fit the model."""
+        refuse_other_tensors(shapes_of(self.bare.state_dict()), weights, place)
+        self.bare.load_state_dict(weights)
+        for name, value in state.items():
+            setattr(self.parts.state, name, value)
+
+    # --- the final model of a run
+
+    def save_final_model(self, metrics: dict[str, float]) -> None:
+        """Write the trained model, and everything needed to resume the run after its last step."""
+        parts, folder = self.parts, self.parts.folder
+        if parts.backend.processes.is_main:
+            (folder / RESERVE_NAME).unlink(missing_ok=True)
+            try:
+                with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
+                    parts.script.write_model(writing)
+                files = sums_of(folder, below=MODEL_NAME)
+                if names_in(folder / MODEL_NAME / WEIGHTS_NAME) != {*self.bare.state_dict()}:
+                    # Weights with several names are saved once, and could not be loaded under all of them.
+                    with replacing(folder / TRAINED_WEIGHTS_NAME) as writing:
+                        save_file(copied(self.bare), writing)
+                    share_files(folder, TRAINED_WEIGHTS_NAME)
+                    files |= sums_of(folder, below=TRAINED_WEIGHTS_NAME)
+                manifest = {
+                    "format": FORMAT,
+                    "step": parts.state.step,
+                    "identity": self.whole_identity(),
+                    "files": files,
+                    "state": parts.state.to_dict(),
+                    "metrics": metrics,
+                }
+                write_text(folder / TRAINED_NAME, json.dumps(sealed(manifest), indent=1, allow_nan=False) + "\n")
+            except Exception as error:
+                full = full_disk(error, folder / MODEL_NAME, "the trained model", with_slack(self.num_bytes))
+                if full is None:
+                    raise
+                saved = [path.name for path in checkpoints_in(folder)[:1]]
+                repeats = f"resumes from {saved[0]}" if saved else "trains again from the first step: there is no checkpoint"
+                raise ResourceError(full.problem, f"{full.remedy} (it {repeats})") from error
+        parts.backend.processes.wait()
+
+    def restore_final_model(self, skipped: list[str]) -> dict[str, float] | None:
+        """Restore a training that had taken its last step, and return its metrics; None if there is none.
+
+        Why a final model cannot be used is added to `skipped`.
+        """
+        parts, folder = self.parts, self.parts.folder
+        if not (folder / TRAINED_NAME).exists():
+            return None
+        try:
+            manifest = open_checkpoint(folder, TRAINED_NAME).manifest
+        except ModelError as error:
+            skipped.append(error.problem)
+            return None
+        refuse_other_identity(manifest["identity"], self.whole_identity(), self.row_hashes(), self.row_hashes())
+        saved_apart = TRAINED_WEIGHTS_NAME in manifest["files"]
+        weights = load_file(folder / (TRAINED_WEIGHTS_NAME if saved_apart else f"{MODEL_NAME}/{WEIGHTS_NAME}"))
+        self.load(weights, f"{folder}/{MODEL_NAME}", manifest["state"])
+        parts.backend.sync_from_model()
+        parts.say(f"resuming after the last step, {parts.state.step:,} ({folder / MODEL_NAME})")
+        return manifest["metrics"]
+
+
+def remove_manifest(folder: Path) -> None:
+    """Remove what only a run that is not finished needs, beside its final model."""
+    (folder / TRAINED_NAME).unlink(missing_ok=True)
+    (folder / TRAINED_WEIGHTS_NAME).unlink(missing_ok=True)
+
+
+def with_slack(num_bytes: int) -> int:
+    """Return the disk space for a model with this many bytes of weights, its config and its tokenizer."""
+    return num_bytes + num_bytes // 20 + (1 << 16)
+
+
+def copied(model: torch.nn.Module) -> Tensors:
+    """Return a copy of all weights in main memory."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
+
+
+def refuse_not_finite_weights(weights: Tensors, step: int) -> None:
+    """Raise `NotFiniteError` with the first weight that is not finite after a step."""
+    for name, value in weights.items():
+        if value.numel() and not torch.isfinite(torch.stack(torch.aminmax(value))).all():  # no copy as large as the value
+            raise NotFiniteError(f"step {step:,}: the weight {name} is not finite", step)
+
+
+def advice(*, trained: bool) -> str:
+    """Return what to do about a figure that is not finite. Before the first update, the learning rate is not its cause."""
+    if trained:
+        return "lower learning_rate, add warmup_steps, use precision fp32"
+    return "no weight was updated yet: use another model, use precision fp32"
+
+
+def log_history(history: Sequence[Entry]) -> list[dict[str, object]]:
+    """Return the entries of a history as transformers' `state.log_history` has them: the step comes last."""
+    return [{**{name: value for name, value in entry.items() if name != "step"}, "step": entry["step"]} for entry in history]
+
+
+def trainer_state(parts: TrainingParts) -> str:
+    """Return trainer_state.json of a checkpoint, as transformers reads it."""
+    state, plan = parts.state, parts.plan
+    best = None if state.best_step is None else parts.folder / checkpoint_name(state.best_step)
+    exists = best is not None and (state.best_step == state.step or best.is_dir())  # it may be this checkpoint itself
+    values = {
+        "max_steps": plan.max_steps,
+        "num_train_epochs": -(-plan.max_steps // plan.steps_per_epoch),
+        "logging_steps": plan.log_every,
+        "eval_steps": plan.eval_every,
+        "save_steps": plan.save_every,
+        "train_batch_size": parts.args.per_device_train_batch_size,
+        "epoch": state.epoch + state.batch / plan.batches_per_epoch,
+        "global_step": state.step,
+        "best_metric": state.best_score,
+        "best_global_step": state.best_step,
+        "best_model_checkpoint": str(best) if exists else None,
+        "is_local_process_zero": True,
+        "is_world_process_zero": True,
+        "log_history": log_history(state.history),
     }
+    return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
 
-def refuse_earlier(training: StartedTraining) -> None:
-    """Raise `SettingsError` if a new training would overwrite an earlier one."""
-    folder, found = training.parts.folder, checkpoints_in(training.parts.folder)
-    refuse_run_of_command(training)
-    if found:
+# --- what a resumed run must share with the first one ------------------------------------------------------------------
+
+# Settings that do not change any weight: a run may be resumed with other values.
+FREE = ("output_dir", "overwrite_output_dir", "per_device_train_batch_size", "per_device_eval_batch_size",
+        "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "logging_strategy", "logging_steps", "logging_first_step",
+        "logging_dir", "save_strategy", "save_steps", "save_total_limit",
+        "report_to", "run_name", "disable_tqdm", "backend", "device", "precision", "positive_label")  # fmt: skip
+# Settings that do not change anything in the folder of a finished run.
+NOT_STORED = ("output_dir", "overwrite_output_dir", "disable_tqdm")
+# Entries of a config that describe where a model comes from, not what it computes. Labels are compared by name.
+ORIGIN = ("_name_or_path", "_commit_hash", "architectures", "dtype", "torch_dtype", "transformers_version", "id2label",
+          "label2id")  # fmt: skip
+
+
+def identity_of(parts: TrainingParts) -> Identity:
+    """Return everything but the training rows that must be the same for the weights to be the same.
+
+    The weights to start from are not part of it: a checkpoint replaces them all.
+    """
+    args, backend, model = parts.args, parts.backend, parts.model
+    config = config_of(model)
+    stored = json.loads(config.to_json_string(use_diff=False)) if hasattr(config, "to_json_string") else {}
+    # Modules without weights, which a checkpoint does not restore.
+    leaves = {name: part for name, part in model.named_modules() if not ([*part.children()] or part.state_dict())}
+    rates = sorted({part.p for part in leaves.values() if isinstance(part, torch.nn.Dropout)})
+    optimizer, schedule = parts.script.optimizers
+    identity: Identity = {
+        **{name: value for name, value in args.to_dict().items() if name not in FREE},
+        "batch_size": args.per_device_train_batch_size * backend.processes.num_processes,
+        "max_steps": parts.plan.max_steps,
+        "device": backend.device.type,
+        "precision": backend.precision,
+        "model": f"{type(model).__name__}, {sum(weight.numel() for weight in model.parameters()):,} parameters",
+        "labels": [*label_names(config)],
+        "config": {name: value for name, value in sorted(stored.items()) if name not in ORIGIN},
+        "parts without weights": f"dropout {listed(rates) or 'none'} "
+        f"({digest(' '.join(f'{name} {part!r}' for name, part in leaves.items()))})",
+        "frozen": sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad),
+        "on_gradients": None if parts.on_gradients is None else identified(parts.on_gradients),
+        "loss": parts.script.loss_name or (parts.task if parts.custom_loss is None else identified(parts.custom_loss)),
+        "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
+        "schedule": None if schedule is None else schedule_values(schedule),
+    }
+    if isinstance(parts.batches, Batches) and parts.batches.seed is None:
+        identity["order"] = "sequential"  # only of rows that are not shuffled: earlier checkpoints have no such entry
+    if args.load_best_model_at_end or args.early_stopping_patience:  # evaluations decide which weights a training ends with
+        measures = parts.measures()
+        metrics = ", ".join(map(measures.title, measures.keys)) if measures else identified(parts.compute_metrics)
+        identity |= {"eval_strategy": args.eval_strategy, "eval_every": parts.plan.eval_every, "metrics": metrics}
+        identity["validation"] = None  # the rows are hashed only if they are needed
+    return identity
+
+
+def refuse_other_request(folder: Path, stored: RunRecord, given: GivenSettings) -> None:
+    """Raise `SettingsError` if a finished run was trained with other settings than those given."""
+    training = training_arguments({**stored.settings.to_dict(), **given.training}).to_dict()
+    data = asdict(data_settings({**stored.data.given(), **given.data}).with_absolute_paths())
+    then = {**asdict(stored.data.settings), **stored.settings.to_dict()}
+    then |= {"data": stored.data.source, "model": stored.model.name, "new_head": stored.model.new_head}
+    now = {**data, **training, "new_head": given.new_head or stored.model.new_head}
+    now |= {"data": absolute_name(given.source or stored.data.source), "model": absolute_name(given.model or stored.model.name)}
+    wanted = {name: value for name, value in then.items() if name not in NOT_STORED}
+    if changed := differences(wanted, {name: now[name] for name in wanted}):
         raise SettingsError(
-            f"output_dir {folder} contains the checkpoints of an earlier training (the newest is {found[0].name})",
-            "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set overwrite_output_dir=True, "
-            "which moves the earlier training aside",
+            f"{folder} is finished and was trained with different settings: {'; '.join(changed)}",
+            f"omit these settings, or train a new run; --model {folder} starts from the model of this one",
         )
 
 
-def refuse_run_of_command(training: StartedTraining) -> None:
-    """Raise `SettingsError` if a Trainer would write into the folder of a run, whose record and model it does not replace."""
-    folder = training.parts.folder
-    if is_run(folder) and not training.parts.in_run:
-        raise SettingsError(f"output_dir {folder} contains a run of glassloop train", "choose another output_dir")
+def refuse_other_run(stored: RunRecord, now: RunRecord, *, from_start: bool) -> None:
+    """Raise `ResumeError` with old and new values if a run would be resumed with other settings or data.
+
+    `from_start`: no checkpoint is used, which would compare settings, model and each training row by itself.
+    """
+    changed = split_changes(stored.data.splits, now.data.splits, stored.data.splits)
+    if not from_start and split_changes(stored.data.splits, now.data.splits, ["train"]):
+        return  # the checkpoint names the rows that have changed, if the model gets other rows
+    if from_start and stored.identity:
+        changed = differences(stored.identity, json.loads(json.dumps(now.identity))) + changed
+    if changed:
+        problem = f"the run was started with different settings or data: {'; '.join(changed)}"
+        raise ResumeError(problem, "use the settings and the data it was started with")
 
 
-def move_earlier_aside(training: StartedTraining) -> None:
-    """Move everything aside that a run could resume from: its checkpoints, or the model of its last step."""
-    refuse_run_of_command(training)
-    if training.parts.backend.processes.is_main:
-        folder = training.parts.folder
-        if (folder / TRAINED_NAME).exists():
-            for path in filter(Path.exists, (folder / name for name in (TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME))):
-                training.checkpoint_folder.set_aside(path)
-        training.checkpoint_folder.restart()
-    training.parts.backend.processes.wait()
-
-
-def next_rate(training: StartedTraining) -> float:
-    """Return the learning rate of the next step."""
-    return float(unwrap_optimizer(training.scheduler.optimizer).param_groups[0]["lr"])
+def refuse_other_model(given: str | None, stored: str) -> None:
+    """Raise `ResumeError` if a run would be resumed with a model of another name."""
+    if given and absolute_name(given) != stored:
+        raise ResumeError(f"the run was started with different settings: model: {stored} then, {given} now", "omit --model")

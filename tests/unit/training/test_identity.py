@@ -11,9 +11,7 @@ from families import tiny_model
 from torch.nn import functional
 
 from glassloop.training.checkpoints import (
-    config_values,
     differences,
-    frozen_names,
     identified,
     optimizer_values,
     schedule_values,
@@ -29,24 +27,6 @@ def test_weights_are_known_by_every_bit() -> None:
         again.classifier.bias[1] += 1e-6
     assert found != weights_fingerprint(again)
     assert weights_fingerprint(model.to(torch.bfloat16)) != found
-
-
-def test_where_a_model_came_from_is_not_what_it_computes(tmp_path) -> None:
-    model = tiny_model()
-    model.save_pretrained(tmp_path)
-    again = type(model).from_pretrained(tmp_path)
-    assert config_values(model.config) == config_values(again.config)
-    again.config.hidden_dropout_prob = 0.2
-    assert differences(config_values(model.config), config_values(again.config)) == ["hidden_dropout_prob: 0.1 then, 0.2 now"]
-
-
-def test_frozen_weights_are_named() -> None:
-    model = tiny_model()
-    assert frozen_names(model) == []
-    model.bert.embeddings.requires_grad_(False)
-    model.classifier.bias.requires_grad_(False)
-    assert frozen_names(model)[:2] == ["bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.weight"]
-    assert frozen_names(model)[-1] == "classifier.bias"
 
 
 # --- functions ---------------------------------------------------------------------------------------------------

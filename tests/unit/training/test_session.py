@@ -27,7 +27,7 @@ from glassloop.base.errors import DivergedError, ModelError, ResourceError, Sett
 from glassloop.runs.record import checkpoints_in, is_timing, step_of
 from glassloop.trainer import Trainer as RunTrainer
 from glassloop.training import session
-from glassloop.training.session import StartedTraining, best_checkpoint, checkpoint_gradients, log_history
+from glassloop.training.session import Session, log_history
 
 
 def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -389,15 +389,18 @@ def test_several_processes_cannot_group_rows_of_a_generator_of_their_own_by_leng
     trainer = Trainer(tiny_model(), args, train_dataset=Augmented(seed=1), processing_class=tiny_tokenizer)
     parts = replace(trainer.training_parts(), backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))
     with says("group_by_length orders rows by lengths that differ in each process"):
-        StartedTraining.report_random_rows(SimpleNamespace(parts=parts, fixed={}))
+        Session.report_random_rows(SimpleNamespace(parts=parts, fixed={}))
 
 
-def test_gradient_checkpointing_is_refused_by_name_if_a_model_cannot_do_it() -> None:
-    model = tiny_model()
-    checkpoint_gradients(model)
-    assert model.is_gradient_checkpointing
-    with pytest.raises(SettingsError, match="Linear does not support gradient_checkpointing"):
-        checkpoint_gradients(torch.nn.Linear(2, 2))
+def test_gradient_checkpointing_is_refused_by_name_if_a_model_cannot_do_it(
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    trained(tmp_path / "a", rows, tiny_tokenizer, gradient_checkpointing=True, max_steps=1)
+    args = TrainingArguments(tmp_path / "b", gradient_checkpointing=True, device="cpu")
+    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer, quiet=True)
+    trainer.model.supports_gradient_checkpointing = False
+    with pytest.raises(SettingsError, match="BertForSequenceClassification does not support gradient_checkpointing"):
+        trainer.train()
 
 
 # --- trainer_state.json of a checkpoint, as transformers reads it.
@@ -405,13 +408,6 @@ def test_gradient_checkpointing_is_refused_by_name_if_a_model_cannot_do_it() -> 
 
 def test_the_step_comes_last_in_the_history() -> None:
     assert [*log_history([{"step": 1, "loss": 2.0}])[0]] == ["loss", "step"]
-
-
-def test_the_best_checkpoint_exists(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint-0").mkdir()
-    assert best_checkpoint(tmp_path, None) is None
-    assert best_checkpoint(tmp_path, 2) is None
-    assert best_checkpoint(tmp_path, 0) == str(tmp_path / "checkpoint-0")
 
 
 @pytest.mark.parametrize("strategy", ["steps", "best"])
