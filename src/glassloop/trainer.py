@@ -359,7 +359,7 @@ class Trainer:
         with self._interruptible() if interruptible else nullcontext():
             found = self._run(self.model, self.eval_dataset if rows is None else rows, prefix)
         if self._recorder is not None and (rows is None or rows is self.eval_dataset):
-            self._recorder.evaluated(replace(found, outputs=None, several_labels=None), prefix)  # a report needs only logits
+            self._recorder.evaluated(replace(found, outputs=None, several_labels=None))  # a report needs only logits
         return found
 
     def predict(self, test_dataset: Rows, ignore_keys: None = None, metric_key_prefix: str = "test") -> PredictionOutput:

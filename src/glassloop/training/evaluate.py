@@ -25,7 +25,7 @@ from glassloop.data.examples import SHOWN_LABELS, Examples
 from glassloop.data.interfaces import Tokenizer
 from glassloop.markup.notebook import scores
 from glassloop.runs.history import last_step
-from glassloop.runs.record import TIMINGS, ClassRecord, RunRecord, SplitFacts, held_out_splits, seed_name
+from glassloop.runs.record import TIMINGS, ClassRecord, RunRecord, held_out_splits, seed_name
 from glassloop.runs.study import SeedsRecord
 from glassloop.scores.comparisons import BETTER
 from glassloop.scores.intervals import ScoredRows
@@ -45,16 +45,16 @@ from glassloop.training.interfaces import EvaluationBackend, LossSum, RowBatches
 
 # Logits, or logits and other outputs of a model: tensors in tuples, lists and dicts. In a result they are arrays.
 Nested: TypeAlias = "torch.Tensor | np.ndarray | Sequence[Nested] | Mapping[str, Nested]"
-
-
 # A model and a batch -> the sum of the rows' losses (None without labels), the logits or all outputs, and the labels
 PredictBatch: TypeAlias = "Callable[[torch.nn.Module, Batch], tuple[torch.Tensor | None, Nested, Nested | None]]"
-
-
+Content = dict[str, object]
 READ_BATCHES = 16  # batches whose logits are copied from the device at once
-
-
 PADDING = -100  # what fills up outputs of rows that are shorter than others, as in transformers
+MOST_EXAMINED = 5_000  # rows of full length whose cut texts are found, which costs another tokenization
+NOTHING = "-"  # a score that does not exist
+LARGEST = 8  # of many classes, so many of those with the most rows are shown; the rest of SHOWN_LABELS have the lowest F1
+LONGEST_NAME = 40  # characters of a class, so that its scores fit into 80 columns
+SPLIT_KEYS = ("rows", "metrics", "baseline", "positive_label", "classes", "balanced_accuracy", "verdict", "advice")
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
@@ -71,6 +71,7 @@ class Evaluation:
         loss: The mean loss of the rows; None without labels or without a loss function.
         seconds: How long the pass took.
         metrics: The metrics by name.
+        prefix: What the name of each metric begins with.
         outputs: The logits and the other outputs of the model; None if there are no others.
         several_labels: The labels under several names; None if there is only one.
     """
@@ -80,6 +81,7 @@ class Evaluation:
     loss: float | None
     seconds: float
     metrics: dict[str, float] = field(default_factory=dict)
+    prefix: str = "eval"
     outputs: Nested | None = None
     several_labels: Nested | None = None
 
@@ -137,42 +139,54 @@ def run_over(
     predict = usual if predict is None else predict
     numbers: list[np.ndarray] = []
     labels: list[Nested] = []
-    cost = torch.zeros((), device=backend.device)
     logits: list[Nested] = []
     waiting: list[Nested] = []  # logits on the device: copying them one by one would wait for each batch
+    cost = torch.zeros((), device=backend.device)
+
+    def read() -> None:
+        if waiting:
+            logits.append(each_array(in_memory, joined(waiting)))
+            waiting.clear()
+
     try:
         with torch.inference_mode():
             for batch in batches.whole(backend.processes.rank, backend.processes.num_processes):
                 with backend.forward(model):
-                    loss, found, known = predict(model, batch)
+                    loss, outputs, known = predict(model, batch)
                 if loss is not None and known is not None:
                     cost = cost + loss
                     labels.append(known)
                 numbers.append(batch.numbers)
-                waiting.append(found)
+                waiting.append(outputs)
                 advance(len(batch.numbers) * backend.processes.num_processes)
-                if len(waiting) == READ_BATCHES or not isinstance(found, torch.Tensor):
-                    logits.append(in_memory(joined(waiting)))
-                    waiting.clear()
+                if len(waiting) == READ_BATCHES or not isinstance(outputs, torch.Tensor):
+                    read()
                 if should_stop():
                     raise Interrupted
-            if waiting:
-                logits.append(in_memory(joined(waiting)))
+            read()
     finally:
         if trains:
             model.train(was_training)
-    known_labels = [in_memory(joined(labels))] if labels else []
+    known_labels = [each_array(in_memory, joined(labels))] if labels else []
     shares = backend.processes.gather_objects([(numbers, logits, known_labels, float(cost))])
     order = np.concatenate([part for share in shares for part in share[0]])
     places = np.argsort(order, kind="stable")
-    outputs = in_order(joined([part for share in shares for part in share[1]]), places)
-    all_labels = [part for share in shares for part in share[2]]
-    found_labels = in_order(joined(all_labels), places) if all_labels else None
-    mean = sum(share[3] for share in shares) / len(order) if all_labels else None
-    seconds, labels_alone = time.perf_counter() - began, None if found_labels is None else first_array(found_labels)
-    made = Evaluation(first_array(outputs), labels_alone, mean, seconds)
-    made = made if isinstance(outputs, np.ndarray) else replace(made, outputs=outputs)
-    return made if found_labels is labels_alone else replace(made, several_labels=found_labels)
+
+    def in_order(value: torch.Tensor) -> np.ndarray:
+        array = in_memory(value)
+        return array[places] if len(array) == len(places) else array  # else it does not have one entry for each row
+
+    every = each_array(in_order, joined([part for share in shares for part in share[1]]))
+    label_parts = [part for share in shares for part in share[2]]
+    every_label = each_array(in_order, joined(label_parts)) if label_parts else None
+    return Evaluation(
+        first_array(every),
+        None if every_label is None else first_array(every_label),
+        sum(share[3] for share in shares) / len(order) if label_parts else None,
+        time.perf_counter() - began,
+        outputs=None if isinstance(every, np.ndarray) else every,
+        several_labels=None if isinstance(every_label, np.ndarray) else every_label,
+    )
 
 
 def each_array(change: Callable[..., Nested], found: Nested) -> Nested:
@@ -195,38 +209,29 @@ def first_array(found: Nested) -> np.ndarray:
     return found
 
 
-def in_memory(found: Nested) -> Nested:
-    return each_array(lambda value: value.cpu().numpy(), found)
-
-
-def in_order(found: Nested, places: np.ndarray) -> Nested:
-    """Return arrays in the order of the rows; arrays that do not have one entry for each row stay as they are."""
-    return each_array(lambda value: value[places] if len(value) == len(places) else value, found)
+def in_memory(value: torch.Tensor) -> np.ndarray:
+    array: np.ndarray = value.cpu().numpy()
+    return array
 
 
 def joined(parts: Sequence[Nested]) -> Nested:
-    """Join the outputs of several batches. As in transformers, the second dimension is padded where batches differ in it."""
+    """Join the outputs of several batches to tensors. As in transformers, a second dimension that differs is padded."""
     first = parts[0]
     if isinstance(first, Mapping):
         return {name: joined([part[name] for part in parts if isinstance(part, Mapping)]) for name in first}
     if isinstance(first, list | tuple):
-        made = [joined([part[place] for part in parts if isinstance(part, list | tuple)]) for place in range(len(first))]
-        return made if isinstance(first, list) else tuple(made)
-    arrays = [np.atleast_1d(part) for part in parts if isinstance(part, np.ndarray)]
-    tensors = [part.reshape(1) if part.ndim == 0 else part for part in parts if isinstance(part, torch.Tensor)]
-    if len(arrays) + len(tensors) < len(parts):
-        each_array(lambda value: value, first)  # raises
-    shapes = [tuple(array.shape) for array in arrays] + [tuple(tensor.shape) for tensor in tensors]
-    if len({shape[2:] for shape in shapes}) > 1:
+        columns = [joined([part[place] for part in parts if isinstance(part, list | tuple)]) for place in range(len(first))]
+        return columns if isinstance(first, list) else tuple(columns)
+    each_array(torch.as_tensor, first)  # raises if it is neither
+    tensors = [torch.as_tensor(part) for part in parts]
+    tensors = [tensor.reshape(1) if tensor.ndim == 0 else tensor for tensor in tensors]
+    if len({tensor.shape[2:] for tensor in tensors}) > 1:
         problem = "an output of the model has another shape in each batch, so its batches cannot be joined"
         raise SettingsError(problem, "name its key in ignore_keys=, or pad all rows to the same length")
-    if len(shapes[0]) == 1:
-        return torch.cat(tensors) if tensors else np.concatenate(arrays)
-    width, rest = max(shape[1] for shape in shapes), len(shapes[0]) - 2
-    if tensors:
-        return torch.cat([pad(part, [0, 0] * rest + [0, width - part.shape[1]], value=PADDING) for part in tensors])
-    edges = [[(0, 0), (0, width - part.shape[1]), *[(0, 0)] * rest] for part in arrays]
-    return np.concatenate([np.pad(part, edge, constant_values=PADDING) for part, edge in zip(arrays, edges, strict=True)])
+    if tensors[0].ndim > 1:
+        width, rest = max(tensor.shape[1] for tensor in tensors), [0, 0] * (tensors[0].ndim - 2)
+        tensors = [pad(tensor, [*rest, 0, width - tensor.shape[1]], value=PADDING) for tensor in tensors]
+    return torch.cat(tensors)
 
 
 def named_metrics(found: Evaluation, values: Mapping[str, float], prefix: str) -> Evaluation:
@@ -235,22 +240,10 @@ def named_metrics(found: Evaluation, values: Mapping[str, float], prefix: str) -
     metrics = {} if found.loss is None else {"loss": found.loss, **values}
     metrics |= {runtime: found.seconds, per_second: len(found.logits) / max(found.seconds, 1e-9)}
     named = {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
-    return replace(found, metrics=named)
+    return replace(found, metrics=named, prefix=prefix)
 
 
-MOST_EXAMINED = 5_000  # rows of full length whose cut texts are found, which costs another tokenization
-
-
-NOTHING = "-"  # a score that does not exist
-
-
-LARGEST = 8  # of many classes, so many of those with the most rows are shown; the rest of SHOWN_LABELS have the lowest F1
-
-
-LONGEST_NAME = 40  # characters of a class, so that its scores fit into 80 columns
-
-
-Content = dict[str, object]
+# --- results of the splits of a run ------------------------------------------------------------------------------------
 
 
 def result_of(
@@ -292,8 +285,8 @@ def by_split(results: Sequence[Result]) -> tuple[dict[str, float], dict[str, flo
     metrics: dict[str, float] = {}
     baseline: dict[str, float] = {}
     for result, prefix in zip(results, prefixes([result.split for result in results]), strict=True):
-        metrics |= {f"{prefix}_{key}".removeprefix("eval_"): value for key, value in result.metrics.items()}
-        baseline |= {f"{prefix}_{key}".removeprefix("eval_"): value for key, value in (result.baseline or {}).items()}
+        for every, values in ((metrics, result.metrics), (baseline, result.baseline or {})):
+            every |= {f"{prefix}_{key}".removeprefix("eval_"): value for key, value in values.items()}
     return metrics, baseline
 
 
@@ -320,9 +313,6 @@ def labels_of(examples: Examples, split: str) -> np.ndarray:
     for row, numbers in enumerate(cells.to_pylist()):
         rows[row, numbers] = 1
     return rows
-
-
-# --- predictions -------------------------------------------------------------------------------------------------------
 
 
 def write_predictions(
@@ -354,20 +344,16 @@ def length_entries(
 
     A row is cut at `max_length` tokens. Without a tokenizer, cut rows are not examined.
     """
-    found: dict[int, dict[str, object]] = {row: {"tokens": int(length)} for row, length in enumerate(lengths)}
+    entries: dict[int, dict[str, object]] = {row: {"tokens": int(length)} for row, length in enumerate(lengths)}
     full = [row for row, length in enumerate(lengths) if length >= max_length][:MOST_EXAMINED]
     names, rows = examples.columns.texts, examples.splits[split]
     texts = [[str(rows[row][name] or "") for row in full] for name in names]
     for place, spans in enumerate(kept_parts(tokenizer, texts, max_length) if tokenizer else []):
-        cut = {name: [*span] for name, span, text in zip(names, spans, texts, strict=True) if reads_less(span, text[place])}
+        words = zip(names, spans, (text[place] for text in texts), strict=True)
+        cut = {name: [*span] for name, span, text in words if text[: span[0]].strip() or text[span[1] :].strip()}
         if cut:
-            found[full[place]]["kept"] = cut
-    return found
-
-
-def reads_less(span: tuple[int, int], text: str) -> bool:
-    """Return whether a model reads less than the words of a text."""
-    return bool(text[: span[0]].strip() or text[span[1] :].strip())
+            entries[full[place]]["kept"] = cut
+    return entries
 
 
 # --- tables in the terminal --------------------------------------------------------------------------------------------
@@ -379,14 +365,15 @@ def show_result(console: Console, result: Result, title: str) -> None:
     if result.classes:
         console.print()
         console.print(class_table(result.classes))
+    lines: list[str] = []
     if result.verdict:
         console.print()
-        for line in (f"• {result.verdict.sentence}", *(f"  try {tip}" for tip in result.verdict.advice)):
-            console.print(Text(printable(line)))
+        lines = [f"• {result.verdict.sentence}", *(f"  try {tip}" for tip in result.verdict.advice)]
     told = result.verdict is not None and result.verdict.kind != BETTER
     if result.baseline is not None and not told and (keys := no_better(result.metrics, result.baseline, result.measures)):
-        titles = ", ".join(map(result.measures.title, keys))
-        console.print(Text(printable(f"• no better than the {baseline_name(result.measures)}: {titles}")))
+        lines.append(f"• no better than the {baseline_name(result.measures)}: {', '.join(map(result.measures.title, keys))}")
+    for line in lines:
+        console.print(Text(printable(line)))
 
 
 def baseline_name(measures: Measures) -> str:
@@ -414,29 +401,26 @@ def class_table(classes: dict[str, ClassRecord]) -> RenderableType:
     table.add_column("class", no_wrap=True, overflow="ellipsis", max_width=LONGEST_NAME)
     for name in ("precision", "recall", "f1", "rows"):
         table.add_column(name, justify="right", no_wrap=True)
+
+    def add(entries: Iterable[tuple[str, ClassRecord]]) -> None:
+        for name, score in entries:
+            table.add_row(Text(printable(name)), *figures((score.precision, score.recall, score.f1)), f"{score.support:,}")
+
     if len(classes) <= SHOWN_LABELS:
-        add_classes(table, [*classes.items()])
+        add(classes.items())
         return table
     by_size = sorted(classes.items(), key=lambda entry: -entry[1].support)
-    largest, rest = by_size[:LARGEST], [(name, scores) for name, scores in by_size[LARGEST:] if scores.support]
-    worst = sorted(rest, key=lambda entry: entry[1].f1 or 0.0)[: SHOWN_LABELS - LARGEST]
-    add_classes(table, largest)
+    rest = sorted((entry for entry in by_size[LARGEST:] if entry[1].support), key=lambda entry: entry[1].f1 or 0.0)
+    worst, hidden = rest[: SHOWN_LABELS - LARGEST], rest[SHOWN_LABELS - LARGEST :]
+    add(by_size[:LARGEST])
     table.add_row(Text("lowest f1 of the others", style="dim"))
-    add_classes(table, worst)
-    hidden = len(classes) - len(largest) - len(worst)
-    zero = sum(not scores.f1 for name, scores in rest if name not in dict(worst))
-    empty = len(by_size) - LARGEST - len(rest)
+    add(worst)
+    zero, empty = sum(not score.f1 for _, score in hidden), len(by_size) - LARGEST - len(rest)
     facts = [f"{zero:,} with f1 0"] * bool(zero) + [f"{empty:,} without rows"] * bool(empty)
-    return Group(table, Text(f"and {hidden:,} more" + (f" ({', '.join(facts)})" if facts else "")))
+    return Group(table, Text(f"and {len(hidden) + empty:,} more" + (f" ({', '.join(facts)})" if facts else "")))
 
 
-def add_classes(table: Table, classes: Sequence[tuple[str, ClassRecord]]) -> None:
-    """Add a row for each class."""
-    for name, score in classes:
-        table.add_row(Text(printable(name)), *figures((score.precision, score.recall, score.f1)), f"{score.support:,}")
-
-
-def figures(values: list[float | None] | tuple[float | None, ...]) -> Iterator[str]:
+def figures(values: Iterable[float | None]) -> Iterator[str]:
     """Yield each score with four decimals, or a dash for one that does not exist."""
     return (NOTHING if value is None else f"{value:.4f}" for value in values)
 
@@ -453,44 +437,41 @@ def data_content(examples: Examples, encoded: Mapping[str, Encoding], data: str,
         "task": examples.task,
         "columns": examples.columns,
         "labels": examples.labels.names if examples.labels else None,
-        "splits": {name: split_content(fact, encoded[name]) for name, fact in examples.facts.items()},
+        "splits": {
+            name: {
+                "rows": fact.num_rows,
+                "labels": None if fact.unlabelled else fact.label_counts,
+                "duplicates": fact.num_duplicates,
+                "also_in_train": fact.num_in_train,
+                "conflicts": fact.num_conflicts,
+                "truncated": encoded[name].truncation.num_rows,
+                "mean_tokens": float(encoded[name].lengths.mean()),
+                "longest_tokens": int(encoded[name].lengths.max()),
+            }
+            for name, fact in examples.facts.items()
+        },
         "notes": [*examples.notes, *notes_on(dict(encoded), limit)],
-    }
-
-
-def split_content(fact: SplitFacts, encoding: Encoding) -> Content:
-    """Return the counts of one split."""
-    return {
-        "rows": fact.num_rows,
-        "labels": None if fact.unlabelled else fact.label_counts,
-        "duplicates": fact.num_duplicates,
-        "also_in_train": fact.num_in_train,
-        "conflicts": fact.num_conflicts,
-        "truncated": encoding.truncation.num_rows,
-        "mean_tokens": float(encoding.lengths.mean()),
-        "longest_tokens": int(encoding.lengths.max()),
     }
 
 
 def results_content(results: Iterable[Result]) -> Content:
     """Return the result of each split."""
-    return {
-        result.split: {
-            "rows": len(result.rows),
-            "metrics": result.metrics,
-            "baseline": result.baseline,
-            "positive_label": result.measures.positive,
-            "classes": result.classes or None,
-            "balanced_accuracy": result.balanced[0] if result.balanced else None,
-            "verdict": result.verdict.sentence if result.verdict else None,
-            "advice": result.verdict.advice if result.verdict else (),
-        }
-        for result in results
-    }
+    content: Content = {}
+    for result in results:
+        balanced, verdict = result.balanced[0] if result.balanced else None, result.verdict
+        meaning = (verdict.sentence, verdict.advice) if verdict else (None, ())
+        values = (result.metrics, result.baseline, result.measures.positive, result.classes or None, balanced, *meaning)
+        content[result.split] = dict(zip(SPLIT_KEYS, (len(result.rows), *values), strict=True))
+    return content
 
 
 def run_content(folder: Path, record: RunRecord) -> Content:
-    """Return the result of `glassloop train`, from the record of the run."""
+    """Return the result of `glassloop train`, from the record of the run. The first validation split has the verdict."""
+    splits: Content = {}
+    for name in held_out_splits(record.data.splits) if record.evaluation else ():
+        first = (record.classes, record.balanced_accuracy, record.verdict, record.advice)
+        values = (*split_scores(record, name), record.positive_label, *((None, None, None, ()) if splits else first))
+        splits[name] = dict(zip(SPLIT_KEYS, (record.data.splits[name].num_rows, *values), strict=True))
     return {
         "run": folder,
         "status": record.status,
@@ -502,27 +483,8 @@ def run_content(folder: Path, record: RunRecord) -> Content:
         "stop_reason": record.stop_reason,
         "best_step": record.best_step,
         "training": record.result,
-        "splits": recorded_splits(record),
+        "splits": splits,
     }
-
-
-def recorded_splits(record: RunRecord) -> Content:
-    """Return the result of each validation split, from the record of the run."""
-    found: dict[str, object] = {}
-    for name in held_out_splits(record.data.splits) if record.evaluation else ():
-        metrics, baseline = split_scores(record, name)
-        first = not found
-        found[name] = {
-            "rows": record.data.splits[name].num_rows,
-            "metrics": metrics,
-            "baseline": baseline,
-            "positive_label": record.positive_label,
-            "classes": record.classes if first else None,
-            "balanced_accuracy": record.balanced_accuracy if first else None,
-            "verdict": record.verdict if first else None,
-            "advice": record.advice if first else (),
-        }
-    return found
 
 
 def seeds_content(record: SeedsRecord) -> Content:

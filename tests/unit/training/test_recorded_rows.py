@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from datasets import Dataset
 from run_folders import RECORD
 from small_training import small_rows, trained
 
-from glassloop import Trainer, TrainingArguments
+from glassloop import Trainer
 from glassloop.data import rows as row_module
 from glassloop.data.rows import RowReader
 from glassloop.runs.record import TRAINER_NAME, read_predictions, read_record
@@ -24,11 +25,10 @@ from glassloop.training.callbacks import State
 from glassloop.training.evaluate import Evaluation
 from glassloop.training.recorder import (
     GivenRows,
-    KeptEvaluation,
     Recorder,
+    can_be_stored,
     decoded_texts,
     facts_of,
-    plain_settings,
     read_given,
     text_columns,
     with_scores,
@@ -163,26 +163,24 @@ def test_the_evaluation_of_the_returned_weights_is_shown(best: bool, best_step: 
     found = Recorder(SimpleNamespace(state=State(), args=args, backend=backend), None, np.asarray, None)  # type: ignore[arg-type]
     for step in (2, 4, 6):
         found.parts.state.step = step
-        found.evaluated(evaluation([[0.0, 1.0]], [1]), "eval")
+        found.evaluated(replace(evaluation([[0.0, 1.0]], [1]), loss=float(step)))
         found.parts.state.best_step = best_step if best_step is None else min(step, best_step)
     found.end({})
-    assert (found.shown and found.shown.step) == expected
+    assert (found.shown and found.shown.loss) == expected
 
 
 def test_what_is_too_large_or_of_another_shape_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    fits = KeptEvaluation(evaluation([[0, 1], [1, 0]], [1, 0]), "eval", 1)
-    assert fits.can_be_stored(("a", "b"))
-    assert not fits.can_be_stored(("a", "b", "c"))
-    assert not KeptEvaluation(evaluation([[[0, 1]]], [[1]]), "eval", 1).can_be_stored(("a", "b")), "one label per token"
-    assert not KeptEvaluation(evaluation([[0, 1]], [-100]), "eval", 1).can_be_stored(("a", "b"))
+    fits = evaluation([[0, 1], [1, 0]], [1, 0])
+    assert can_be_stored(fits, ("a", "b"))
+    assert not can_be_stored(fits, ("a", "b", "c"))
+    assert not can_be_stored(evaluation([[[0, 1]]], [[1]]), ("a", "b")), "one label per token"
+    assert not can_be_stored(evaluation([[0, 1]], [-100]), ("a", "b"))
     monkeypatch.setattr(recorder, "MOST_LOGITS", 3)
-    assert not fits.can_be_stored(("a", "b"))
+    assert not can_be_stored(fits, ("a", "b"))
 
 
 def test_a_metric_of_the_user_has_the_baseline_only_if_it_is_the_same() -> None:
-    kept = KeptEvaluation(
-        evaluation([[0, 1], [1, 0], [1, 0]], [1, 0, 1], eval_accuracy=2 / 3, eval_f1=0.1, eval_own=7.0), "eval", 3
-    )
+    kept = evaluation([[0, 1], [1, 0], [1, 0]], [1, 0, 1], eval_accuracy=2 / 3, eval_f1=0.1, eval_own=7.0)
     train = GivenRows(3, labels=np.array([1, 1, 0]))
     found = with_scores(RECORD, kept, None, train)
     assert found.metrics == ("accuracy", "f1", "own")
@@ -192,7 +190,7 @@ def test_a_metric_of_the_user_has_the_baseline_only_if_it_is_the_same() -> None:
 
 
 def test_of_many_rows_only_those_that_a_report_lists_have_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = KeptEvaluation(evaluation([[0, 1], [5, 0]], [1, 0]), "eval", 1)
+    kept = evaluation([[0, 1], [5, 0]], [1, 0])
     rows = GivenRows(2, {"text": ["one", "two"]})
     found = Recorder(None, None, lambda scored: np.array([1]), None)  # type: ignore[arg-type]
     assert found.texts(rows, kept, RECORD) == [{"text": "one"}, {"text": "two"}]
@@ -200,12 +198,6 @@ def test_of_many_rows_only_those_that_a_report_lists_have_texts(monkeypatch: pyt
     assert found.texts(rows, kept, RECORD) == [{}, {"text": "two"}]
     assert found.texts(GivenRows(5), kept, RECORD) == [{}, {}], "other rows than those that were evaluated"
     assert found.texts(None, kept, RECORD) == [{}, {}]
-
-
-def test_the_settings_of_transformers_are_left_out() -> None:
-    kept = plain_settings(TrainingArguments("out", learning_rate=1e-3, tf32=False))
-    assert kept.learning_rate == 1e-3
-    assert not hasattr(kept, "tf32")
 
 
 def test_the_folder_of_a_trainer_has_everything_a_report_needs(tmp_path: Path, tiny_tokenizer) -> None:
@@ -217,6 +209,7 @@ def test_the_folder_of_a_trainer_has_everything_a_report_needs(tmp_path: Path, t
     assert found.lengths["validation"].longest == 9
     assert found.baseline == {"accuracy": 0.5}
     assert found.padding > 0
+    assert not hasattr(found.settings, "tf32"), "a setting that only transformers has"
     stored = read_predictions(tmp_path, "validation")
     assert len(stored) == 20
     assert {*stored[0]} == {"row", "prediction", "label", "logits", "tokens", "text"}
