@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import ModelError, counted
 from glassloop.base.files import sha256_of, user_path
@@ -15,42 +15,27 @@ from glassloop.cli.options import Json, completed_runs
 from glassloop.runs.record import CALIBRATION_NAME, model_of_run, predictions_name
 
 GAIN_KEYS = ("name", "before", "after", "change", "low", "high")  # for --json
+TARGET_HELP = (
+    "What thresholds are chosen for: f1, precision (with --recall), recall (with --precision), cost (with --cost), or none for "
+    "a temperature only. Default: f1 for two classes and for several labels, none for more classes."
+)
+COST_HELP = "Costs of wrong labels, such as false_positive=1,false_negative=5."
+SPLIT_HELP = "Split with stored predictions to fit on. Default: the first for validation."
+POSITIVE_HELP = "Class of two that has the threshold. Default: that of the run."
+FOLDS_HELP = "Number of folds that the gain is measured with. Default: 10, or the number of rows of the rarer class."
 
 
 def calibrate(
-    run: Annotated[str, typer.Argument(help="Folder of a finished run.", autocompletion=completed_runs)],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="<str>",
-            help="What thresholds are chosen for: f1, precision (with --recall), recall (with --precision), "
-            "cost (with --cost), or none for a temperature only. Default: f1 for two classes and for several labels, none for "
-            "more classes.",
-        ),
-    ] = None,
-    recall: Annotated[float | None, typer.Option(metavar="<float>", help="Lowest recall, for the highest precision.")] = None,
-    precision: Annotated[
-        float | None, typer.Option(metavar="<float>", help="Lowest precision, for the highest recall.")
-    ] = None,
-    cost: Annotated[
-        str | None,
-        typer.Option(metavar="<str>", help="Costs of wrong labels, such as false_positive=1,false_negative=5."),
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split with stored predictions to fit on. Default: the first for validation.")
-    ] = None,
-    positive_label: Annotated[
-        str | None, typer.Option("--positive_label", help="Class of two that has the threshold. Default: that of the run.")
-    ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            metavar="<int>",
-            help="Number of folds that the gain is measured with. Default: 10, or the number of rows of the rarer class.",
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Store the calibration even if it gains nothing.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the stored calibration.")] = False,
+    run: Annotated[str, Argument(help="Folder of a finished run.", autocompletion=completed_runs)],
+    target: Annotated[str | None, Option(metavar="<str>", help=TARGET_HELP)] = None,
+    recall: Annotated[float | None, Option(metavar="<float>", help="Lowest recall, for the highest precision.")] = None,
+    precision: Annotated[float | None, Option(metavar="<float>", help="Lowest precision, for the highest recall.")] = None,
+    cost: Annotated[str | None, Option(metavar="<str>", help=COST_HELP)] = None,
+    split: Annotated[str | None, Option(help=SPLIT_HELP)] = None,
+    positive_label: Annotated[str | None, Option(help=POSITIVE_HELP)] = None,
+    folds: Annotated[int | None, Option(metavar="<int>", help=FOLDS_HELP)] = None,
+    force: Annotated[bool, Option("--force", help="Store the calibration even if it gains nothing.")] = False,
+    remove: Annotated[bool, Option("--remove", help="Remove the stored calibration.")] = False,
     as_json: Json = False,
 ) -> CommandResult:
     """Fit a temperature and thresholds on the validation rows."""

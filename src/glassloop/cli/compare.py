@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import SettingsError
 from glassloop.base.files import user_path, write_text
 from glassloop.base.output import CommandResult, show
 from glassloop.cli.options import Json, completed_runs
 
+RUNS_HELP = "Run folders, or folders of several seeds. All are compared with the first."
+MARGIN_HELP = "Largest difference that does not matter. Default: 0.01."
+
 
 def compare(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN RUN...",
-            help="Run folders, or folders of several seeds. All are compared with the first.",
-            autocompletion=completed_runs,
-        ),
-    ],
-    split: Annotated[str | None, typer.Option(help="Split to compare on. Default: validation.")] = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="<float>", help="Largest difference that does not matter. Default: 0.01."),
-    ] = None,
-    out: Annotated[str | None, typer.Option("-o", "--out", help="HTML file for the comparison.")] = None,
+    runs: Annotated[list[str], Argument(metavar="RUN RUN...", help=RUNS_HELP, autocompletion=completed_runs)],
+    split: Annotated[str | None, Option(help="Split to compare on. Default: validation.")] = None,
+    margin: Annotated[float | None, Option(min=0, metavar="<float>", help=MARGIN_HELP)] = None,
+    out: Annotated[str | None, Option("-o", "--out", help="HTML file for the comparison.")] = None,
     as_json: Json = False,
 ) -> CommandResult:
     """Compare runs on the same rows, with intervals and paired tests."""

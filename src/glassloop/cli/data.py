@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import counted, printable
 from glassloop.base.output import CommandResult, stage
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
     from glassloop.data.encoding import Encoding, LengthLimit
     from glassloop.data.examples import Examples
@@ -30,10 +31,10 @@ BLOCKS = "▏▎▍▌▋▊▉█"
 
 @with_settings(DataSettings)
 def describe_data(
-    data: Annotated[str, typer.Argument(help=DATA_HELP.format("show"))] = "quickstart",
-    model: Annotated[str, typer.Option(help="Model whose tokenizer to use.")] = "quickstart",
-    max_length: Annotated[int | None, typer.Option("--max_length", help="Maximum number of tokens per row.")] = None,
-    batch_size: Annotated[int, typer.Option("--batch_size", help="Batch size used to measure padding.")] = 8,
+    data: Annotated[str, Argument(help=DATA_HELP.format("show"))] = "quickstart",
+    model: Annotated[str, Option(help="Model whose tokenizer to use.")] = "quickstart",
+    max_length: Annotated[int | None, Option(help="Maximum number of tokens per row.")] = None,
+    batch_size: Annotated[int, Option(help="Batch size used to measure padding.")] = 8,
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
@@ -58,15 +59,13 @@ def show_data(
     """Print the overview and return the encoded splits. `names` are those of the data and of the model."""
     from rich.console import Console
     from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
 
     from glassloop.data.encoding import encode, notes_on
 
     console = Console()
     encoded = encode(examples, tokenizer, limit.max_length)
-    fitted = "train" if "train" in encoded else next(iter(encoded))
-    lengths = encoded[fitted].lengths
+    split = "train" if "train" in encoded else next(iter(encoded))
+    lengths = encoded[split].lengths
     columns = examples.columns
     facts = {
         "data": names[0],
@@ -75,45 +74,57 @@ def show_data(
         "label": ", ".join(columns.label),
         "model": f"{names[1]}, at most {limit.max_length} tokens",
     }
-    headline = Table.grid(padding=(0, 2))
-    headline.add_column(style="dim")
+    headline = grid(2)
     for name, value in facts.items():
-        headline.add_row(name, Text(printable(value)))
+        headline.add_row(cell(name, "dim"), cell(value))
     parts: list[RenderableType | None] = [
         headline,
         splits_table(examples, encoded),
-        features_table(examples, fitted),
+        features_table(examples, split),
         labels_table(examples),
-        Text(f"Tokens per row of {printable(fitted)}", style="bold"),
+        cell(f"Tokens per row of {split}", "bold"),
         histogram(lengths),
-        padding_table(lengths, batch_size, seed, fitted),
-        Text(f"First row of {printable(fitted)}, padded in a batch of {min(batch_size, len(lengths))}", style="bold"),
-        example_table(encoded[fitted], tokenizer, batch_size, console.width),
+        padding_table(lengths, batch_size, seed, split),
+        cell(f"First row of {split}, padded in a batch of {min(batch_size, len(lengths))}", "bold"),
+        example_table(encoded[split], tokenizer, batch_size, console.width),
     ]
     if notes := [*examples.notes, *notes_on(encoded, limit)]:
-        parts += [Text("Notes", style="bold"), Text("\n".join(f"• {printable(note)}" for note in notes))]
+        listing = grid(0)
+        for note in notes:
+            listing.add_row(cell(f"• {note}"))
+        parts += [cell("Notes", "bold"), listing]
     for part in parts:
         if part is not None:
-            console.print(Padding(part, (0, 0, 0 if isinstance(part, Text) and part.style == "bold" else 1, 0)))
+            console.print(Padding(part, (0, 0, 0 if getattr(part, "style", None) == "bold" else 1, 0)))
     return encoded
 
 
-def titled_table(title: str, *columns: str, show_header: bool = True) -> Table:
-    """Return an empty table under a title, its first column left-aligned and the others right-aligned."""
-    from rich.table import Table
+def cell(value: object, style: str = "") -> Text:
+    """Return text as it is: rich would read names in brackets as markup."""
     from rich.text import Text
 
-    table = Table(box=None, header_style="dim", pad_edge=False, show_header=show_header)
-    table.title, table.title_justify, table.title_style = Text(title), "left", "bold"
+    return Text(printable(str(value)), style=style)
+
+
+def titled_table(title: str, *columns: str) -> Table:
+    """Return an empty table under a title, its first column left-aligned and the others right-aligned."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim", pad_edge=False, show_header=bool(columns))
+    table.title, table.title_justify, table.title_style = cell(title), "left", "bold"
     for place, name in enumerate(columns):
-        table.add_column(Text(printable(name)), justify="right" if place else "left")
+        table.add_column(cell(name), justify="right" if place else "left")
     return table
+
+
+def grid(space: int) -> Table:
+    from rich.table import Table
+
+    return Table.grid(padding=(0, space, 0, 0))
 
 
 def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
     """Return a table with rows, lengths, truncation and duplicates of each split."""
-    from rich.text import Text
-
     columns = ("split", "rows", "mean tokens", "longest", "truncated", "duplicates", "also in train")
     table = titled_table("Splits", *columns)
     for name, fact in examples.facts.items():
@@ -124,37 +135,25 @@ def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
             cut += f" ({truncation.num_first:,} first, {truncation.num_second:,} second)"
         if truncation.num_shortened:
             cut += f"; {counted(truncation.num_shortened, 'text', 'texts')} shortened before tokenizing"
-        table.add_row(
-            Text(printable(name)),
-            f"{fact.num_rows:,}",
-            f"{lengths.mean():.1f}",
-            f"{lengths.max():,}",
-            cut,
-            f"{fact.num_duplicates:,}",
-            "" if name == "train" else f"{fact.num_in_train:,}",
-        )
+        sizes = (f"{fact.num_rows:,}", f"{lengths.mean():.1f}", f"{lengths.max():,}", cut, f"{fact.num_duplicates:,}")
+        table.add_row(cell(name), *sizes, "" if name == "train" else f"{fact.num_in_train:,}")
     return table
 
 
 def features_table(examples: Examples, split: str) -> Table:
     """Return a table with the columns and their types in `datasets`."""
-    from rich.text import Text
-
-    table = titled_table("Columns", show_header=False)
+    table = titled_table("Columns")
     for name, feature in examples.splits[split].features.items():
         kind = type(feature).__name__
-        names = getattr(getattr(feature, "feature", feature), "names", None)
         described = str(getattr(feature, "dtype", None) or kind)
-        if names:
+        if names := getattr(getattr(feature, "feature", feature), "names", None):
             described = f"{kind}({', '.join(names[:8])}{', …' if len(names) > 8 else ''})"
-        table.add_row(Text(printable(name)), Text(printable(described), style="dim"))
+        table.add_row(cell(name), cell(described, "dim"))
     return table
 
 
 def labels_table(examples: Examples) -> Table | None:
     """Return a table with the label counts of each split. Of many labels, only the most frequent ones are included."""
-    from rich.text import Text
-
     from glassloop.data.examples import SHOWN_LABELS
 
     if not examples.labels:
@@ -167,9 +166,7 @@ def labels_table(examples: Examples) -> Table | None:
         labels = sorted(labels, key=lambda entry: -frequent.get(entry[1], 0))[:SHOWN_LABELS]
     for number, name in labels:
         counts = [(fact.label_counts.get(name, 0), max(fact.num_rows, 1)) for fact in labelled.values()]
-        table.add_row(
-            Text(f"{number}  {printable(name)}"), *(f"{count:,}  {count / num_rows:>4.0%}" for count, num_rows in counts)
-        )
+        table.add_row(cell(f"{number}  {name}"), *(f"{count:,}  {count / num_rows:>4.0%}" for count, num_rows in counts))
     if hidden:
         table.add_row(f"and {hidden:,} more")
     return table
@@ -178,36 +175,26 @@ def labels_table(examples: Examples) -> Table | None:
 def histogram(lengths: np.ndarray) -> Table:
     """Return a histogram of row lengths with about ten bars."""
     import numpy as np
-    from rich.table import Table
-    from rich.text import Text
 
     start = int(lengths.min())
     step = max(1, -(-(int(lengths.max()) - start + 1) // HISTOGRAM_BINS))
     counts = np.bincount((lengths - start) // step)
-    table = Table.grid(padding=(0, 1))
-    table.add_column(justify="right")
-    table.add_column(style="cyan")
-    table.add_column(justify="right", style="dim")
+    table = grid(1)
+    for style in ("", "cyan", "dim"):
+        table.add_column(justify="left" if style == "cyan" else "right", style=style)
     for place, count in enumerate(counts):
         low = start + place * step
-        title = f"{low}–{low + step - 1}" if step > 1 else str(low)
-        table.add_row(title, Text(bar(count / counts.max())), f"{count:,}")
+        eighths = round(count / counts.max() * BAR_WIDTH * 8)
+        bar = "█" * (eighths // 8) + (BLOCKS[eighths % 8 - 1] if eighths % 8 else "")
+        table.add_row(f"{low}–{low + step - 1}" if step > 1 else str(low), bar, f"{count:,}")
     return table
-
-
-def bar(share: float) -> str:
-    """Return a bar whose length is a share of the full width."""
-    eighths = round(share * BAR_WIDTH * 8)
-    return "█" * (eighths // 8) + (BLOCKS[eighths % 8 - 1] if eighths % 8 else "")
 
 
 def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -> Table:
     """Return a table with the share of padding in batches, shuffled and grouped by length."""
-    from rich.text import Text
-
     from glassloop.data.batches import epoch_order, padding_waste
 
-    table = titled_table(f"Padding of {printable(split)} in batches of {batch_size}", show_header=False)
+    table = titled_table(f"Padding of {split} in batches of {batch_size}")
     shuffled = epoch_order(len(lengths), batch_size, seed=seed)
     grouped = epoch_order(len(lengths), batch_size, seed=seed, lengths=lengths)
     wastes = {
@@ -216,15 +203,13 @@ def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -
         "each batch padded to its longest row, grouped by length": padding_waste(lengths, grouped),
     }
     for name, waste in wastes.items():
-        table.add_row(name, Text(f"{waste:6.1%}", style="green" if waste < 0.1 else "yellow"))
+        table.add_row(name, cell(f"{waste:6.1%}", "green" if waste < 0.1 else "yellow"))
     return table
 
 
 def example_table(encoding: Encoding, tokenizer: Tokenizer, batch_size: int, width: int) -> Table:
     """Return one row as the model gets it: tokens, ids, token types and attention mask, one below the other."""
     from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
 
     from glassloop.data.batches import PaddingCollator
 
@@ -234,35 +219,23 @@ def example_table(encoding: Encoding, tokenizer: Tokenizer, batch_size: int, wid
     lines = {"token": tokenizer.convert_ids_to_tokens(batch["input_ids"]), "id": batch["input_ids"]}
     lines |= {"type": batch["token_type_ids"]} if "token_type_ids" in batch else {}
     lines["mask"] = batch["attention_mask"]
-    cells = list(zip(*([printable(str(cell)) for cell in line] for line in lines.values()), strict=True))
-    hidden = len(cells) - int(encoding.lengths[0]) - SHOWN_PADDING
-    cells = cells[: len(cells) - hidden] if hidden > 0 else cells
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column()
-    for block in blocks_of(cells, width - 6):
+    cells = list(zip(*([printable(str(value)) for value in line] for line in lines.values()), strict=True))
+    hidden = max(0, len(cells) - int(encoding.lengths[0]) - SHOWN_PADDING)
+    blocks: list[list[tuple[tuple[str, ...], int]]] = [[]]  # of columns beside each other, with their widths
+    for column in cells[: len(cells) - hidden]:
+        size = max(map(cell_len, column)) + 1
+        if blocks[-1] and sum(used for _, used in blocks[-1]) + size > width - 6:
+            blocks.append([])
+        blocks[-1].append((column, size))
+    table = grid(1)
+    for block in blocks:
         for place, name in enumerate(lines):
-            row = Text(f"{name:<6}", style="dim")
-            for cell in block:
-                blanks = " " * (max(map(cell_len, cell)) - cell_len(cell[place]))
-                row.append(f"{blanks}{cell[place]} ", style="bold cyan" if name == "token" else "")
+            row = cell(f"{name:<6}", "dim")
+            for column, size in block:
+                blanks = " " * (size - 1 - cell_len(column[place]))
+                row.append(f"{blanks}{column[place]} ", style="bold cyan" if name == "token" else "")
             table.add_row(row)
         table.add_row("")
-    if hidden > 0:
-        table.add_row(Text(f"… and {hidden} more {printable(str(tokenizer.pad_token))}", style="dim"))
+    if hidden:
+        table.add_row(cell(f"… and {hidden} more {tokenizer.pad_token}", "dim"))
     return table
-
-
-def blocks_of(cells: list[tuple[str, ...]], width: int) -> list[list[tuple[str, ...]]]:
-    """Split columns of cells into blocks of at most `width` characters."""
-    from rich.cells import cell_len
-
-    blocks: list[list[tuple[str, ...]]] = [[]]
-    used = 0
-    for cell in cells:
-        needed = max(map(cell_len, cell)) + 1
-        if used + needed > width and blocks[-1]:
-            blocks.append([])
-            used = 0
-        blocks[-1].append(cell)
-        used += needed
-    return blocks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from glassloop.base.files import user_path
 from glassloop.base.output import show
@@ -13,7 +13,7 @@ from glassloop.cli.options import RunFolder
 
 def eject(
     run: RunFolder,
-    out: Annotated[str | None, typer.Option("-o", "--out", help="New folder to write to. Default: RUN/ejected.")] = None,
+    out: Annotated[str | None, Option("-o", "--out", help="New folder to write to. Default: RUN/ejected.")] = None,
 ) -> None:
     """Export a run as a plain PyTorch script with the same result."""
     from glassloop.share.eject import eject_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from glassloop.base.errors import SettingsError, alternatives, did_you_mean, visible
 from glassloop.base.files import user_path
@@ -13,14 +13,14 @@ from glassloop.cli.options import Json, RunFolder
 from glassloop.runs.export import MODEL_FILES
 from glassloop.training.progress import starting
 
+TEXTS_HELP = "Do not store validation rows, with which a server checks the model."
+
 
 def export(
     run: RunFolder,
-    to: Annotated[str, typer.Option(help="Format: onnx, onnx-int8 (8-bit weights), or torch (torch.export).")],
-    out: Annotated[str | None, typer.Option("-o", "--out", help="New folder to write to. Default: RUN-FORMAT.")] = None,
-    no_texts: Annotated[
-        bool, typer.Option("--no_texts", help="Do not store validation rows, with which a server checks the model.")
-    ] = False,
+    to: Annotated[str, Option(help="Format: onnx, onnx-int8 (8-bit weights), or torch (torch.export).")],
+    out: Annotated[str | None, Option("-o", "--out", help="New folder to write to. Default: RUN-FORMAT.")] = None,
+    no_texts: Annotated[bool, Option("--no_texts", help=TEXTS_HELP)] = False,
     as_json: Json = False,
 ) -> CommandResult:
     """Export the model to ONNX or torch.export, and check it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import SettingsError, counted
 from glassloop.base.files import user_path, write_text
@@ -19,9 +19,9 @@ from glassloop.training.progress import starting
 
 @with_settings(DataSettings)
 def init(
-    data: Annotated[str, typer.Argument(help=DATA_HELP.format("train on"))] = "quickstart",
-    model: Annotated[str, typer.Option(help=MODEL_HELP)] = "quickstart",
-    out: Annotated[str, typer.Option("-o", "--out", help="File to write.")] = "run.toml",
+    data: Annotated[str, Argument(help=DATA_HELP.format("train on"))] = "quickstart",
+    model: Annotated[str, Option(help=MODEL_HELP)] = "quickstart",
+    out: Annotated[str, Option("-o", "--out", help="File to write.")] = "run.toml",
     **options: object,
 ) -> None:
     """Write a commented settings file for glassloop train --config."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument
 
 from glassloop.base.errors import SettingsError, counted, printable
 from glassloop.base.files import user_path
@@ -21,7 +21,7 @@ LONGEST_NAME = 28
 
 
 def list_runs(
-    folder: Annotated[str | None, typer.Argument(help="Folder with runs. Default: runs.")] = None, as_json: Json = False
+    folder: Annotated[str | None, Argument(help="Folder with runs. Default: runs.")] = None, as_json: Json = False
 ) -> CommandResult:
     """List runs with their status, result, time and size."""
     from rich.console import Console
@@ -46,9 +46,12 @@ def show_run_list(console: Console, runs: RunList, root: str) -> None:
     for name in ("run", "status", "result", "time", "size"):
         table.add_column(name, justify="right" if name in ("time", "size") else "left", no_wrap=name != "result")
     for entry in runs.entries:
+        seeds = f" ({counted(len(entry.seeds), 'seed', 'seeds')})" if entry.seeds else ""
+        room = LONGEST_NAME - len(seeds)
+        title = entry.name if len(entry.name) <= room else "…" + entry.name[1 - room :]  # the end of a long name differs
         time = "" if entry.seconds is None else duration(entry.seconds)
-        title = Text(printable(name_of(entry)))
-        table.add_row(title, entry.status, Text(printable(result_of(entry))), time, amount(entry.size))
+        result = Text(printable(result_of(entry)))
+        table.add_row(Text(printable(title + seeds)), entry.status, result, time, amount(entry.size))
     console.print(table)
     notes = [counted(len(runs.entries), "run", "runs")]
     notes += [counted(runs.links, "link was not followed", "links were not followed")] if runs.links else []
@@ -59,23 +62,15 @@ def show_run_list(console: Console, runs: RunList, root: str) -> None:
             console.print(Text(printable(f"• {entry.name}: {entry.problem}")))
 
 
-def name_of(entry: ListedRun) -> str:
-    """Return the name of a run, its end if it is long, and its number of seeds."""
-    seeds = f" ({counted(len(entry.seeds), 'seed', 'seeds')})" if entry.seeds else ""
-    room = LONGEST_NAME - len(seeds)
-    return (entry.name if len(entry.name) <= room else "…" + entry.name[1 - room :]) + seeds
-
-
 def result_of(entry: ListedRun) -> str:
     """Return the first score of a run, else how far it is."""
     from glassloop.scores.metrics import AVERAGED, Measures
 
-    key = next(iter(entry.metrics), None)
     if entry.seeds and entry.status != FINISHED:
         done = sum(seed.status == FINISHED for seed in entry.seeds)
         return f"{done} of {len(entry.seeds)} seeds finished"
-    if key is not None:
+    for key, value in entry.metrics.items():
         spread = f" ± {entry.deviation[key]:.4f}" if key in entry.deviation else ""
         title = Measures((key,), entry.positive_label).title(key) if key in AVERAGED else key
-        return f"{title} {entry.metrics[key]:.4f}{spread}"
+        return f"{title} {value:.4f}{spread}"
     return f"step {entry.step:,} of {entry.max_steps:,}" if entry.max_steps else ""

@@ -35,7 +35,7 @@ from glassloop.cli.evaluate import evaluate
 from glassloop.cli.export import export
 from glassloop.cli.init import init
 from glassloop.cli.list import list_runs
-from glassloop.cli.options import GroupedCommand, end_of_own, usage_error, with_resume_value
+from glassloop.cli.options import GroupedCommand, end_of_own, underscored, usage_error, with_resume_value
 from glassloop.cli.port import port
 from glassloop.cli.predict import predict
 from glassloop.cli.push import push
@@ -169,9 +169,7 @@ def option_names() -> dict[str, list[str]]:
         verb: ["--help", *(flag for entry in command.params for flag in (*entry.opts, *entry.secondary_opts))]
         for verb, command in {"": root, **root.commands}.items()  # type: ignore[attr-defined]
     }
-    return {
-        verb: [flag.lstrip("-").replace("-", "_") for flag in found if flag.startswith("-")] for verb, found in flags.items()
-    }
+    return {verb: [underscored(flag) for flag in names if flag.startswith("-")] for verb, names in flags.items()}
 
 
 def show_version(wanted: bool) -> None:

@@ -13,27 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
 from glassloop.base.errors import SettingsError, closest, counted, listed, visible
 from glassloop.runs.record import is_run, is_seeds_folder, is_study
 from glassloop.settings.defaults import CHOSEN_SETTINGS
+from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.settings.training import CHOICES, TASKS, DataSettings, TrainingArguments
 from glassloop.settings.transformers_names import COMPILE, LOADER, REFUSED, SETTINGS, TRACKERS, UNNEEDED
 
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
 
-
 EVERY = "glassloop.every_option"
-
 MOST_NAMES = 30  # characters of the names of an option beside its text; longer names have a line of their own
-
 DATA_SETTINGS = [entry.name for entry in fields(DataSettings)]
 TRAINING_SETTINGS = [entry.name for entry in fields(TrainingArguments)]
-
 ARGUMENTS, DATA, TRAINING, OTHER = "Arguments", "Data", "Training", "Options"
-
 # The groups of options in a help page, and their options, in this order. An unlisted setting is in the group of its class.
 GROUPS = {
     DATA: (),
@@ -58,30 +55,22 @@ GROUPS = {
     ),
     OTHER: (),
 }
-
 # The settings that `--help` shows. A command's own options are shown too, except for these rare ones. `--help-all` shows all.
 COMMON = (
     *("text", "text_pair", "label", "num_train_epochs", "per_device_train_batch_size", "learning_rate", "max_length"),
     *("seed", "eval_strategy", "load_best_model_at_end", "positive_label", "device", "output_dir"),
 )
-
 RARE = ("new_head", "restart", "processes", "seeds_at_once", "no_report")
 
 
 def group_of(name: str) -> str:
-    """Return the group of an option in a help page. An unlisted setting is in the group of its class."""
-    for group, names in GROUPS.items():
-        if name in names:
-            return group
-    if name in DATA_SETTINGS:
-        return DATA
-    return TRAINING if name in TRAINING_SETTINGS else OTHER
+    unlisted = DATA if name in DATA_SETTINGS else TRAINING if name in TRAINING_SETTINGS else OTHER
+    return next((group for group, names in GROUPS.items() if name in names), unlisted)
 
 
 def is_common(name: str) -> bool:
     """Return whether `--help` shows an option. `--help-all` shows all."""
-    is_setting = name in (*TRAINING_SETTINGS, *DATA_SETTINGS)
-    return name in COMMON if is_setting else name not in RARE
+    return name in COMMON if name in (*TRAINING_SETTINGS, *DATA_SETTINGS) else name not in RARE
 
 
 def show_every_option(context: typer.Context, wanted: bool) -> None:
@@ -92,13 +81,13 @@ def show_every_option(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-HelpAll = Annotated[
-    bool, typer.Option("--help-all", callback=show_every_option, is_eager=True, help="Show all options and exit.")
-]
-
-
 class GroupedCommand(TyperCommand):
-    """A command whose help page has its options in groups."""
+    """A command whose help page has its options in groups, and whose options have underscores in their names."""
+
+    def __init__(self, *arguments: Any, params: list[Any], **options: Any) -> None:
+        for param in params:  # typer would make --max-inputs of max_inputs
+            param.opts = [f"--{param.name}" if flag == f"--{param.name}".replace("_", "-") else flag for flag in param.opts]
+        super().__init__(*arguments, params=params, **options)
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the arguments and the groups of options, and how many options are not shown."""
@@ -126,11 +115,12 @@ class GroupedCommand(TyperCommand):
             formatter.write_text("Options that turn something on have a --no- form that turns it off: --no-eval_on_start.")
 
 
+# --- options made from settings --------------------------------------------------------------------------------------
+
 SettingsClass = type[TrainingArguments] | type[DataSettings]
 NAMES = str | tuple[str, ...] | None  # in Python; an option takes the names as one text with commas
 METAVARS = {int: "<int>", float: "<float>"}
 COMPLETED = {**CHOICES, "task": TASKS, "report_to": TRACKERS}  # the values that a shell completes
-
 # Short names. A dash means the same as an underscore in every name, so --batch-size and --batch_size are one option.
 ALIASES = {
     "learning_rate": "--lr",
@@ -138,25 +128,22 @@ ALIASES = {
     "per_device_train_batch_size": "--batch_size",
     "output_dir": "-o",
 }
+HelpAll = Annotated[bool, Option("--help-all", callback=show_every_option, is_eager=True, help="Show all options and exit.")]
 
 
 def with_settings(*kinds: SettingsClass, only: Sequence[str] = ()) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Return a decorator that gives a command one option per field, with the field's name, type, default and help.
+    """Return a decorator that gives a command `--help-all`, and one option per field, or for `only` some of the fields.
 
-    `only` limits the options to some fields. The command receives None for options that were not given, so that a settings
-    file can supply them. It also gets `--help-all`.
+    The command receives None for options that were not given, so that a settings file can supply them.
     """
 
     def decorate(command: Callable[..., object]) -> Callable[..., object]:
         signature = inspect.signature(command, eval_str=True)
         own = [entry for entry in signature.parameters.values() if entry.kind is not inspect.Parameter.VAR_KEYWORD]
-        own += [
-            option
-            for kind in kinds
-            for option in options_of(kind, taken=[entry.name for entry in own])
-            if not only or option.name in only
-        ]
-        own += [inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll)]
+        taken = [entry.name for entry in own]
+        options = [option for kind in kinds for option in options_of(kind) if not only or option.name in only]
+        own += [option for option in options if option.name not in taken]
+        own += [inspect.Parameter("every_option", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll)]
         command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
         command.__annotations__ = {entry.name: entry.annotation for entry in own}
         return command
@@ -164,16 +151,14 @@ def with_settings(*kinds: SettingsClass, only: Sequence[str] = ()) -> Callable[[
     return decorate
 
 
-def options_of(kind: SettingsClass, taken: Sequence[str]) -> list[inspect.Parameter]:
-    """Return one keyword parameter per field of a settings class, except for names that are taken."""
+def options_of(kind: SettingsClass) -> list[inspect.Parameter]:
+    """Return one keyword parameter per field of a settings class, with the field's name, type, default and help."""
     parameters = []
     hints: dict[str, Any] = get_type_hints(kind)  # classes and unions of classes
     for entry in fields(kind):
-        if entry.name in taken:
-            continue
         hint = str | None if hints[entry.name] == NAMES else hints[entry.name]
         number = next((number for number in METAVARS if hint in (number, number | None)), None)
-        option = typer.Option(
+        option = Option(
             *([ALIASES[entry.name]] if entry.name in ALIASES else []),
             f"--{entry.name}" + (f"/--no-{entry.name}" if hint in (bool, bool | None) else ""),
             help=entry.metadata["help"] + default_of(entry.name, entry.default),
@@ -212,6 +197,20 @@ def given_for(kind: SettingsClass, options: Mapping[str, object]) -> dict[str, o
     return {name: value for name, value in options.items() if name in names and value is not None}
 
 
+def given_settings(
+    config: str | None,
+    data: str | None,
+    model: str | None,
+    new_head: bool,
+    options: Mapping[str, object],
+    search: Mapping[str, object] | None = None,
+) -> GivenSettings:
+    """Return the settings in a file, overridden by those of the command line."""
+    training, settings = given_for(TrainingArguments, options), given_for(DataSettings, options)
+    given = GivenSettings(data, model, training, settings, new_head, {**(search or {})})
+    return read_settings(config).overridden_by(given)
+
+
 def with_resume_value(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `--resume=newest` for a `--resume` without a value, which typer cannot parse."""
     return [
@@ -232,7 +231,7 @@ def end_of_own(arguments: Sequence[str]) -> int:
     return min(place + 1, len(arguments))
 
 
-# --- completion -------------------------------------------------------------------------------------------------
+# --- completion, and options that commands share ---------------------------------------------------------------------
 
 
 def choices_of(name: str) -> Callable[[], list[str]]:
@@ -243,32 +242,32 @@ def choices_of(name: str) -> Callable[[], list[str]]:
 def completed_runs(incomplete: str) -> list[str]:
     """Return the run folders whose path begins with `incomplete`, for a shell to complete: those in runs/ and beside it."""
     beside = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
-    found: set[str] = set()
+    runs: set[str] = set()
     for folder in {Path("runs"), beside}:
         with suppress(OSError):  # a folder that cannot be read has nothing to complete
-            found |= {str(path) for path in folder.iterdir() if is_run(path) or is_seeds_folder(path) or is_study(path)}
-    return sorted(path for path in found if path.startswith(incomplete))
+            runs |= {str(path) for path in folder.iterdir() if is_run(path) or is_seeds_folder(path) or is_study(path)}
+    return sorted(path for path in runs if path.startswith(incomplete))
 
 
 DATA_HELP = "Data to {}: a file, a folder, glue/mrpc, quickstart, or a hub name."
 MODEL_HELP = "Model: a folder, a run folder, a hub name, or quickstart."
 RUN_HELP = "Run folder, folder of a model or an export, or folder of several seeds."
-Run = Annotated[str, typer.Argument(help=RUN_HELP, autocompletion=completed_runs)]
-RunFolder = Annotated[str, typer.Argument(help="Run folder.", autocompletion=completed_runs)]
-Device = Annotated[str, typer.Option("--device", help="Device: cuda, mps, cpu, or auto.", autocompletion=choices_of("device"))]
+INT8_HELP = "Precision of predictions: auto, fp32, bf16, fp16; int8 on a CPU, compared with the run."
+TrainingData = Annotated[str | None, Argument(help=DATA_HELP.format("train on"))]
+Run = Annotated[str, Argument(help=RUN_HELP, autocompletion=completed_runs)]
+RunFolder = Annotated[str, Argument(help="Run folder.", autocompletion=completed_runs)]
+Model = Annotated[str | None, Option(help=MODEL_HELP)]
+Config = Annotated[str | None, Option(help="TOML file with settings. Command-line options override it.")]
+NewHead = Annotated[bool, Option("--new_head", help="Replace the classification head of a model that has one.")]
+Device = Annotated[str, Option("--device", help="Device: cuda, mps, cpu, or auto.", autocompletion=choices_of("device"))]
+Precision = Annotated[str, Option("--precision", help=INT8_HELP)]
+Json = Annotated[bool, Option("--json", help="Print the result as JSON. All other output goes to standard error.")]
 
-Precision = Annotated[
-    str,
-    typer.Option("--precision", help="Precision of predictions: auto, fp32, bf16, fp16; int8 on a CPU, compared with the run."),
-]
+# --- wrong options ---------------------------------------------------------------------------------------------------
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON. All other output goes to standard error.")]
 UsageError = typer.BadParameter.__mro__[1]  # of click, which recent versions of typer include under a private name
-
 LIKELY = 0.85  # similarity of difflib from which a name is a slip of the keyboard: min_length is not max_length
-
 DATA_WORDS = "data dataset dataset_name train_file train_data task_name file input"
-
 # An option, with its value if the word implies one, and what other libraries and commands call it. Names that are similar, or
 # the beginning of one option only, need no entry. A command has at most one of the options that a word may mean.
 MEANT = {
@@ -319,20 +318,13 @@ MEANT = {
 }
 
 # Words for what is an argument, and how each command takes it.
+DATA_USAGE = {verb: f"{verb} DATA" for verb in ("data", "train", "init", "verify")} | {"evaluate": "evaluate RUN DATA"}
+RUN_USAGE = {verb: f"{verb} RUN" for verb in ("evaluate", "predict", "eject", "verify")}
 MEANT_AS_ARGUMENT = (
-    (
-        DATA_WORDS,
-        "data",
-        {verb: f"{verb} DATA" for verb in ("data", "train", "init", "verify")} | {"evaluate": "evaluate RUN DATA"},
-    ),
-    (
-        "run checkpoint model model_path model_name_or_path",
-        "run",
-        {verb: f"{verb} RUN" for verb in ("evaluate", "predict", "eject", "verify")},
-    ),
+    (DATA_WORDS, "data", DATA_USAGE),
+    ("run checkpoint model model_path model_name_or_path", "run", RUN_USAGE),
     ("sentence query", "text", {"predict": 'predict RUN "text"'}),
 )
-
 INSTEAD = {
     **{name: f"omit {name}: {one.text}" for name, one in SETTINGS.items() if one.outcome == UNNEEDED},
     **{name: one.text for name, one in SETTINGS.items() if one.outcome == REFUSED},
@@ -352,10 +344,7 @@ INSTEAD = {
 def usage_error(raised: Exception, commands: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> SettingsError | None:
     """Return a wrong command line as an error with what to do; None for any other error.
 
-    Args:
-        raised: What was raised.
-        commands: The options of each command, without dashes in front, and under "" those before the command.
-        arguments: The command line.
+    `commands` has the options of each command, without dashes in front, and under "" those before the command.
     """
     if not isinstance(raised, UsageError):
         return None
@@ -407,7 +396,7 @@ def underscored(flag: str) -> str:
 
 def meant_option(name: str, options: Iterable[str]) -> str | None:
     """Return the option that was meant by `name`, with its value if the name implies one; None if that is not certain."""
-    known = {option: dashed(option) for option in options}
+    known = {option: f"-{option}" if len(option) == 1 else "--" + re.sub("^no_", "no-", option) for option in options}
     for option, words in MEANT.items():
         if option.split()[0].lstrip("-") in known:
             known = dict.fromkeys(words.split(), option) | known
@@ -421,8 +410,3 @@ def meant_option(name: str, options: Iterable[str]) -> str | None:
         return known[near[0]]
     longer = {option for other, option in known.items() if other.startswith(name)}
     return longer.pop() if len(longer) == 1 else None
-
-
-def dashed(option: str) -> str:
-    """Return the name of an option as it is written: `-o`, `--seed`, `--no-eval_on_start`."""
-    return f"-{option}" if len(option) == 1 else "--" + re.sub("^no_", "no-", option)

@@ -9,7 +9,7 @@ import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import DataError, SettingsError, visible
 from glassloop.base.files import near_name, replacing, user_path
@@ -20,15 +20,13 @@ from glassloop.training.progress import starting
 if TYPE_CHECKING:
     from glassloop.compat.port import Ported
 
-
 BYTE_ORDER_MARK = "\ufeff"
-SUFFIXES = (".py", ".ipynb")
 
 
 def port(
-    file: Annotated[str, typer.Argument(help="Python script or notebook (.py or .ipynb).")],
-    out: Annotated[str | None, typer.Option("-o", "--out", help="New file to write. Default: show the changes only.")] = None,
-    in_place: Annotated[bool, typer.Option("--in_place", help="Write the changes to FILE itself.")] = False,
+    file: Annotated[str, Argument(help="Python script or notebook (.py or .ipynb).")],
+    out: Annotated[str | None, Option("-o", "--out", help="New file to write. Default: show the changes only.")] = None,
+    in_place: Annotated[bool, Option("--in_place", help="Write the changes to FILE itself.")] = False,
     as_json: Json = False,
 ) -> CommandResult:
     """Rewrite a script for transformers' Trainer to run on Glassloop."""
@@ -66,19 +64,21 @@ def port(
 
 
 def read_source(path: Path) -> tuple[str, str]:
-    """Return the text of a script or notebook, with its own line ends, and its encoding.
-
-    Raises `DataError` if the file cannot be read.
-    """
+    """Return the text of a script or notebook, with its own line ends, and its encoding."""
     name = visible(near_name(str(path)))
     if path.is_dir():
         raise DataError(f"{name} is a folder", "name one .py or .ipynb file")
     if not path.is_file():
         raise DataError(f"there is no file {name}", "check the path")
-    if path.suffix not in SUFFIXES:
+    if path.suffix not in (".py", ".ipynb"):
         raise DataError(f"{name} is neither a .py nor an .ipynb file", "rename it if it is one of them")
-    content = path.read_bytes()
-    encoding = declared_encoding(content, name) if path.suffix == ".py" else "utf-8"
+    content, encoding = path.read_bytes(), "utf-8"
+    try:
+        if path.suffix == ".py":
+            encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0].replace("utf-8-sig", "utf-8")
+    except SyntaxError as error:  # bytes that are not UTF-8 are another one: decoding them says where
+        if "invalid or missing encoding" not in str(error.msg):
+            raise DataError(f"{name}: {error.msg}", "save it as UTF-8, without a declaration") from error
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -89,38 +89,22 @@ def read_source(path: Path) -> tuple[str, str]:
     return text, encoding
 
 
-def declared_encoding(content: bytes, name: str) -> str:
-    """Return the encoding that the first lines of a script declare. Raises `DataError` if Python does not know it."""
-    try:
-        found = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
-    except SyntaxError as error:
-        if "invalid or missing encoding" in str(error.msg):
-            return "utf-8"  # bytes that are not UTF-8: decoding them says where
-        raise DataError(f"{name}: {error.msg}", "save it as UTF-8, without a declaration") from error
-    return "utf-8" if found == "utf-8-sig" else found
-
-
 def ported_text(text: str, path: Path) -> Ported:
-    """Return the rewritten script or notebook."""
+    """Return the rewritten script or notebook. Raises `DataError` if a script is not valid Python 3."""
     from glassloop.compat.port import Ported, ported_notebook, rewritten
 
+    name = visible(near_name(str(path)))
     if path.suffix == ".ipynb":
-        return ported_notebook(text, visible(near_name(str(path))))
-    mark, code = (BYTE_ORDER_MARK, text[1:]) if text.startswith(BYTE_ORDER_MARK) else ("", text)
-    refuse_other_languages(code, visible(near_name(str(path))))
-    new, findings = rewritten(code)
-    return Ported(mark + new, findings, code, new)
-
-
-def refuse_other_languages(code: str, name: str) -> None:
-    """Raise `DataError` if code is not valid Python 3."""
+        return ported_notebook(text, name)
+    code = text.removeprefix(BYTE_ORDER_MARK)
     try:
         ast.parse(code)
     except SyntaxError as error:
+        where = f"{name}, line {error.lineno}"
         if "Missing parentheses in call to" in str(error.msg) or "multiple exception types must be" in str(error.msg):
-            raise DataError(
-                f"{name}, line {error.lineno}: the script is for Python 2", "convert it to Python 3 first"
-            ) from error
-        raise DataError(f"{name}, line {error.lineno}: {error.msg}", "correct it: the file is not valid Python") from error
+            raise DataError(f"{where}: the script is for Python 2", "convert it to Python 3 first") from error
+        raise DataError(f"{where}: {error.msg}", "correct it: the file is not valid Python") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise DataError(f"{name} is not Python: {error}", "name a file with Python code") from error
+    new, findings = rewritten(code)
+    return Ported(text[: len(text) - len(code)] + new, findings, code, new)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import SettingsError, counted, printable
 from glassloop.base.files import user_path
@@ -21,22 +21,21 @@ if TYPE_CHECKING:
     from glassloop.predict.answers import Prediction
     from glassloop.predictor import Predictor
 
+TEXT_HELP = "Column with the text. Default: the text column of the run."
+PROCESSES_HELP = "Number of processes that predict a file, one per GPU or CPU core. Default: 1."
+
 
 @with_settings(DataSettings, only=FILE_SETTINGS)
 def predict(
     run: Run,
-    text: Annotated[str | None, typer.Argument(help="Text to predict.")] = None,
-    text_pair: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
-    file: Annotated[str | None, typer.Option(help="Data file whose rows to predict.")] = None,
-    out: Annotated[str | None, typer.Option("-o", "--out", help="Output file: .csv, .tsv, .jsonl or .parquet.")] = None,
-    text_column: Annotated[
-        str | None, typer.Option("--text", help="Column with the text. Default: the text column of the run.")
-    ] = None,
-    pair_column: Annotated[str | None, typer.Option("--text_pair", help="Column with the second text of a pair.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")] = False,
-    processes: Annotated[
-        int, typer.Option(help="Number of processes that predict a file, one per GPU or CPU core. Default: 1.")
-    ] = 1,
+    text: Annotated[str | None, Argument(help="Text to predict.")] = None,
+    text_pair: Annotated[str | None, Argument(help="Second text of a pair.")] = None,
+    file: Annotated[str | None, Option(help="Data file whose rows to predict.")] = None,
+    out: Annotated[str | None, Option("-o", "--out", help="Output file: .csv, .tsv, .jsonl or .parquet.")] = None,
+    text_column: Annotated[str | None, Option("--text", help=TEXT_HELP)] = None,
+    pair_column: Annotated[str | None, Option("--text_pair", help="Column with the second text of a pair.")] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace the output file if it exists.")] = False,
+    processes: Annotated[int, Option(help=PROCESSES_HELP)] = 1,
     device: Device = "auto",
     precision: Precision = "auto",
     as_json: Json = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import ModelError, counted
 from glassloop.base.files import user_path
@@ -14,17 +14,17 @@ from glassloop.cli.options import Json, completed_runs
 from glassloop.runs.record import CARD_NAME, REPORT_NAME, is_run, model_of_run, refuse_seeds
 from glassloop.share.upload import published_files, refuse_repository, upload
 
+REPORT_HELP = "Also upload report.html, which contains texts of the validation rows."
+
 
 def push(
-    run: Annotated[str, typer.Argument(help="Folder of a finished run, or of a model.", autocompletion=completed_runs)],
-    repository: Annotated[str, typer.Argument(help="Repository on the hub: owner/name. It is created if it does not exist.")],
-    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
-    revision: Annotated[str | None, typer.Option(help="Branch to upload to. Default: the main branch.")] = None,
-    message: Annotated[str, typer.Option("-m", "--message", help="Message of the commit.")] = "Upload a model of Glassloop",
-    with_report: Annotated[
-        bool, typer.Option("--with_report", help="Also upload report.html, which contains texts of the validation rows.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry_run", help="List the files, but upload nothing.")] = False,
+    run: Annotated[str, Argument(help="Folder of a finished run, or of a model.", autocompletion=completed_runs)],
+    repository: Annotated[str, Argument(help="Repository on the hub: owner/name. It is created if it does not exist.")],
+    private: Annotated[bool, Option("--private", help="Make a new repository private.")] = False,
+    revision: Annotated[str | None, Option(help="Branch to upload to. Default: the main branch.")] = None,
+    message: Annotated[str, Option("-m", "--message", help="Message of the commit.")] = "Upload a model of Glassloop",
+    with_report: Annotated[bool, Option("--with_report", help=REPORT_HELP)] = False,
+    dry_run: Annotated[bool, Option("--dry_run", help="List the files, but upload nothing.")] = False,
     as_json: Json = False,
 ) -> CommandResult:
     """Upload the model of a run to the Hugging Face hub, with a card."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import SettingsError, alternatives, did_you_mean, visible
 from glassloop.base.files import user_path, write_text
@@ -14,26 +14,14 @@ from glassloop.runs.record import REPORT_NAME
 
 TABLES = ("markdown", "latex")
 FORMATS = ("html", "svg", "png", "csv", *TABLES)
+OUT_HELP = "File or, for charts, folder to write. Default: report.html or charts in the run folder; tables are printed."
+FORMAT_HELP = "html for the report; svg, png or csv for its charts; markdown or latex for the table of results."
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="Run folder, or folder of several seeds.", autocompletion=completed_runs)],
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "-o",
-            "--out",
-            help="File or, for charts, folder to write. Default: report.html or charts in the run folder; tables are printed.",
-        ),
-    ] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="<str>",
-            help="html for the report; svg, png or csv for its charts; markdown or latex for the table of results.",
-        ),
-    ] = "html",
+    run: Annotated[str, Argument(help="Run folder, or folder of several seeds.", autocompletion=completed_runs)],
+    out: Annotated[str | None, Option("-o", "--out", help=OUT_HELP)] = None,
+    form: Annotated[str, Option("--format", metavar="<str>", help=FORMAT_HELP)] = "html",
     as_json: Json = False,
 ) -> CommandResult:
     """Write the report of a run as one HTML file, or its charts."""
@@ -49,10 +37,9 @@ def report(
         if not made.results:
             raise SettingsError(f"{made.title} has no results yet", "train it to its end, or use --format html")
         text = markdown(made.results) if form == "markdown" else latex(made.results)
-        if target is None:
-            for line in text.splitlines():
-                show(line)
-        else:
+        for line in [] if target else text.splitlines():
+            show(line)
+        if target:
             write_text(target, text)
         files = [target] if target else []
     elif form == "html":

@@ -6,30 +6,24 @@ import sys
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import DataError, SettingsError, visible
 from glassloop.base.files import near_name, user_path
 from glassloop.base.output import CommandResult, TolerantStream, say
 from glassloop.cli.options import Json
 
+SCRIPT_HELP = "Python script or notebook (.py or .ipynb). Options of this command go before it."
+MODELS_HELP = "Model to use in place of another: NAME=FOLDER. Repeat for several models."
+ERRORS_HELP = "Continue a notebook after a cell that fails, and exit with status 1."
+
 
 def run_script(
-    script: Annotated[
-        str, typer.Argument(help="Python script or notebook (.py or .ipynb). Options of this command go before it.")
-    ],
-    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
-    model_map: Annotated[
-        list[str] | None,
-        typer.Option("--model_map", help="Model to use in place of another: NAME=FOLDER. Repeat for several models."),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(help="Name not to substitute, such as Trainer. Repeat for several names."),
-    ] = None,
-    allow_errors: Annotated[
-        bool, typer.Option("--allow_errors", help="Continue a notebook after a cell that fails, and exit with status 1.")
-    ] = False,
+    script: Annotated[str, Argument(help=SCRIPT_HELP)],
+    arguments: Annotated[list[str] | None, Argument(help="Arguments of the script.")] = None,
+    model_map: Annotated[list[str] | None, Option(help=MODELS_HELP)] = None,
+    keep: Annotated[list[str] | None, Option(help="Name not to substitute, such as Trainer. Repeat for several names.")] = None,
+    allow_errors: Annotated[bool, Option("--allow_errors", help=ERRORS_HELP)] = False,
     as_json: Json = False,
 ) -> CommandResult:
     """Run an old script or notebook unchanged with current libraries."""
@@ -59,12 +53,11 @@ def run_script(
     if len(parts) > 1:
         say(f"{statuses.count(0)} of {len(parts)} cells ran")
     LEDGER.show()
-    failed = [near_name(part.name) for part, status in zip(parts, statuses, strict=False) if status]
     content = {
         "script": str(path),
         "substitutions": [asdict(one) for one in LEDGER.found.values()],
         "skipped": [{"place": place, "text": text} for place, text in LEDGER.skipped],
-        "failed": failed,
+        "failed": [near_name(part.name) for part, status in zip(parts, statuses, strict=False) if status],
     }
     return CommandResult(content, next(filter(None, statuses), 0))
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from glassloop.base.errors import SettingsError, counted, listed
 from glassloop.base.files import user_path
@@ -20,40 +20,24 @@ from glassloop.training.progress import starting
 if TYPE_CHECKING:
     from glassloop.serve.hosted import Hosted
 
-
 KEY_VARIABLE = "GLASSLOOP_API_KEY"
+HOSTS_HELP = "Further host names that clients may use, separated by commas: models.example.com,.internal or * for any."
 
 
 def serve(
-    runs: Annotated[list[str], typer.Argument(help=f"{RUN_HELP} Several are served by name.", autocompletion=completed_runs)],
-    host: Annotated[str, typer.Option(help="Address to listen on. Default: this machine only.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on. 0 chooses a free one.")] = 8000,
-    max_inputs: Annotated[int, typer.Option("--max_inputs", help="Maximum number of texts or pairs per request.")] = 32,
-    max_characters: Annotated[
-        int, typer.Option("--max_characters", help="Maximum number of characters per request.")
-    ] = 1_000_000,
-    max_payload: Annotated[int, typer.Option("--max_payload", help="Maximum number of bytes per request body.")] = 2_000_000,
-    max_requests: Annotated[int, typer.Option("--max_requests", help="Maximum number of concurrent requests.")] = 512,
-    queue_seconds: Annotated[float, typer.Option("--queue_seconds", help="Longest time a request may wait.")] = 30.0,
-    read_seconds: Annotated[
-        float, typer.Option("--read_seconds", help="Longest time a client may take to send headers or a body.")
-    ] = 10.0,
-    drain_seconds: Annotated[
-        float, typer.Option("--drain_seconds", help="Longest time to answer accepted requests after SIGTERM.")
-    ] = 30.0,
-    batch_tokens: Annotated[
-        int | None, typer.Option("--batch_tokens", help="Tokens of a batch. Default: measured at the start.")
-    ] = None,
-    api_key_file: Annotated[
-        str | None, typer.Option("--api_key_file", help="File with the API key. Default: the variable GLASSLOOP_API_KEY.")
-    ] = None,
-    allowed_hosts: Annotated[
-        str | None,
-        typer.Option(
-            "--allowed_hosts",
-            help="Further host names that clients may use, separated by commas: models.example.com,.internal or * for any.",
-        ),
-    ] = None,
+    runs: Annotated[list[str], Argument(help=f"{RUN_HELP} Several are served by name.", autocompletion=completed_runs)],
+    host: Annotated[str, Option(help="Address to listen on. Default: this machine only.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen on. 0 chooses a free one.")] = 8000,
+    max_inputs: Annotated[int, Option(help="Maximum number of texts or pairs per request.")] = 32,
+    max_characters: Annotated[int, Option(help="Maximum number of characters per request.")] = 1_000_000,
+    max_payload: Annotated[int, Option(help="Maximum number of bytes per request body.")] = 2_000_000,
+    max_requests: Annotated[int, Option(help="Maximum number of concurrent requests.")] = 512,
+    queue_seconds: Annotated[float, Option(help="Longest time a request may wait.")] = 30.0,
+    read_seconds: Annotated[float, Option(help="Longest time a client may take to send headers or a body.")] = 10.0,
+    drain_seconds: Annotated[float, Option(help="Longest time to answer accepted requests after SIGTERM.")] = 30.0,
+    batch_tokens: Annotated[int | None, Option(help="Tokens of a batch. Default: measured at the start.")] = None,
+    api_key_file: Annotated[str | None, Option(help=f"File with the API key. Default: the variable {KEY_VARIABLE}.")] = None,
+    allowed_hosts: Annotated[str | None, Option(help=HOSTS_HELP)] = None,
     device: Device = "auto",
     precision: Precision = "auto",
     as_json: Json = False,

@@ -8,65 +8,43 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import typer
+from typer import Context, Option
 
 from glassloop.base.output import CommandResult
-from glassloop.cli.options import DATA_HELP, MODEL_HELP, Json, completed_runs, given_for, with_settings
+from glassloop.cli.options import Config, Json, Model, NewHead, TrainingData, completed_runs, given_settings, with_settings
 from glassloop.runs.record import read_run
-from glassloop.settings.file import GivenSettings, read_settings, write_settings
+from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
 from glassloop.training.callbacks import leave_on_signal
 from glassloop.training.processes import launch
 from glassloop.training.progress import starting
 
+RESUME_HELP = "Resume this run folder. Without a value, resume --output_dir."
+SEEDS_HELP = "Number of random seeds to train with, starting at --seed. Reports mean and standard deviation."
+AT_ONCE_HELP = "Number of seeds to train at the same time. Default: as many as fit on the GPU; 1 on a CPU."
+
 
 @with_settings(TrainingArguments, DataSettings)
 def train(
-    context: typer.Context,
-    data: Annotated[str | None, typer.Argument(help=DATA_HELP.format("train on"))] = None,
-    model: Annotated[str | None, typer.Option(help=MODEL_HELP)] = None,
-    config: Annotated[str | None, typer.Option(help="TOML file with settings. Command-line options override it.")] = None,
-    new_head: Annotated[
-        bool, typer.Option("--new_head", help="Replace the classification head of a model that has one.")
-    ] = False,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            help="Resume this run folder. Without a value, resume --output_dir.",
-            autocompletion=completed_runs,
-        ),
-    ] = None,
-    restart: Annotated[bool, typer.Option(help="With --resume, start again from step 0. Old checkpoints are kept.")] = False,
-    processes: Annotated[int, typer.Option(min=1, metavar="<int>", help="Number of processes on this machine.")] = 1,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="<int>",
-            help="Number of random seeds to train with, starting at --seed. Reports mean and standard deviation.",
-        ),
-    ] = None,
-    seeds_at_once: Annotated[
-        int | None,
-        typer.Option(
-            "--seeds_at_once",
-            min=1,
-            metavar="<int>",
-            help="Number of seeds to train at the same time. Default: as many as fit on the GPU; 1 on a CPU.",
-        ),
-    ] = None,
-    no_report: Annotated[bool, typer.Option("--no_report", help="Do not write report.html at the end.")] = False,
+    context: Context,
+    data: TrainingData = None,
+    model: Model = None,
+    config: Config = None,
+    new_head: NewHead = False,
+    resume: Annotated[str | None, Option(help=RESUME_HELP, autocompletion=completed_runs)] = None,
+    restart: Annotated[bool, Option(help="With --resume, start again from step 0. Old checkpoints are kept.")] = False,
+    processes: Annotated[int, Option(min=1, metavar="<int>", help="Number of processes on this machine.")] = 1,
+    seeds: Annotated[int | None, Option(min=1, metavar="<int>", help=SEEDS_HELP)] = None,
+    seeds_at_once: Annotated[int | None, Option(min=1, metavar="<int>", help=AT_ONCE_HELP)] = None,
+    no_report: Annotated[bool, Option("--no_report", help="Do not write report.html at the end.")] = False,
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
     """Fine-tune a model, evaluate it, and save it in a run folder."""
     with starting(plain=bool(options.get("disable_tqdm"))):
         import glassloop.study.run  # noqa: F401 - torch and transformers take seconds
-    training = given_for(TrainingArguments, options)
-    settings = given_for(DataSettings, options)
-    given = read_settings(config).overridden_by(GivenSettings(data, model, training, settings, new_head))
     return train_given(
-        given,
+        given_settings(config, data, model, new_head, options),
         resume,
         restart=restart,
         processes=processes,

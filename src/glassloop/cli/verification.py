@@ -11,7 +11,9 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from itertools import chain, count, islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import torch
@@ -28,36 +30,13 @@ from glassloop.runs.record import checkpoints_in
 from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.trainer import Trainer
 
-
-@dataclass(frozen=True)
-class Claim:
-    """Two ways to train that should give equal results, and the largest difference found between them."""
-
-    name: str
-    difference: float
-    allowed: float
-
-    @property
-    def holds(self) -> bool:
-        """Return whether the difference is small enough."""
-        return self.difference <= self.allowed
-
-
 STEPS, BATCH = 6, 8
-
-
 CHECKPOINT_STEP, WAITING_STEP = 3, 4  # the step of the checkpoint, and the step after which a run waits to be killed
-
-
 SETTINGS: dict[str, object] = {
     "max_steps": STEPS, "per_device_train_batch_size": BATCH, "logging_steps": 1, "device": "cpu", "precision": "fp32",
     "save_strategy": "no", "disable_tqdm": True, "backend": "plain",
 }  # fmt: skip
-
-
 ROUNDING = 1e-4  # allowed for a loss or a gradient norm if sums are computed in another order
-
-
 CHILD = """
 import json, sys, time
 import torch
@@ -78,22 +57,35 @@ trainer.save_model(folder + "/end")
 """
 
 
+@dataclass(frozen=True)
+class Claim:
+    """Two ways to train that should give equal results, and the largest difference found between them."""
+
+    name: str
+    difference: float
+    allowed: float
+
+    @property
+    def holds(self) -> bool:
+        return self.difference <= self.allowed
+
+
 class Trial:
     """Short trainings of one model on one data set, all from the same initial weights."""
 
     def __init__(self, data: str, model: str, settings: DataSettings, folder: Path) -> None:
-        examples = load_examples(data, **asdict(settings))
-        tokenizer = load_tokenizer(model)
+        self.examples = load_examples(data, **asdict(settings))
+        self.tokenizer = load_tokenizer(model)
         config = load_config(model)
-        rows = encode(examples, tokenizer, longest_input(tokenizer, config))["train"].rows
+        rows = encode(self.examples, self.tokenizer, longest_input(self.tokenizer, config))["train"].rows
         self.rows = rows.select(range(min(len(rows), STEPS * BATCH + 3)))  # the last group is short
-        self.examples, self.tokenizer, self.model, self.folder = examples, tokenizer, model, folder
-        self.number = 0
+        dropouts = [name for name, value in vars(config).items() if "dropout" in name and isinstance(value, float)]
+        self.no_dropout = dict.fromkeys(dropouts, 0.0)
+        self.model, self.folder, self.number = model, folder, 0
 
     def initial_model(self, dropout: bool = True) -> Model:
         """Return the model before its first step."""
-        options = {} if dropout else no_dropout(self.model)
-        examples = self.examples
+        examples, options = self.examples, {} if dropout else self.no_dropout
         return load_model(self.model, labels=examples.labels, task=examples.task, new_head=True, seed=1, **options)
 
     def train(self, *, dropout: bool = True, **settings: object) -> tuple[torch.Tensor, Model]:
@@ -103,33 +95,42 @@ class Trial:
         args = TrainingArguments(self.folder / str(self.number), **{**SETTINGS, **settings})
         trainer = Trainer(network, args, train_dataset=self.rows, processing_class=self.tokenizer, quiet=True)
         trainer.train()
-        figures = [[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history]
-        return torch.tensor(figures), network
+        return torch.tensor([[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history]), network
+
+    def write_program(self, name: str, *, dropout: bool) -> Path:
+        """Write model, rows and a program that trains them to a new folder, and return the folder."""
+        folder = self.folder / name
+        folder.mkdir()
+        with quiet_transformers():
+            self.initial_model(dropout).save_pretrained(folder / "model")
+            self.tokenizer.save_pretrained(folder / "model")
+        pq.write_table(self.rows.with_format("arrow")[:], folder / "rows.parquet")
+        (folder / "child.py").write_text(CHILD, encoding="utf-8")
+        return folder
 
 
 def check_claims(data: str, model: str, settings: DataSettings) -> list[Claim]:
     """Train in all ways and return one claim for each pair of them, with the largest difference found."""
     with tempfile.TemporaryDirectory() as scratch:
         trial = Trial(data, model, settings, Path(scratch))
-        _, network = trial.train()
-        _, second = trial.train()
-        claims = [Claim("the same run twice: weights", weight_difference(network, second), 0.0)]
-        _, accelerated = trial.train(backend="accelerate")
-        claims.append(Claim("plain loop and Accelerate: weights", weight_difference(network, accelerated), 0.0))
-        by_hand = train_by_hand(trial)
-        claims.append(Claim("Trainer and a hand-written loop: weights", weight_difference(network, by_hand), 0.0))
-        claims.append(Claim("killed and resumed: weights", killed_and_resumed(trial, network), 0.0))
+        network, second, accelerated = (trial.train(backend=backend)[1] for backend in ("plain", "plain", "accelerate"))
+        equal = {
+            "the same run twice: weights": weight_difference(network, second),
+            "plain loop and Accelerate: weights": weight_difference(network, accelerated),
+            "Trainer and a hand-written loop: weights": weight_difference(network, train_by_hand(trial)),
+            "killed and resumed: weights": killed_and_resumed(trial, network),
+        }
         whole, _ = trial.train(dropout=False)
+        rounded = {}
         for accumulate in (2, 4, 8):
             sizes = {"per_device_train_batch_size": BATCH // accumulate, "gradient_accumulation_steps": accumulate}
             parts, _ = trial.train(dropout=False, **sizes)
-            name = f"{BATCH}x1 and {BATCH // accumulate}x{accumulate}: loss and gradient norm"
-            claims.append(Claim(name, float((parts - whole).abs().max()), ROUNDING))
+            rounded[f"{BATCH}x1 and {BATCH // accumulate}x{accumulate}: loss and gradient norm"] = parts - whole
         packed, _ = trial.train(dropout=False, backend="packed")
-        claims.append(Claim("padded and packed: loss and gradient norm", float((packed - whole).abs().max()), ROUNDING))
-        two = two_processes(trial)
-        claims.append(Claim("1 process and 2: loss", float((two - whole[:, 0]).abs().max()), ROUNDING))
-    return claims
+        rounded["padded and packed: loss and gradient norm"] = packed - whole
+        rounded["1 process and 2: loss"] = two_processes(trial) - whole[:, 0]
+    claims = [Claim(name, difference, 0.0) for name, difference in equal.items()]
+    return claims + [Claim(name, float(difference.abs().max()), ROUNDING) for name, difference in rounded.items()]
 
 
 def train_by_hand(trial: Trial) -> Model:
@@ -141,30 +142,13 @@ def train_by_hand(trial: Trial) -> Model:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, (STEPS - step) / STEPS))
     network.train()
     torch.manual_seed(42)
-    step = epoch = 0
-    while step < STEPS:
-        for numbers in order(epoch):
-            network(**collate([trial.rows[int(number)] for number in numbers])).loss.backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            step += 1
-            if step == STEPS:
-                break
-        epoch += 1
+    for numbers in islice(chain.from_iterable(map(order, count())), STEPS):
+        network(**collate([trial.rows[int(number)] for number in numbers])).loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
     return network
-
-
-def write_program(trial: Trial, folder: Path, *, dropout: bool) -> Path:
-    """Write model, rows and a program that trains them to a new folder, and return the folder."""
-    folder.mkdir()
-    with quiet_transformers():
-        trial.initial_model(dropout).save_pretrained(folder / "model")
-        trial.tokenizer.save_pretrained(folder / "model")
-    pq.write_table(trial.rows.with_format("arrow")[:], folder / "rows.parquet")
-    (folder / "child.py").write_text(CHILD, encoding="utf-8")
-    return folder
 
 
 def start_program(
@@ -188,11 +172,10 @@ def wait_for(process: subprocess.Popen[str], what: str, code: int = 0) -> str:
 
 def killed_and_resumed(trial: Trial, network: Model) -> float:
     """Kill a run after its first checkpoint and resume it. Return the largest difference of its weights from `network`."""
-    folder = write_program(trial, trial.folder / "killed", dropout=True)
+    folder = trial.write_program("killed", dropout=True)
     threads = torch.get_num_threads()
-    process = start_program(
-        folder, threads=threads, waiting_step=WAITING_STEP, save_strategy="steps", save_steps=CHECKPOINT_STEP
-    )
+    saving: dict[str, Any] = {"save_strategy": "steps", "save_steps": CHECKPOINT_STEP}
+    process = start_program(folder, threads=threads, waiting_step=WAITING_STEP, **saving)
     try:
         while process.poll() is None and not checkpoints_in(folder / "run"):
             time.sleep(0.02)
@@ -206,16 +189,11 @@ def killed_and_resumed(trial: Trial, network: Model) -> float:
 
 def two_processes(trial: Trial) -> torch.Tensor:
     """Return the losses of the same run, without dropout, in two processes."""
-    folder = write_program(trial, trial.folder / "two", dropout=False)
+    folder = trial.write_program("two", dropout=False)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     process = start_program(folder, *launcher, threads=1, backend="auto", per_device_train_batch_size=BATCH // 2)
     wait_for(process, "a run in two processes")
     return torch.tensor([entry["loss"] for entry in read_history(folder / "run")])
-
-
-def no_dropout(model: str) -> dict[str, float]:
-    """Return the config settings that disable a model's dropout."""
-    return {name: 0.0 for name, value in vars(load_config(model)).items() if "dropout" in name and isinstance(value, float)}
 
 
 def weight_difference(first: torch.nn.Module, second: torch.nn.Module) -> float:

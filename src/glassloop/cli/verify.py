@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult, show
-from glassloop.cli.options import MODEL_HELP, Json, given_for, with_settings
+from glassloop.cli.options import Json, Model, given_for, with_settings
 from glassloop.runs.record import is_run, read_run
 from glassloop.settings.training import DataSettings, data_settings
 from glassloop.training.progress import starting
@@ -17,8 +17,8 @@ from glassloop.training.progress import starting
 
 @with_settings(DataSettings)
 def verify(
-    what: Annotated[str, typer.Argument(help="Run folder, or data to train on.")] = "quickstart",
-    model: Annotated[str | None, typer.Option(help=MODEL_HELP)] = None,
+    what: Annotated[str, Argument(help="Run folder, or data to train on.")] = "quickstart",
+    model: Model = None,
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:

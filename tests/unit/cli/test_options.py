@@ -123,9 +123,11 @@ def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
 
 
 def test_every_field_is_an_option_unless_its_name_is_taken() -> None:
-    names = [option.name for option in options_of(DataSettings, taken=["name", "text"])]
-    assert names[:4] == ["data_dir", "validation", "test", "text_pair"]
-    assert all(option.default is None for option in options_of(DataSettings, taken=[]))
+    @with_settings(DataSettings)
+    def command(name: str, text: str, **options: object) -> None: ...
+
+    assert [*inspect.signature(command).parameters][:6] == ["name", "text", "data_dir", "validation", "test", "text_pair"]
+    assert all(option.default is None for option in options_of(DataSettings))
 
 
 def test_the_help_of_a_setting_that_is_chosen_says_so() -> None:
@@ -191,7 +193,7 @@ def test_a_command_may_take_only_some_settings() -> None:
     @with_settings(DataSettings, only=("encoding", "header"))
     def command(**options: object) -> None: ...
 
-    assert [*inspect.signature(command).parameters] == ["header", "encoding", "help_all"]
+    assert [*inspect.signature(command).parameters] == ["header", "encoding", "every_option"]
 
 
 # --- Wrong options: the one that was meant, and never one of another meaning.
