@@ -11,7 +11,7 @@ from families import tiny_model
 
 from glassloop.backends.fast.inference_model import why_no_kernels
 from glassloop.backends.fast.packing import Packing, join_rows, pack
-from glassloop.backends.packed import Int8Backend
+from glassloop.backends.packed import PackedBackend
 
 LENGTHS = (7, 2, 11, 5)
 
@@ -83,16 +83,16 @@ def plain_gradients(model: Any, inputs: dict[str, Any]) -> dict[str, torch.Tenso
 needs_kernels = pytest.mark.skipif(why_no_kernels() is not None, reason=f"no int8 on this CPU: {why_no_kernels()}")
 
 
-def packed_logits(backend: Int8Backend, model: Any, rows: list[np.ndarray]) -> torch.Tensor:
+def packed_logits(backend: PackedBackend, model: Any, rows: list[np.ndarray]) -> torch.Tensor:
     """The logits of rows on a backend."""
     with torch.inference_mode(), backend.evaluation_context(model):
         found: torch.Tensor = model(**inputs_of(model, rows)).logits
     return found
 
 
-def quantized(model: Any, rows: list[np.ndarray]) -> Int8Backend:
+def quantized(model: Any, rows: list[np.ndarray]) -> PackedBackend:
     """A backend that has measured a model on rows and runs it in int8."""
-    backend = Int8Backend()
+    backend = PackedBackend(int8=True)
     packed_logits(backend, model, rows)
     backend.quantize()
     return backend

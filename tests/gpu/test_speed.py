@@ -19,7 +19,8 @@ from torch.nn import functional
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.backends.fast.encoder_parts import layers_of
 from glassloop.backends.fast.operations import TorchOperations, attend, attend_backward, can_flash
-from glassloop.backends.graphs import GraphsBackend, GraphStep, Idle
+from glassloop.backends.graphs import GraphStep, Idle
+from glassloop.backends.packed import PackedBackend
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -225,14 +226,14 @@ def test_after_the_first_compilation_no_kernel_is_compiled_in_a_step_or_an_evalu
 
 def test_an_evaluation_waits_for_the_last_work_of_a_training(trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy GPU finishes a training late: here it sleeps half a second before the last work."""
-    end_training = GraphsBackend.end_training
+    end_training = PackedBackend.end_training
 
-    def late(self: GraphsBackend) -> None:
+    def late(self: PackedBackend) -> None:
         if self.savings is not None and self.savings.storage.trains:
             torch.cuda._sleep(1_000_000_000)
         end_training(self)
 
-    monkeypatch.setattr(GraphsBackend, "end_training", late)
+    monkeypatch.setattr(PackedBackend, "end_training", late)
     trainer = trained("graphs", max_steps=20)
     early = trainer.predict(trainer.eval_dataset).predictions
     torch.cuda.synchronize()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from glassloop.backends.plain import PlainBackend, SingleProcess
-from glassloop.training.interfaces import LRScheduler, ObjectT, Optimizer
+from glassloop.training.interfaces import LRScheduler, ObjectT, Optimizer, ProcessGroup
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -53,6 +53,15 @@ class AccelerateProcesses:
             self.wait()
 
 
+def processes_of(accelerator: Accelerator) -> ProcessGroup:
+    return AccelerateProcesses(accelerator) if accelerator.num_processes > 1 else SingleProcess()
+
+
+def precision_of(accelerator: Accelerator) -> str:
+    precision = str(accelerator.mixed_precision)
+    return "fp32" if precision == "no" else precision
+
+
 class AccelerateBackend(PlainBackend):
     """Run each part of a step through an `accelerate.Accelerator`.
 
@@ -63,9 +72,9 @@ class AccelerateBackend(PlainBackend):
     name = "accelerate"
 
     def __init__(self, accelerator: Accelerator) -> None:
-        self.accelerator, self.device = accelerator, accelerator.device
-        self.precision = {"no": "fp32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
-        self.processes = AccelerateProcesses(accelerator) if accelerator.num_processes > 1 else SingleProcess()
+        super().__init__(accelerator.device, precision_of(accelerator))
+        self.accelerator = accelerator
+        self.processes = processes_of(accelerator)
         self.scaler = getattr(accelerator, "scaler", None) or torch.amp.GradScaler("cpu", enabled=False)
 
     def prepare(

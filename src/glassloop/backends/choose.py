@@ -132,10 +132,9 @@ def single_backend(wanted: str, device: str, precision: str) -> Backend:
         raise SettingsError(f"backend graphs needs a CUDA device, but the device is {device}", "use backend auto")
     if name == "plain":
         return PlainBackend(device, precision)
-    from glassloop.backends.graphs import GraphsBackend
     from glassloop.backends.packed import PackedBackend
 
-    return GraphsBackend(device, precision) if name == "graphs" else PackedBackend(device, precision)
+    return PackedBackend(device, precision, captures=name == "graphs")
 
 
 def wants_fsdp(accelerator: Accelerator | None) -> bool:

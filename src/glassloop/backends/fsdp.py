@@ -14,7 +14,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from glassloop.backends.accelerate import AccelerateBackend
+from glassloop.backends.accelerate import precision_of, processes_of
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import SettingsError, counted
 from glassloop.data.interfaces import Model
@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 
 # The model itself stays whole in main memory and a split copy is trained: evaluations, callbacks and checkpoints see
 # ordinary weights, and an evaluation cannot hang on uneven batches. FSDP version 1 would need this code twice.
-class FSDPBackend(AccelerateBackend):
+class FSDPBackend(PlainBackend):
     """Trains a copy of the model that Accelerate has split over the processes.
 
     The model itself stays whole, in main memory. Evaluations, checkpoints and callbacks read that one, after all processes
     together have copied the trained weights into it.
     """
 
+    name = "accelerate"
+
     def __init__(self, accelerator: Accelerator) -> None:
-        super().__init__(accelerator)
+        super().__init__(accelerator.device, precision_of(accelerator))
+        self.accelerator = accelerator
+        self.processes = processes_of(accelerator)
         self.plugin = accelerator.state.fsdp_plugin
         self.whole: Model = None
         self.split: Model = None
@@ -90,9 +94,13 @@ class FSDPBackend(AccelerateBackend):
         with self.accelerator.autocast():
             yield
 
+    def backward(self, loss: torch.Tensor) -> None:
+        # Processes average their gradients, but the loss is already divided by the examples of all of them.
+        self.accelerator.backward(loss * self.processes.num_processes)
+
     def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
         """Scale gradients down to `max_norm` (0: never), and return the norm they had over all processes."""
-        return self.gathered(PlainBackend.clip(self, model, max_norm))
+        return self.gathered(super().clip(model, max_norm))
 
     def step(self, optimizer: Optimizer) -> None:
         """Update the weights, and the whole model too if a callback reads it."""

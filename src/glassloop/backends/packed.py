@@ -1,20 +1,30 @@
-"""The backends that run packed batches, for training and in int8, and the comparison with plain that admits a model to them."""
+"""The backends that run packed batches (packed, graphs, int8), and the comparison with plain that admits a model to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
+from functools import partial
 from math import lcm
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import nn
 
+from glassloop.backends import graphs
 from glassloop.backends.fast import inference_model as inference
-from glassloop.backends.fast.encoder_parts import HOOKS, LayerParts, layers_of, packing_form, why_not_flat, why_not_packed
+from glassloop.backends.fast.encoder_parts import (
+    HOOKS,
+    LayerParts,
+    layers_of,
+    packing_form,
+    why_not_flat,
+    why_not_packed,
+    why_not_unmodified,
+)
 from glassloop.backends.fast.inference_model import InferenceLayers, why_no_kernels
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import (
@@ -34,20 +44,41 @@ from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.data.interfaces import Model, Row
 from glassloop.data.rows import Repeats, random_states_kept, repeats_of
 from glassloop.runs.record import Difference
-from glassloop.training.interfaces import Backend, OptimizerFactory, RowBatches, Say, StepFunction, TrainingUse
+from glassloop.training.interfaces import (
+    Backend,
+    LRScheduler,
+    Optimizer,
+    OptimizerFactory,
+    RowBatches,
+    Say,
+    StepFunction,
+    TrainingUse,
+)
 from glassloop.training.optimizer import decay_groups
 
 NO_TRAINING = TrainingUse((), 0.0)
 
 
 class PackedBackend(PlainBackend):
-    """One process, one device: packed batches, and an optimizer over flat storage."""
+    """One process, one device: packed batches, and an optimizer over flat storage.
+
+    Args:
+        captures: Whether steps are captured as CUDA graphs: the backend "graphs", for one GPU.
+        int8: Whether it is the backend "int8", for predictions on a CPU. Its first passes are in fp32, and measure; after
+            `quantize`, linear layers run in int8.
+    """
 
     name = "packed"
 
-    def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
+    def __init__(
+        self, device: str | torch.device = "cpu", precision: str = "fp32", *, captures: bool = False, int8: bool = False
+    ) -> None:
         super().__init__(device, precision)
+        self.name = "graphs" if captures else "int8" if int8 else "packed"
         self.compute_dtype = self.autocast_dtype or torch.float32  # of matrix multiplications
+        self.stream = graphs.capture_stream(torch.cuda.current_device()) if captures else None
+        self.ranges: dict[nn.Module, inference.Ranges] | None = {} if int8 else None  # of the layers that run over all tokens
+        self.quantized = False
         self.savings: FastModel | InferenceLayers | None = None
         self.optimizer: FlatAdamW | None = None
         self.use = NO_TRAINING
@@ -56,7 +87,14 @@ class PackedBackend(PlainBackend):
 
     def why_not(self, model: Model) -> str | None:
         """Return why this backend cannot run a model; None if it can."""
-        return "fp16 needs a scaler" if self.precision == "fp16" else why_not_packed(model) or why_not_flat(model)
+        if self.precision == "fp16":
+            return "fp16 needs a scaler"
+        if self.stream is not None:  # a model that cannot be packed is run padded, if it is what transformers builds
+            return why_not_flat(model) or why_not_unmodified(model)
+        reason = why_not_packed(model) or why_not_flat(model)
+        if reason is None and self.ranges is not None and packing_form(model) != "layers":
+            return f"{type(model).__name__} has layers without an int8 form"
+        return reason
 
     def why_not_rows(self, model: Model, batches: Batches, *, training: bool) -> str | None:
         """Return why this backend cannot run the rows of a data set; None if it can. An evaluation runs odd rows padded."""
@@ -117,14 +155,53 @@ class PackedBackend(PlainBackend):
             self.end_training()
 
     def fast_form(self, model: Model) -> FastModel | InferenceLayers:
-        return make_fast_model(model, self.compute_dtype, trains=False)
+        """Return the form of a model for predictions; in int8, with layers that measure, or with quantized ones."""
+        ranges = self.ranges
+        if ranges is None:
+            return make_fast_model(model, self.compute_dtype, trains=False)
+
+        def make_layer(parts: LayerParts) -> inference.InferenceLayer | inference.Int8Layer:
+            if not self.quantized:
+                return inference.MeasuredLayer(parts, ranges)
+            seen = ranges.get(parts.module)  # nobody measures the last one, which stays in fp32
+            return inference.InferenceLayer(parts) if seen is None else inference.Int8Layer(parts, seen)
+
+        return InferenceLayers(model, make_layer)
+
+    def quantize(self) -> None:
+        """Run the layers whose ranges were measured in int8 from now on."""
+        self.quantized = True
+
+    def training_context(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.stream is None else graphs.in_stream(self.stream)
+
+    def wrap_step(
+        self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: Say
+    ) -> StepFunction:
+        """Return the function that runs a step, or captures it for each new shape and replays it afterwards."""
+        # on_gradients must be called in every step, not only while a step is captured
+        if self.stream is None or self.use.reads_gradients:
+            return super().wrap_step(step, optimizer, scheduler, say)
+        replaced = isinstance(self.savings, ReplacedLayers)
+        if isinstance(self.savings, ReplacedLayers):
+            graphs.compile_kernels(self.savings, self.optimizer, self.backward)
+        flat = cast(FlatAdamW, optimizer)  # `make_optimizer` makes no other
+        return graphs.GraphStep(partial(step, scheduler=graphs.Idle()), flat, scheduler, say, own_modules=not replaced)
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
         """Return what a step without an update computes for `group`, run in the same way as the steps of a training.
 
-        `other` has the same shapes: a backend that captures steps captures that one.
+        If steps are captured, a model's own modules are captured with `other`, which has the same shapes, and replayed with
+        `group`: that reveals values that a captured graph would wrongly reuse.
         """
-        return step(group)
+        if self.stream is not None and isinstance(self.savings, ReplacedLayers):
+            graphs.compile_kernels(self.savings, None, self.backward)
+        if self.stream is None or self.use.reads_gradients or isinstance(self.savings, ReplacedLayers):
+            return step(group)
+        run = graphs.GraphStep(step, graphs.Idle(), graphs.Idle(), lambda line: None, own_modules=True)
+        run(other)
+        run(other)
+        return run(group)
 
     def adapt_batches(self, batches: Batches, rows: object) -> RowBatches:
         """Return the batches packed, or as they are if they cannot be, or if `rows` may hold words that are not trained."""
@@ -193,7 +270,9 @@ class PackedBackend(PlainBackend):
                 names.append(f"{len(words.used):,} of {len(words.new_ids):,} word vectors")
             if self.compute_dtype is not torch.float32:
                 names.append(f"{self.precision} copies of weights")
-        return names
+        if self.stream is None:
+            return names
+        return ["steps as CUDA graphs", *(["fused kernels"] if layers_of(model) else []), *names]
 
     def vocabulary_of(self, model: Model, use: TrainingUse) -> ReducedVocabulary | None:
         """Return the word vectors that occur in the data; None to train all of them, as rows that change need."""
@@ -229,42 +308,9 @@ def with_few_shapes(batches: Batches) -> Batches:
     return found
 
 
-class Int8Backend(PackedBackend):
-    """Packed batches on a CPU. The first passes are in fp32, and measure; after `quantize`, linear layers run in int8."""
-
-    name = "int8"
-
-    def __init__(self) -> None:
-        super().__init__("cpu", "fp32")
-        self.ranges: dict[nn.Module, inference.Ranges] = {}  # of the layers that run over all tokens
-        self.quantized = False
-
-    def why_not(self, model: Model) -> str | None:
-        """Return why this backend cannot run a model; None if it can."""
-        reason = super().why_not(model)
-        if reason is None and packing_form(model) != "layers":
-            return f"{type(model).__name__} has layers without an int8 form"
-        return reason
-
-    def quantize(self) -> None:
-        """Run the layers whose ranges were measured in int8 from now on."""
-        self.quantized = True
-
-    def fast_form(self, model: Model) -> InferenceLayers:
-        """Return the model with layers that measure, or with quantized ones."""
-
-        def make_layer(parts: LayerParts) -> inference.InferenceLayer | inference.Int8Layer:
-            if not self.quantized:
-                return inference.MeasuredLayer(parts, self.ranges)
-            seen = self.ranges.get(parts.module)  # nobody measures the last one, which stays in fp32
-            return inference.InferenceLayer(parts) if seen is None else inference.Int8Layer(parts, seen)
-
-        return InferenceLayers(model, make_layer)
-
-
 def why_not_int8(model: Model) -> str | None:
     """Return why a model cannot predict in int8 on this CPU; None if it can."""
-    if (reason := Int8Backend().why_not(model)) is not None:
+    if (reason := PackedBackend(int8=True).why_not(model)) is not None:
         return reason
     reason = why_no_kernels()
     return None if reason is None else f"this CPU: {reason}"

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from glassloop.backends.choose import choose_backend, choose_device, choose_precision
-from glassloop.backends.packed import Int8Backend, supported_backend, why_not_int8
+from glassloop.backends.packed import PackedBackend, supported_backend, why_not_int8
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError, SettingsError, counted, listed
 from glassloop.base.output import LOADING, say, stage
@@ -125,7 +125,7 @@ def quantize(predictor: Quantizable, folder: Path) -> Agreement:
     labels = None if predictor.task == SCORE else predictor.names
     stored = scored_rows(entries, predictor.task, labels, folder / predictions_name(split))
     rows = predictor.encoded([[str(entry.get(name, "")) for entry in entries] for name in record.data.columns.texts]).rows
-    backend = Int8Backend()
+    backend = PackedBackend(int8=True)
     predictor.use(backend)
     predictor.forward(spread(rows, MEASURED_ROWS))
     if predictor.backend is not backend:

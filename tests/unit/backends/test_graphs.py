@@ -13,7 +13,7 @@ from families import tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassloop.backends import graphs
-from glassloop.backends.graphs import FillOnDevice, GraphsBackend, GraphStep, Idle, copy_into, shape_of, static_copy
+from glassloop.backends.graphs import FillOnDevice, GraphStep, Idle, copy_into, shape_of, static_copy
 from glassloop.backends.packed import PackedBackend
 from glassloop.data.batches import Batch
 from glassloop.training.interfaces import TrainingUse
@@ -27,16 +27,16 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("read", [False, True])
 def test_steps_are_captured_unless_gradients_are_read(read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that a step calls is not called when the step is replayed."""
-    monkeypatch.setattr(graphs, "capture_stream", lambda device: None)
-    backend = GraphsBackend("cpu", "fp32")
+    monkeypatch.setattr(graphs, "capture_stream", lambda device: object())
+    backend = PackedBackend(captures=True)
     backend.use = TrainingUse((), 0.0, reads_gradients=read)
     wrapped = backend.wrap_step(lambda group, scheduler: torch.zeros(2), None, None, print)
     assert isinstance(wrapped, GraphStep) != read
 
 
 def test_a_model_that_cannot_be_packed_can_still_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "capture_stream", lambda device: None)
-    backend = GraphsBackend("cpu", "fp32")
+    monkeypatch.setattr(graphs, "capture_stream", lambda device: object())
+    backend = PackedBackend(captures=True)
     assert backend.why_not(tiny_model("deberta-v2")) is None
     assert PackedBackend().why_not(tiny_model("deberta-v2")) is not None
     frozen = tiny_model()
@@ -47,7 +47,7 @@ def test_a_model_that_cannot_be_packed_can_still_be_captured(monkeypatch: pytest
 @pytest.mark.parametrize("change", ["hook", "forward", "class"])
 def test_a_model_that_is_not_as_transformers_builds_it_is_not_captured(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replayed graph calls no Python: what a hook or a patched method does would happen once."""
-    monkeypatch.setattr(graphs, "capture_stream", lambda device: None)
+    monkeypatch.setattr(graphs, "capture_stream", lambda device: object())
     model = tiny_model("deberta-v2")
     if change == "hook":
         model.deberta.encoder.register_forward_hook(lambda module, args, output: None)
@@ -55,7 +55,7 @@ def test_a_model_that_is_not_as_transformers_builds_it_is_not_captured(change: s
         model.forward = model.forward
     else:
         model = type("Mine", (type(model),), {})(model.config)
-    assert GraphsBackend("cpu", "fp32").why_not(model) is not None
+    assert PackedBackend(captures=True).why_not(model) is not None
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -73,7 +73,7 @@ def test_what_comes_after_a_training_waits_for_its_stream(fails: bool, monkeypat
     monkeypatch.setattr(graphs, "capture_stream", lambda device: Stream())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream("outer"))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    backend = GraphsBackend("cpu", "fp32")
+    backend = PackedBackend(captures=True)
 
     def train() -> None:
         with backend.training_context():
@@ -92,7 +92,7 @@ def test_all_trainings_on_a_gpu_share_a_stream(monkeypatch: pytest.MonkeyPatch) 
     graphs.capture_stream.cache_clear()
     devices = iter([0, 0, 1])
     monkeypatch.setattr(torch.cuda, "current_device", lambda: next(devices))
-    first, second, elsewhere = (GraphsBackend("cpu", "fp32").stream for _ in range(3))
+    first, second, elsewhere = (PackedBackend(captures=True).stream for _ in range(3))
     graphs.capture_stream.cache_clear()
     assert first is second
     assert first is not elsewhere

@@ -13,7 +13,7 @@ from packs import lively, needs_kernels, packed_logits, padded_inputs, quantized
 from glassloop.backends import packed as int8
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import PackedBatches
-from glassloop.backends.packed import Int8Backend, PackedBackend, why_not_int8, with_few_shapes
+from glassloop.backends.packed import PackedBackend, why_not_int8, with_few_shapes
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError
 from glassloop.data.batches import Batches, PaddingCollator
@@ -55,7 +55,7 @@ def test_a_model_that_was_changed() -> None:
 def test_a_cpu_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(int8, "why_no_kernels", lambda: "its int8 kernels compute wrong results")
     assert why_not_int8(tiny_model()) == "this CPU: its int8 kernels compute wrong results"
-    assert Int8Backend().why_not(tiny_model()) is None
+    assert PackedBackend(int8=True).why_not(tiny_model()) is None
 
 
 # --- The packed backend: its savings are put in place for a training or a pass, and removed afterwards.

@@ -41,7 +41,7 @@ from glassloop.backends.fast.inference_model import (
     widened,
 )
 from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
-from glassloop.backends.packed import Int8Backend, make_fast_model
+from glassloop.backends.packed import PackedBackend, make_fast_model
 
 
 def test_each_model_gets_the_fast_form_of_its_family() -> None:
@@ -132,7 +132,7 @@ ROWS = token_rows((7, 2, 11, 5, 9, 9, 3))
 
 
 def test_measuring_does_not_change_the_numbers() -> None:
-    model, backend = lively().eval(), Int8Backend()
+    model, backend = lively().eval(), PackedBackend(int8=True)
     with torch.inference_mode():
         wanted = model(**padded_inputs(ROWS)).logits
     torch.testing.assert_close(packed_logits(backend, model, ROWS), wanted, atol=1e-5, rtol=1e-5)
@@ -142,7 +142,7 @@ def test_measuring_does_not_change_the_numbers() -> None:
 
 
 def test_rows_that_only_round_the_number_of_tokens_are_not_measured() -> None:
-    model, backend = lively().eval(), Int8Backend()
+    model, backend = lively().eval(), PackedBackend(int8=True)
     seen: list[torch.Tensor] = []
     first = layers_of(model)[0].module
     first.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
