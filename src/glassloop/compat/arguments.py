@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 Stored = Mapping[str, object]
 
-
 OUTPUT_DIR, LOGGING_STEPS, EVAL_STEPS = "trainer_output", 10, 500
+OWN = {entry.name: entry.default for entry in fields(Settings)}
 
 
 def best_metric(stored: Stored) -> object:
@@ -36,27 +36,32 @@ def best_metric(stored: Stored) -> object:
 
 def greater_is_better(stored: Stored) -> object:
     """Return whether a higher value is better: not for a loss."""
-    given, metric = stored["greater_is_better"], best_metric(stored)
-    return given if given is not None or metric is None else not str(metric).endswith("loss")
+    metric = best_metric(stored)
+    return not str(metric).endswith("loss") if stored["greater_is_better"] is None and metric else stored["greater_is_better"]
 
 
 def eval_steps(stored: Stored) -> object:
     """Return the steps between evaluations: those between log entries, if only these are given."""
-    given = stored["eval_steps"] or (stored["logging_steps"] or EVAL_STEPS if stored["eval_strategy"] == "steps" else None)
-    return given
+    return stored["eval_steps"] or (stored["logging_steps"] or EVAL_STEPS if stored["eval_strategy"] == "steps" else None)
 
 
 def debug_options(stored: Stored) -> object:
     """Return the debug options, as a list of transformers' own."""
     from transformers.debug_utils import DebugOption
 
-    given = stored.get("debug") or ""
-    return [DebugOption(name) for name in (given.split() if isinstance(given, str) else given)]  # type: ignore[attr-defined]
+    options = stored.get("debug") or ""
+    return [DebugOption(name) for name in (options.split() if isinstance(options, str) else options)]  # type: ignore[attr-defined]
 
 
 def compiles(stored: Stored) -> bool:
     """Return whether the settings ask for compiling, also by its mode or backend alone."""
     return any(stored.get(f"torch_compile{part}") for part in ("", "_mode", "_backend"))
+
+
+def tokens_seen(stored: Stored) -> object:
+    """Return which input tokens are counted, in words."""
+    value = stored.get("include_num_input_tokens_seen")
+    return "all" if value is True else value or "no"
 
 
 # How each setting is read whose stored value is not what transformers would return.
@@ -75,10 +80,7 @@ READ_AS: dict[str, Callable[[Stored], object]] = {
     "debug": debug_options,
     "torch_compile": compiles,
     "torch_compile_backend": lambda stored: stored.get("torch_compile_backend") or ("inductor" if compiles(stored) else None),
-    "include_num_input_tokens_seen": lambda stored: {True: "all", False: "no", None: "no"}.get(
-        stored.get("include_num_input_tokens_seen"),
-        stored.get("include_num_input_tokens_seen"),  # type: ignore[call-overload]
-    ),
+    "include_num_input_tokens_seen": tokens_seen,
 }
 
 
@@ -96,14 +98,6 @@ def contradictions(stored: Stored) -> list[Problem]:
         text = "`args.metric_for_best_model` must be provided if save_strategy is best"
         problems.append(Problem(text, "set metric_for_best_model, such as to loss"))
     return problems
-
-
-OWN = {entry.name: entry.default for entry in fields(Settings)}
-
-
-def plain(value: object) -> Setting:
-    """Return a value that JSON can hold: of others, such as a torch type, the name."""
-    return value if isinstance(value, str | int | float | None) else str(value).removeprefix("torch.")
 
 
 def torch_device(stored: Mapping[str, object]) -> torch.device:
@@ -145,14 +139,10 @@ class TrainingArguments(Settings, Setters):
 
     def __init__(self, output_dir: str | Path | None = None, **given: object) -> None:
         super().__init__(output_dir, **given)
-        self._store({name: given.get(name) for name in SETTINGS})
-        refuse(contradictions(vars(self)))
-
-    def _store(self, given: Mapping[str, object]) -> None:
-        """Store the settings of transformers. A renamed one is stored under its new name."""
-        for name, theirs in SETTINGS.items():
+        for name, theirs in SETTINGS.items():  # a renamed one is stored under its new name
             is_given = given.get(name) is not None and theirs.outcome != RENAMED
             object.__setattr__(self, name, given[name] if is_given else theirs.default)
+        refuse(contradictions(vars(self)))
 
     def __post_init__(self) -> None:
         """Check the settings of a subclass that is a dataclass."""
@@ -192,11 +182,7 @@ class TrainingArguments(Settings, Setters):
         object.__delattr__(self, name)
 
     def set_device(self, device: str) -> None:
-        """Set what scripts read as `device`. A Trainer calls this with the device it has chosen.
-
-        Args:
-            device: The device: cpu, cuda or mps.
-        """
+        """Set what scripts read as `device`. A Trainer calls this with the device it has chosen."""
         object.__setattr__(self, "_device", device)
 
     @property
@@ -206,8 +192,11 @@ class TrainingArguments(Settings, Setters):
 
     def to_dict(self) -> dict[str, Setting]:
         """Return all settings of Glassloop, and those that a subclass adds, by name, as plain values that JSON can hold."""
-        added = [entry.name for entry in fields(self) if entry.name not in (*OWN, *SETTINGS)]
-        return {**{name: vars(self)[name] for name in OWN}, **{name: plain(vars(self)[name]) for name in added}}
+        settings = {name: vars(self)[name] for name in OWN}
+        for name in [entry.name for entry in fields(self) if entry.name not in (*OWN, *SETTINGS)]:
+            value = vars(self)[name]  # of others than JSON's, such as a torch type, the name
+            settings[name] = value if isinstance(value, str | int | float | None) else str(value).removeprefix("torch.")
+        return settings
 
     def to_json_string(self) -> str:
         """Return all settings of Glassloop as JSON."""
@@ -262,11 +251,7 @@ class TrainingArguments(Settings, Setters):
         return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the number of warm-up steps of a training.
-
-        Args:
-            num_training_steps: The number of steps of the training.
-        """
+        """Return the number of warm-up steps of a training of `num_training_steps`."""
         return math.ceil(self.warmup_steps * num_training_steps) if self.warmup_steps < 1 else int(self.warmup_steps)
 
     def get_process_log_level(self) -> int:
@@ -275,12 +260,7 @@ class TrainingArguments(Settings, Setters):
 
     @contextmanager
     def main_process_first(self, local: bool = True, desc: str = "work") -> Iterator[None]:
-        """Run the block in the main process first.
-
-        Args:
-            local: Accepted for compatibility.
-            desc: Accepted for compatibility.
-        """
+        """Run the block in the main process first. `local` and `desc` are accepted for compatibility."""
         from accelerate import PartialState
 
         with PartialState().main_process_first():

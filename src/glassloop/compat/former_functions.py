@@ -1,4 +1,7 @@
-"""Functions and classes that libraries no longer have, with what they returned: for GLUE, scikit-learn, AdamW, IPython."""
+"""Functions and classes that libraries no longer have, with what they returned: of GLUE, scikit-learn, AdamW, IPython.
+
+The Trainers of transformers are here, too, with the arguments that they no longer take.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import csv
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ import torch
 from torch.optim.optimizer import ParamsT
 
 from glassloop.base.errors import SettingsError
+from glassloop.compat.names import FORMER_SETTINGS
 from glassloop.compat.substitution import LEDGER
 from glassloop.data.glue import GLUE_TASKS
 from glassloop.scores.metrics import Array, Numbers, load_metric
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LambdaLR
 
     from glassloop.data.interfaces import Tokenizer
-
 
 # Of torch._six.
 string_classes = (str, bytes)
@@ -41,7 +44,6 @@ def is_never_available() -> bool:
 
 
 def is_offline_mode() -> bool:
-    """Return whether the hub may not be asked."""
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
@@ -52,19 +54,17 @@ def send_example_telemetry(*arguments: object, **named: object) -> None:
 
 
 def warmup_linear_schedule(optimizer: Optimizer, warmup_steps: int, t_total: int, last_epoch: int = -1) -> LambdaLR:
-    """Return a learning rate schedule that rises linearly, then falls linearly to 0."""
     from transformers import get_linear_schedule_with_warmup
 
-    found: LambdaLR = get_linear_schedule_with_warmup(optimizer, warmup_steps, t_total, last_epoch)
-    return found
+    schedule: LambdaLR = get_linear_schedule_with_warmup(optimizer, warmup_steps, t_total, last_epoch)
+    return schedule
 
 
 def warmup_constant_schedule(optimizer: Optimizer, warmup_steps: int, last_epoch: int = -1) -> LambdaLR:
-    """Return a learning rate schedule that rises linearly, then stays."""
     from transformers import get_constant_schedule_with_warmup
 
-    found: LambdaLR = get_constant_schedule_with_warmup(optimizer, warmup_steps, last_epoch)
-    return found
+    schedule: LambdaLR = get_constant_schedule_with_warmup(optimizer, warmup_steps, last_epoch)
+    return schedule
 
 
 def pad_sequences(
@@ -77,13 +77,66 @@ def pad_sequences(
 ) -> Array:
     """Return rows of different lengths as one array, as keras did."""
     length = max(map(len, sequences), default=0) if maxlen is None else maxlen
-    found = np.full((len(sequences), length), value, dtype=dtype)
-    for row, numbers in zip(found, sequences, strict=True):
-        kept = numbers[:length] if truncating == "post" else numbers[max(len(numbers) - length, 0) :]
-        if len(kept):
-            row[slice(None, len(kept)) if padding == "post" else slice(length - len(kept), None)] = kept
-    return found
+    padded = np.full((len(sequences), length), value, dtype=dtype)
+    for row, numbers in zip(padded, sequences, strict=True):
+        left = numbers[:length] if truncating == "post" else numbers[max(len(numbers) - length, 0) :]
+        if len(left):
+            row[slice(None, len(left)) if padding == "post" else slice(length - len(left), None)] = left
+    return padded
 
+
+# --- the Trainers of transformers
+
+THEIR_CLASSES = ("Trainer", "TrainingArguments", "Seq2SeqTrainer", "Seq2SeqTrainingArguments")
+
+
+def __getattr__(name: str) -> type:
+    """Return a class of transformers that also takes former arguments, made when a script first asks for it."""
+    if name not in THEIR_CLASSES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    import transformers
+
+    kind: type = getattr(transformers, name)
+
+    def initialize(self: object, *arguments: object, **named: object) -> None:
+        today = settings_today(kind, named) if name.endswith("Arguments") else trainer_arguments(named)
+        kind.__init__(self, *arguments, **today)  # type: ignore[misc]
+
+    made = type(name, (kind,), {"__init__": initialize, "__module__": __name__, "__doc__": kind.__doc__})
+    globals()[name] = made
+    return made
+
+
+def settings_today(kind: type, named: Mapping[str, object]) -> dict[str, object]:
+    """Return settings under the names that a class of settings has today."""
+    known = {entry.name for entry in fields(kind)}
+    settings = dict(named)
+    switches = {"group_by_length": "train_sampling_strategy", "adafactor": "optim"}  # their names are the values of today
+    for name, value in named.items():
+        if name in known or name not in {*FORMER_SETTINGS, *switches}:
+            continue
+        del settings[name]
+        today = FORMER_SETTINGS.get(name) or switches.get(name)
+        by = "nothing" if today is None else f'{today}="{name}"' if name in switches else f"{today}="
+        LEDGER.note(f"TrainingArguments({name}=)", by, "removed in transformers 5")
+        if today and value and name in switches:
+            settings[today] = name
+        elif today and value:
+            settings.setdefault(today, value)
+    return settings
+
+
+def trainer_arguments(named: dict[str, object]) -> dict[str, object]:
+    """Return arguments of a Trainer under the names that they have today."""
+    if "tokenizer" in named:
+        LEDGER.note("Trainer(tokenizer=)", "processing_class=", "removed in transformers 5")
+        named.setdefault("processing_class", named.pop("tokenizer"))
+    if named.pop("tb_writer", None) is not None:
+        LEDGER.note("Trainer(tb_writer=)", "nothing", "removed in transformers 4")
+    return named
+
+
+# --- GLUE
 
 NAMES = {"sst-2": "sst2", "sts-b": "stsb", "mnli-mm": "mnli_mismatched"}  # how transformers wrote the tasks
 TASKS = {old: GLUE_TASKS[new] for old, new in {**{name: name for name in GLUE_TASKS if name != "ax"}, **NAMES}.items()}
@@ -93,14 +146,7 @@ glue_output_modes = {name: "classification" if task.label_names else "regression
 
 @dataclass
 class InputExample:
-    """One row of a task.
-
-    Args:
-        guid: The name of the row.
-        text_a: The text.
-        text_b: The second text.
-        label: The name of the label.
-    """
+    """One row of a task."""
 
     guid: str
     text_a: str
@@ -110,14 +156,7 @@ class InputExample:
 
 @dataclass(eq=False)
 class InputFeatures(Mapping[str, object]):
-    """One encoded row.
-
-    Args:
-        input_ids: The numbers of the tokens.
-        attention_mask: 1 for tokens, 0 for padding.
-        token_type_ids: 0 for the first text, 1 for the second.
-        label: The number of the label, or the score.
-    """
+    """One encoded row."""
 
     input_ids: list[int]
     attention_mask: list[int] | None = None
@@ -125,31 +164,27 @@ class InputFeatures(Mapping[str, object]):
     label: int | float | None = None
 
     def __getitem__(self, name: str) -> object:
-        return self._given()[name]
+        if vars(self).get(name) is None:
+            raise KeyError(name)
+        return vars(self)[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._given())
+        return (name for name, value in vars(self).items() if value is not None)
 
     def __len__(self) -> int:
-        return len(self._given())
-
-    def _given(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return len([*self])
 
 
 class DataProcessor:
     """Base class for the rows of a task; a script defines how they are read."""
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        """Return the rows to train on."""
         raise NotImplementedError
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        """Return the rows to evaluate on."""
         raise NotImplementedError
 
     def get_labels(self) -> list[str]:
-        """Return the names of the labels."""
         raise NotImplementedError
 
     @classmethod
@@ -176,36 +211,33 @@ def glue_convert_examples_to_features(
     if mode == "classification" and not names:
         raise SettingsError("glue_convert_examples_to_features has no label names", "pass label_list=, or task=")
     encode: Callable[..., Any] = tokenizer
-    pairs = [(one.text_a, one.text_b) for one in examples]
-    encoded = [encode(text, pair, max_length=max_length, padding="max_length", truncation=True) for text, pair in pairs]
-
-    def label_of(example: InputExample) -> int | float | None:
-        if example.label is None:
-            return None
-        return names.index(example.label) if mode == "classification" else float(example.label)
-
-    return [
-        InputFeatures(row["input_ids"], row["attention_mask"], row.get("token_type_ids"), label_of(one))
-        for row, one in zip(encoded, examples, strict=True)
-    ]
+    rows = []
+    for one in examples:
+        row = encode(one.text_a, one.text_b, max_length=max_length, padding="max_length", truncation=True)
+        label: int | float | None = None
+        if one.label is not None:
+            label = names.index(one.label) if mode == "classification" else float(one.label)
+        rows.append(InputFeatures(row["input_ids"], row["attention_mask"], row.get("token_type_ids"), label))
+    return rows
 
 
 def glue_compute_metrics(task_name: str, preds: Numbers, labels: Numbers) -> dict[str, float]:
     """Return the metrics of a task under the names that transformers used."""
     task = NAMES.get(task_name, task_name)
-    found = load_metric("glue", task).compute(predictions=preds, references=labels)
+    scores = load_metric("glue", task).compute(predictions=preds, references=labels)
     short = {"matthews_correlation": "mcc", "accuracy": "mnli/acc" if task.startswith("mnli") else "acc"}
-    named = {short.get(name, name): value for name, value in found.items()}
-    if {"acc", "f1"} <= {*named}:
-        named["acc_and_f1"] = (named["acc"] + named["f1"]) / 2
-    if {"pearson", "spearmanr"} <= {*named}:
-        named["corr"] = (named["pearson"] + named["spearmanr"]) / 2
+    named = {short.get(name, name): value for name, value in scores.items()}
+    for mean, parts in {"acc_and_f1": ("acc", "f1"), "corr": ("pearson", "spearmanr")}.items():
+        if {*parts} <= {*named}:
+            named[mean] = sum(named[part] for part in parts) / 2
     return named
 
 
 def simple_accuracy(preds: Numbers, labels: Numbers) -> float:
-    """Return the share of predictions that are right."""
     return load_metric("accuracy").compute(predictions=preds, references=labels)["accuracy"]
+
+
+# --- scikit-learn
 
 
 def compute_class_weight(class_weight: object, *positional: object, **named: object) -> Array:
@@ -225,24 +257,24 @@ def mean_squared_error(true: object, predicted: object, *, squared: bool = True,
     if not squared:
         LEDGER.note("mean_squared_error(squared=False)", "root_mean_squared_error", "removed in scikit-learn 1.6")
     function = metrics.mean_squared_error if squared else metrics.root_mean_squared_error
-    found: float | Array = function(true, predicted, **named)
-    return found
+    error: float | Array = function(true, predicted, **named)
+    return error
 
 
 def plot_confusion_matrix(estimator: object, rows: object, true: object, **named: object) -> object:
-    """Draw the confusion matrix of an estimator."""
     from sklearn.metrics import ConfusionMatrixDisplay
 
     return ConfusionMatrixDisplay.from_estimator(estimator, rows, true, **named)
 
 
+# --- IPython
+
 version_info = (0, 0, 0)
 
 
 def display(*values: object, **options: object) -> None:
-    """Print values."""
     for value in values:
-        sys.stdout.write(f"{value}\n" if isinstance(value, Shown) else f"{value!r}\n")
+        sys.stdout.write(f"{value}\n" if isinstance(value, Printed) else f"{value!r}\n")
 
 
 def clear_output(wait: bool = False) -> None:
@@ -253,13 +285,8 @@ def get_ipython() -> None:
     """Return None, as outside of a notebook."""
 
 
-class Shown:
-    """Content that a notebook would draw; its text is printed.
-
-    Args:
-        data: The content.
-        **options: Accepted for compatibility.
-    """
+class Printed:
+    """Content that a notebook would draw; its text is printed."""
 
     def __init__(self, data: object = "", **options: object) -> None:
         self.data = data
@@ -268,7 +295,7 @@ class Shown:
         return str(self.data)
 
 
-HTML = Markdown = Image = Javascript = Shown
+HTML = Markdown = Image = Javascript = Printed
 
 
 class AdamW(torch.optim.Optimizer):
@@ -294,13 +321,9 @@ class AdamW(torch.optim.Optimizer):
         correct_bias: bool = True,
         no_deprecation_warning: bool = False,
     ) -> None:
-        for name, value, fits in (
-            ("lr", lr, lr >= 0),
-            ("betas", betas, all(0 <= beta < 1 for beta in betas)),
-            ("eps", eps, eps >= 0),
-        ):
-            if not fits:
-                raise ValueError(f"{name}={value} is out of range")
+        fits = {"lr": lr >= 0, "betas": all(0 <= beta < 1 for beta in betas), "eps": eps >= 0}
+        if wrong := [name for name, is_right in fits.items() if not is_right]:
+            raise ValueError(f"{wrong[0]} is out of range: lr={lr}, betas={betas}, eps={eps}")
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "correct_bias": correct_bias}
         super().__init__(params, defaults)
 
@@ -312,31 +335,24 @@ class AdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            parameters = [one for one in group["params"] if one.grad is not None]
-            by_step: dict[int, list[torch.Tensor]] = {}
-            for one in parameters:
+            by_step: dict[int, list[torch.Tensor]] = {}  # parameters that have been updated equally often
+            for one in group["params"]:
+                if one.grad is None:
+                    continue
                 state = self.state[one]
                 if not state:
                     state |= {"step": 0, "exp_avg": torch.zeros_like(one), "exp_avg_sq": torch.zeros_like(one)}
                 state["step"] += 1
                 by_step.setdefault(state["step"], []).append(one)
-            for number, these in by_step.items():
-                self._update(these, number, group["betas"], group["eps"], group["correct_bias"], group["lr"])
+            for number, parameters in by_step.items():
+                self._update(parameters, number, group)
                 if group["weight_decay"] > 0:
-                    torch._foreach_mul_(these, 1 - group["lr"] * group["weight_decay"])
+                    torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
         return loss
 
-    def _update(
-        self,
-        parameters: list[torch.Tensor],
-        number: int,
-        betas: tuple[float, float],
-        eps: float,
-        correct_bias: bool,
-        rate: float,
-    ) -> None:
-        """Update parameters that have been updated equally often, without their weight decay."""
-        beta1, beta2 = betas
+    def _update(self, parameters: list[torch.Tensor], number: int, group: Mapping[str, Any]) -> None:
+        """Update parameters for the step of this number, without their weight decay."""
+        beta1, beta2 = group["betas"]
         gradients = [one.grad for one in parameters if one.grad is not None]
         means = [self.state[one]["exp_avg"] for one in parameters]
         squares = [self.state[one]["exp_avg_sq"] for one in parameters]
@@ -344,9 +360,9 @@ class AdamW(torch.optim.Optimizer):
         torch._foreach_add_(means, gradients, alpha=1 - beta1)
         torch._foreach_mul_(squares, beta2)
         torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
-        scale = rate
-        if correct_bias:
-            scale = rate * math.sqrt(1 - beta2**number) / (1 - beta1**number)
+        scale = group["lr"]
+        if group["correct_bias"]:
+            scale = scale * math.sqrt(1 - beta2**number) / (1 - beta1**number)
         denominators = torch._foreach_sqrt(squares)
-        torch._foreach_add_(denominators, eps)
+        torch._foreach_add_(denominators, group["eps"])
         torch._foreach_addcdiv_(parameters, means, denominators, value=-scale)

@@ -10,10 +10,10 @@ import dis
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial, wraps
+from functools import partial, partialmethod, wraps
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Protocol
+from typing import Any
 
 from glassloop.base.network import is_hub_name, offline
 from glassloop.compat.loading import why_offline
@@ -22,7 +22,11 @@ from glassloop.compat.substitution import LEDGER, Change, is_script, script_fram
 from glassloop.models.loading import quickstart_model
 
 PACKAGED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "quickstart")
-RENAMED_ARGUMENTS = {"is_pretokenized": "is_split_into_words", "return_lengths": "return_length"}
+RENAMED_ARGUMENTS = {
+    "is_pretokenized": "is_split_into_words",
+    "return_lengths": "return_length",
+    "truncation_strategy": "truncation",
+}
 CALL = "the tokenizer itself is called since transformers 5"
 
 # Classes with `from_pretrained`, by module.
@@ -37,54 +41,25 @@ PRETRAINED = {
 Method = Callable[..., object]
 
 
-class FormerTokenizer(Protocol):
-    """What the methods that are added to tokenizers call."""
-
-    model_max_length: int
-
-    def __call__(self, *arguments: object, **named: object) -> object: ...
-
-    def tokenize(self, text: str) -> list[str]: ...
-
-    def convert_ids_to_tokens(self, number: int) -> str: ...
-
-    def convert_tokens_to_string(self, tokens: list[str]) -> str: ...
-
-
-class Outputs(Protocol):
-    """The outputs of a model, which are a dictionary."""
-
-    def to_tuple(self) -> tuple[object, ...]: ...
-
-
-class Formatted(Protocol):
-    """A data set that returns its rows in a format."""
-
-    _format_type: str | None
-
-
 def changes(models: Mapping[str, str]) -> dict[str, Change]:
-    """Return what to do with each library once it is imported."""
-    found: dict[str, Change] = {name: resolving(kinds, models) for name, kinds in PRETRAINED.items()}
-    found["transformers.tokenization_utils_base"] = partial(change_tokenizers, models=models)
-    found["transformers.utils.generic"] = change_outputs
-    found["accelerate.accelerator"] = change_accelerator
-    found["datasets.arrow_dataset"] = change_datasets
-    found["pandas"] = change_pandas
-    return found
+    """Return what to do with each library once it is imported. `models` names those that the user replaces."""
+    pretrained: dict[str, Change] = {name: partial(resolve_models, kinds, models) for name, kinds in PRETRAINED.items()}
+    return pretrained | {
+        "transformers.tokenization_utils_base": partial(change_tokenizers, models),
+        "transformers.utils.generic": change_outputs,
+        "accelerate.accelerator": change_accelerator,
+        "datasets.arrow_dataset": change_datasets,
+        "pandas": change_pandas,
+    }
 
 
 # --- models by name ----------------------------------------------------------------------------------------------
 
 
-def resolving(kinds: tuple[str, ...], models: Mapping[str, str]) -> Change:
-    """Return a change that resolves the names of models in `from_pretrained` of some classes."""
-
-    def change(module: ModuleType) -> None:
-        for kind in {getattr(module, name) for name in kinds if hasattr(module, name)}:
-            kind.from_pretrained = classmethod(resolved(kind.from_pretrained.__func__, models))
-
-    return change
+def resolve_models(kinds: tuple[str, ...], models: Mapping[str, str], module: ModuleType) -> None:
+    """Resolve the names of models in `from_pretrained` of some classes."""
+    for kind in {getattr(module, name) for name in kinds if hasattr(module, name)}:
+        kind.from_pretrained = classmethod(resolved(kind.from_pretrained.__func__, models))
 
 
 def resolved(function: Method, models: Mapping[str, str]) -> Method:
@@ -92,7 +67,10 @@ def resolved(function: Method, models: Mapping[str, str]) -> Method:
 
     @wraps(function)
     def from_pretrained(kind: type, pretrained_model_name_or_path: object, *arguments: object, **named: object) -> object:
-        name = chosen_model(pretrained_model_name_or_path, models)
+        name = pretrained_model_name_or_path
+        if isinstance(name, str) and name in models:
+            LEDGER.note(f'model "{name}"', models[name], "another model, as --model_map asks")
+            name = str(quickstart_model()) if models[name] == "quickstart" else models[name]
         if not isinstance(name, str) or Path(name).exists() or not is_hub_name(name):
             return function(kind, name, *arguments, **named)
         reason = why_offline()
@@ -113,28 +91,26 @@ def resolved(function: Method, models: Mapping[str, str]) -> Method:
     return from_pretrained
 
 
-def chosen_model(name: object, models: Mapping[str, str]) -> object:
-    """Return the model that the user chose for a name, else the name."""
-    if not isinstance(name, str) or name not in models:
-        return name
-    LEDGER.note(f'model "{name}"', models[name], "another model, as --model_map asks")
-    return str(quickstart_model()) if models[name] == "quickstart" else models[name]
-
-
 # --- tokenizers --------------------------------------------------------------------------------------------------
 
 
-def change_tokenizers(module: ModuleType, models: Mapping[str, str]) -> None:
+def change_tokenizers(models: Mapping[str, str], module: ModuleType) -> None:
     """Let tokenizers take the arguments and have the methods they had."""
-    resolving(("PreTrainedTokenizerBase",), models)(module)
+    resolve_models(("PreTrainedTokenizerBase",), models, module)
     base = module.PreTrainedTokenizerBase
     for name in ("__call__", "encode", "pad"):
         setattr(base, name, with_former_arguments(getattr(base, name)))
     for name, method in zip(CALLED_INSTEAD, (encode_plus, batch_encode_plus), strict=True):
         if not hasattr(base, name):
             setattr(base, name, method)
+
+    def max_len(self: Any) -> int:
+        LEDGER.note("tokenizer.max_len", "tokenizer.model_max_length", "renamed in transformers 4")
+        length: int = self.model_max_length
+        return length
+
     if not hasattr(base, "max_len"):
-        base.max_len = property(max_length_of)
+        base.max_len = property(max_len)
 
 
 def with_former_arguments(function: Method) -> Method:
@@ -160,11 +136,8 @@ def arguments_today(named: dict[str, object]) -> dict[str, object]:
     """Return the arguments of a tokenizer under the names they have today."""
     for old, new in RENAMED_ARGUMENTS.items():
         if old in named:
-            named[new] = named.pop(old)
+            named.setdefault(new, named.pop(old))
             LEDGER.note(f"tokenizer({old}=)", f"{new}=", "renamed in transformers 4")
-    if "truncation_strategy" in named:
-        named.setdefault("truncation", named.pop("truncation_strategy"))
-        LEDGER.note("tokenizer(truncation_strategy=)", "truncation=", "renamed in transformers 4")
     if "pad_to_max_length" in named:
         LEDGER.note("tokenizer(pad_to_max_length=)", 'padding="max_length"', "ignored since transformers 5")
         if named.pop("pad_to_max_length") and not named.get("padding"):
@@ -174,7 +147,7 @@ def arguments_today(named: dict[str, object]) -> dict[str, object]:
     return named
 
 
-def encode_plus(self: FormerTokenizer, text: object, text_pair: object = None, **named: object) -> object:
+def encode_plus(self: Any, text: object, text_pair: object = None, **named: object) -> object:
     """Return the encoding of one text or pair, as tokenizers did until transformers 4."""
     LEDGER.note("tokenizer.encode_plus", "tokenizer(...)", CALL)
     if isinstance(text, list | tuple):  # tokens or their numbers, not a batch
@@ -182,16 +155,16 @@ def encode_plus(self: FormerTokenizer, text: object, text_pair: object = None, *
     return self(text, text_pair, **named)
 
 
-def as_text(tokenizer: FormerTokenizer, tokens: Sequence[str | int]) -> str:
+def as_text(tokenizer: Any, tokens: Sequence[str | int]) -> str:
     """Return a text with these tokens. Raises `ValueError` if the tokenizer would split it differently."""
     names = [tokenizer.convert_ids_to_tokens(token) if isinstance(token, int) else token for token in tokens]
-    text = tokenizer.convert_tokens_to_string(names)
+    text: str = tokenizer.convert_tokens_to_string(names)
     if tokenizer.tokenize(text) != names:
         raise ValueError("encode_plus got tokens that are not those of their text; pass the text instead")
     return text
 
 
-def batch_encode_plus(self: FormerTokenizer, batch_text_or_text_pairs: Iterable[object], **named: object) -> object:
+def batch_encode_plus(self: Any, batch_text_or_text_pairs: Iterable[object], **named: object) -> object:
     """Return the encodings of several texts or pairs, as tokenizers did until transformers 4."""
     LEDGER.note("tokenizer.batch_encode_plus", "tokenizer(...)", CALL)
     rows = [*batch_text_or_text_pairs]
@@ -201,24 +174,18 @@ def batch_encode_plus(self: FormerTokenizer, batch_text_or_text_pairs: Iterable[
     return self(rows, **named)
 
 
-def max_length_of(self: FormerTokenizer) -> int:
-    """Return the largest number of tokens, which was called max_len until transformers 3."""
-    LEDGER.note("tokenizer.max_len", "tokenizer.model_max_length", "renamed in transformers 4")
-    return self.model_max_length
-
-
 # --- outputs of models -------------------------------------------------------------------------------------------
 
 
 def change_outputs(module: ModuleType) -> None:
     """Let `loss, logits = model(...)` unpack the outputs, which were a tuple until transformers 3, not their names."""
 
-    def iterate(self: Outputs) -> Iterator[object]:
+    def iterate(self: Any) -> Iterator[object]:
         frame = script_frame()
         if frame is not None and is_unpacking(frame):
             LEDGER.note("loss, logits = model(...)", "outputs.to_tuple()", "models return no tuple since transformers 4")
             return iter(self.to_tuple())
-        return OrderedDict.__iter__(self)  # type: ignore[arg-type]
+        return OrderedDict.__iter__(self)
 
     module.ModelOutput.__iter__ = iterate
 
@@ -274,35 +241,26 @@ def change_datasets(module: ModuleType) -> None:
     original = kind.__getitem__
 
     @wraps(original)
-    def get(self: Formatted, key: object) -> object:
+    def get(self: Any, key: object) -> object:
         found = original(self, key)
-        if not isinstance(key, str) or self._format_type in (None, "python", "custom") or not called_by_script():
+        by_script = is_script(sys._getframe(1).f_code.co_filename)
+        if not isinstance(key, str) or self._format_type in (None, "python", "custom") or not by_script:
             return found
         LEDGER.note("dataset[column] with a format", "an array of the column", "a column is no array since datasets 4")
         return found[:]
 
     kind.__getitem__ = get
-    for old, new in NO_LONGER_IN_PLACE.items():
-        if not hasattr(kind, old) and hasattr(kind, new):
-            setattr(kind, old, in_place(old, new))
-    if hasattr(module, "Column"):
-        module.Column.__add__ = lambda self, other: [*self[:], *other]
-        module.Column.__radd__ = lambda self, other: [*other, *self[:]]
 
-
-def in_place(old: str, new: str) -> Method:
-    """Return a method that changes a data set itself, as it did until datasets 2."""
-
-    def method(self: object, *arguments: object, **named: object) -> None:
+    def change_itself(old: str, new: str, self: object, *arguments: object, **named: object) -> None:
         LEDGER.note(f"dataset.{old}", f"dataset.{new}", "data sets are not changed in place since datasets 2")
         vars(self).update(vars(getattr(self, new)(*arguments, **named)))
 
-    return method
-
-
-def called_by_script() -> bool:
-    """Return whether the caller of the calling method is the user's code."""
-    return is_script(sys._getframe(2).f_code.co_filename)
+    for old, new in NO_LONGER_IN_PLACE.items():
+        if not hasattr(kind, old) and hasattr(kind, new):
+            setattr(kind, old, partialmethod(partial(change_itself, old, new)))
+    if hasattr(module, "Column"):
+        module.Column.__add__ = lambda self, other: [*self[:], *other]
+        module.Column.__radd__ = lambda self, other: [*other, *self[:]]
 
 
 def change_pandas(module: ModuleType) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from glassloop.scores.metrics import Metric as OwnMetric
 from glassloop.scores.metrics import load_metric as own_metric
 
 if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
+    from datasets import Dataset
 
 
 GLUE_NAMES = ("glue", "nyu-mll/glue")
@@ -43,7 +43,9 @@ def load_dataset(path: str, name: str | None = None, *more: object, **named: obj
             LEDGER.note(f"load_dataset({argument}=)", f"{today}=" if today else "nothing", "removed in datasets 4")
             named |= {today: value} if today and value is not None else {}
     if path in GLUE_NAMES and name in GLUE_TASKS and not more and find_glue_files(name, None):
-        return glue(name, named.get("split"))
+        LEDGER.note(f'load_dataset("glue", "{name}")', "glassloop.load_dataset", "reads the files of GLASSLOOP_DATA")
+        splits, split = own_dataset("glue", name), named.get("split")
+        return splits if split is None else chosen(splits, split)
     is_hub = is_hub_name(path) and path not in FORMATS
     reason = why_offline() if is_hub else None
     try:
@@ -51,7 +53,9 @@ def load_dataset(path: str, name: str | None = None, *more: object, **named: obj
             return load.load_dataset(path, name, *more, **named)
     except Exception as error:
         if reason:
-            error.add_note(advice(path, name, reason))
+            lost = f"glassloop: the hub cannot be reached ({reason}), and this machine has no copy of the data set {path}"
+            folder = f"the folder that contains glue/{GLUE_TASKS[name].folder}/" if name in GLUE_TASKS else ""
+            error.add_note(f"{lost}; set GLASSLOOP_DATA to {folder}" if folder else lost)
         raise
 
 
@@ -59,19 +63,6 @@ def load_dataset(path: str, name: str | None = None, *more: object, **named: obj
 def why_offline() -> str | None:
     """Return why the hub cannot be reached, asked once per process; None if it can."""
     return hub_unreachable()
-
-
-def advice(path: str, name: str | None, reason: str) -> str:
-    """Return what to do about a data set that is not on this machine."""
-    local = f"; set GLASSLOOP_DATA to the folder that contains glue/{GLUE_TASKS[name].folder}/" if name in GLUE_TASKS else ""
-    return f"glassloop: the hub cannot be reached ({reason}), and this machine has no copy of the data set {path}{local}"
-
-
-def glue(task: str, split: object) -> DatasetDict | Dataset | list[Dataset]:
-    """Return the splits of a GLUE task that a script asks for, from local files."""
-    splits = own_dataset("glue", task)
-    LEDGER.note(f'load_dataset("glue", "{task}")', "glassloop.load_dataset", "reads the files of GLASSLOOP_DATA")
-    return splits if split is None else chosen(splits, split)
 
 
 def chosen(splits: Mapping[str, Dataset], split: object) -> Dataset | list[Dataset]:
@@ -90,41 +81,34 @@ def chosen(splits: Mapping[str, Dataset], split: object) -> Dataset | list[Datas
 
 
 def set_caching_enabled(wanted: bool) -> None:
-    """Turn the cache of `datasets` on or off."""
     import datasets
 
     (datasets.enable_caching if wanted else datasets.disable_caching)()
 
 
 def set_progress_bar_enabled(wanted: bool) -> None:
-    """Turn the progress bars of `datasets` on or off."""
     import datasets
 
     (datasets.enable_progress_bars if wanted else datasets.disable_progress_bars)()
 
 
+# --- the module `evaluate`
+
 __version__ = "0.4"
-NO_DOWNLOAD = "computes the metric without a download"
 
 
 class Metric:
-    """A metric that also takes its rows by place, as old versions did.
-
-    Args:
-        metric: The metric of Glassloop.
-    """
+    """A metric of Glassloop that also takes its rows by place, as old versions did."""
 
     def __init__(self, metric: OwnMetric) -> None:
         self.own = metric
         self.name, self.config_name = metric.name, metric.config_name
 
     def add(self, prediction: Numbers = None, reference: Numbers = None, **named: Numbers) -> None:  # type: ignore[assignment]
-        """Add one row."""
         predicted = named.get("predictions", prediction)
         self.own.add(prediction=predicted, reference=named.get("references", reference))
 
     def add_batch(self, predictions: Numbers, references: Numbers) -> None:
-        """Add rows."""
         self.own.add_batch(predictions=predictions, references=references)
 
     def compute(
@@ -135,88 +119,63 @@ class Metric:
 
 
 class Combined:
-    """Several metrics of the same rows.
-
-    Args:
-        metrics: The metrics.
-    """
+    """Several metrics of the same rows."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self.metrics = [*metrics]
 
     def add(self, prediction: Numbers, reference: Numbers) -> None:
-        """Add one row to each metric."""
         for metric in self.metrics:
             metric.add(prediction, reference)
 
     def add_batch(self, predictions: Numbers, references: Numbers) -> None:
-        """Add rows to each metric."""
         for metric in self.metrics:
             metric.add_batch(predictions, references)
 
     def compute(
         self, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
     ) -> dict[str, float]:
-        """Return the values of all metrics by name."""
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for metric in self.metrics:
             fitting = options if metric.name not in ("accuracy", "matthews_correlation") else {}
-            found |= metric.compute(predictions, references, **fitting)
-        return found
+            scores |= metric.compute(predictions, references, **fitting)
+        return scores
 
 
-def load(path: str, config_name: str | None = None, *more: object, **named: object) -> Metric:
-    """Return a metric by its name.
-
-    Raises:
-        SettingsError: If Glassloop has no such metric, and the package `evaluate` is not installed.
-    """
-    return metric_of("evaluate.load", path, config_name, *more, **named)
-
-
-def load_metric(path: str, config_name: str | None = None, *more: object, **named: object) -> Metric:
-    """Return a metric by its name, as `datasets.load_metric` did.
+def load_metric(
+    path: str, config_name: str | None = None, *more: object, called: str = "load_metric", **named: object
+) -> Metric:
+    """Return a metric of Glassloop by its name, or that of the installed `evaluate` if Glassloop has none.
 
     Raises:
         SettingsError: If Glassloop has no such metric, and the package `evaluate` is not installed.
     """
-    return metric_of("load_metric", path, config_name, *more, **named)
-
-
-def metric_of(function: str, path: str, config_name: str | None, *more: object, **named: object) -> Metric:
-    """Return a metric of Glassloop, or that of the installed `evaluate` if Glassloop has none."""
     name = Path(path).stem if path.endswith(".py") else path.rpartition("/")[2]
     try:
-        found = Metric(own_metric(name, config_name))
+        metric = Metric(own_metric(name, config_name))
     except SettingsError:
-        if (evaluate := installed_evaluate()) is None:
+        try:
+            evaluate = import_module("evaluate")
+        except ModuleNotFoundError:
+            evaluate = sys.modules[__name__]
+        if evaluate is sys.modules[__name__]:  # this module stands for it
             raise
-        theirs: Metric = evaluate.load(path, config_name, *more, **named)  # type: ignore[attr-defined]
+        theirs: Metric = evaluate.load(path, config_name, *more, **named)
         return theirs
-    called = f'{function}("{path}"' + (f', "{config_name}")' if config_name else ")")
-    LEDGER.note(called, "glassloop.load_metric", NO_DOWNLOAD)
-    return found
+    call = f'{called}("{path}"' + (f', "{config_name}")' if config_name else ")")
+    LEDGER.note(call, "glassloop.load_metric", "computes the metric without a download")
+    return metric
 
 
-def installed_evaluate() -> object | None:
-    """Return the package `evaluate` if it is installed, else None."""
-    try:
-        found = import_module("evaluate")
-    except ModuleNotFoundError:
-        return None
-    return None if found is sys.modules[__name__] else found
+load = partial(load_metric, called="evaluate.load")
 
 
 def combine(evaluations: Iterable[str | Metric], force_prefix: bool = False) -> Combined:
-    """Return several metrics as one."""
     return Combined(load(one) if isinstance(one, str) else one for one in evaluations)
 
 
 def list_evaluation_modules(*arguments: object, **named: object) -> list[str]:
-    """Return the names of the metrics."""
     return ["glue", *PLAIN]
 
 
-def list_metrics(*arguments: object, **named: object) -> list[str]:
-    """Return the names of the metrics."""
-    return list_evaluation_modules()
+list_metrics = list_evaluation_modules

@@ -13,31 +13,24 @@ from glassloop.base.errors import SettingsError
 from glassloop.data.glue import GLUE_TASKS
 from glassloop.scores.metrics import load_metric
 
-METRICS = "glassloop.compat.loading"
-FORMER_GLUE = "glassloop.compat.former_functions"
+LOADING = "glassloop.compat.loading"
+FORMER = "glassloop.compat.former_functions"
 NO_NOTEBOOK = "there is no notebook to draw it in"
+FORMER_ARGUMENTS = "takes former arguments"
 
 
 @dataclass(frozen=True)
 class OldName:
-    """What stands for a name that a library no longer has.
+    """What stands for a name that a library no longer has."""
 
-    Args:
-        now: The module and the attribute that serve it, as `module:attribute`.
-        reason: Why the name of the library is not used.
-        always: Whether it replaces a name that the library still has.
-        by_call: Whether only some calls of the function are served; these record themselves.
-        shown: What the list of substitutions calls it. Default: `now`.
-    """
-
-    now: str
-    reason: str
-    always: bool = False
-    by_call: bool = False
-    shown: str = ""
+    now: str  # the module and the attribute that serve it, as `module:attribute`
+    reason: str  # why the name of the library is not used
+    always: bool = False  # it replaces a name that the library still has
+    by_call: bool = False  # only some calls of the function are served; these record themselves
+    title: str = ""  # what the list of substitutions calls it
 
     def __str__(self) -> str:
-        return self.shown or self.now.replace(":", ".")
+        return self.title or self.now.replace(":", ".")
 
 
 def gone(version: str, **names: str) -> dict[str, OldName]:
@@ -45,36 +38,27 @@ def gone(version: str, **names: str) -> dict[str, OldName]:
     return {name: OldName(now, f"removed in {version}") for name, now in names.items()}
 
 
-def by_call(now: str, reason: str = "takes former arguments") -> OldName:
+def by_call(now: str, reason: str = FORMER_ARGUMENTS) -> OldName:
     """Return a function that the library still has, and that is served because some calls of it need it."""
     return OldName(now, reason, always=True, by_call=True)
 
 
-OURS = "Glassloop's Trainer, which takes the same arguments"
+def in_notebook(**names: str) -> dict[str, OldName]:
+    return {name: OldName(now, NO_NOTEBOOK, always=now.startswith("tqdm")) for name, now in names.items()}
+
 
 TRAINER = {
-    "Trainer": OldName("glassloop.compat.trainer:Trainer", OURS, always=True, shown="glassloop.Trainer"),
-    "TrainingArguments": OldName(
-        "glassloop.compat.arguments:TrainingArguments",
-        "the settings of Glassloop's Trainer",
-        always=True,
-        shown="glassloop.TrainingArguments",
-    ),
+    name: OldName(f"glassloop.compat.{module}:{name}", reason, always=True, title=f"glassloop.{name}")
+    for name, module, reason in (
+        ("Trainer", "trainer", "Glassloop's Trainer, which takes the same arguments"),
+        ("TrainingArguments", "arguments", "the settings of Glassloop's Trainer"),
+    )
 }
-
-THEIRS = "takes former arguments"
 
 # The Trainers of transformers, for models that Glassloop does not train.
 THEIR_TRAINER = {
-    name: OldName(
-        f"glassloop.compat.their_trainer:{name}", THEIRS, always=True, shown=f"transformers.{name} with former arguments"
-    )
-    for name in ("Trainer", "TrainingArguments")
-}
-
-SEQ2SEQ = {
-    name: OldName(f"glassloop.compat.their_trainer:{name}", THEIRS, always=True, by_call=True)
-    for name in ("Seq2SeqTrainer", "Seq2SeqTrainingArguments")
+    name: OldName(f"{FORMER}:{name}", FORMER_ARGUMENTS, always=True, title=f"transformers.{name} with former arguments")
+    for name in TRAINER
 }
 
 # Settings of transformers' TrainingArguments that are gone -> their present names; None for those without an effect.
@@ -87,117 +71,60 @@ FORMER_SETTINGS: dict[str, str | None] = {
     "push_to_hub_model_id": "hub_model_id",
     "push_to_hub_token": "hub_token",
     **dict.fromkeys(
-        (
-            *(
-                "overwrite_output_dir",
-                "logging_dir",
-                "fp16_backend",
-                "half_precision_backend",
-                "fp16_opt_level",
-                "use_mps_device",
-            ),
-            *("save_safetensors", "jit_mode_eval", "use_ipex", "past_index", "ray_scope", "use_legacy_prediction_loop"),
-            *("dispatch_batches", "split_batches", "include_tokens_per_second", "tpu_metrics_debug"),
-        )
+        """overwrite_output_dir logging_dir fp16_backend half_precision_backend fp16_opt_level use_mps_device save_safetensors
+        jit_mode_eval use_ipex past_index ray_scope use_legacy_prediction_loop dispatch_batches split_batches
+        include_tokens_per_second tpu_metrics_debug""".split()
     ),
 }
 
-ADAMW = {
-    "AdamW": OldName(
-        "glassloop.compat.former_functions:AdamW",
-        "removed in transformers 5",
-        shown="Glassloop's AdamW with the former defaults",
-    )
-}
-
+ADAMW = {"AdamW": OldName(f"{FORMER}:AdamW", "removed in transformers 5", title="Glassloop's AdamW with the former defaults")}
 STRATEGY = gone("transformers 5", EvaluationStrategy="transformers.trainer_utils:IntervalStrategy")
-
 BACKENDS = gone(
     "transformers 5",
     is_torch_tpu_available="transformers.utils:is_torch_xla_available",
-    is_tf_available="glassloop.compat.former_functions:is_never_available",
-    is_flax_available="glassloop.compat.former_functions:is_never_available",
-    is_apex_available="glassloop.compat.former_functions:is_never_available",
-    is_offline_mode="glassloop.compat.former_functions:is_offline_mode",
-    send_example_telemetry="glassloop.compat.former_functions:send_example_telemetry",
-    TRANSFORMERS_CACHE="huggingface_hub.constants:HF_HUB_CACHE",
-    PYTORCH_PRETRAINED_BERT_CACHE="huggingface_hub.constants:HF_HUB_CACHE",
-    PYTORCH_TRANSFORMERS_CACHE="huggingface_hub.constants:HF_HUB_CACHE",
+    **dict.fromkeys(("is_tf_available", "is_flax_available", "is_apex_available"), f"{FORMER}:is_never_available"),
+    is_offline_mode=f"{FORMER}:is_offline_mode",
+    send_example_telemetry=f"{FORMER}:send_example_telemetry",
+    **dict.fromkeys(
+        ("TRANSFORMERS_CACHE", "PYTORCH_PRETRAINED_BERT_CACHE", "PYTORCH_TRANSFORMERS_CACHE"),
+        "huggingface_hub.constants:HF_HUB_CACHE",
+    ),
 )
-
-GLUE_NAMES = ("InputExample", "InputFeatures", "DataProcessor", "glue_convert_examples_to_features", "glue_compute_metrics")
-GLUE_TABLES = ("glue_tasks_num_labels", "glue_output_modes")
-GLUE = gone("transformers 5", **{name: f"{FORMER_GLUE}:{name}" for name in (*GLUE_NAMES, *GLUE_TABLES)})
-
+OF_GLUE = """InputExample InputFeatures DataProcessor glue_convert_examples_to_features glue_compute_metrics
+    glue_tasks_num_labels glue_output_modes"""
 SCHEDULES = gone(
     "transformers 2.3",
-    WarmupLinearSchedule="glassloop.compat.former_functions:warmup_linear_schedule",
-    WarmupConstantSchedule="glassloop.compat.former_functions:warmup_constant_schedule",
+    WarmupLinearSchedule=f"{FORMER}:warmup_linear_schedule",
+    WarmupConstantSchedule=f"{FORMER}:warmup_constant_schedule",
 )
-
-LOAD_METRIC = gone(
-    "datasets 3",
-    load_metric=f"{METRICS}:load_metric",
-    list_metrics=f"{METRICS}:list_evaluation_modules",
-    Metric=f"{METRICS}:Metric",
-)
-
-LOAD_DATASET = {"load_dataset": by_call("glassloop.compat.loading:load_dataset", "reads the files of GLASSLOOP_DATA")}
-
-CACHING = gone(
-    "datasets 3",
-    set_caching_enabled="glassloop.compat.loading:set_caching_enabled",
-    set_progress_bar_enabled="glassloop.compat.loading:set_progress_bar_enabled",
-)
-
-BUILTIN_TYPES = {
-    name: OldName(f"builtins:{kind}", "removed in NumPy 1.24: it was only another name for Python's type")
-    for name, kind in {
-        **{name: name for name in ("int", "float", "bool", "object", "str", "complex")},
-        "unicode": "str",
-    }.items()
-}
-
-NUMPY = {
-    **BUILTIN_TYPES,
+OF_DATASETS = {
+    "load_dataset": by_call(f"{LOADING}:load_dataset", "reads the files of GLASSLOOP_DATA"),
     **gone(
-        "NumPy 2.0",
-        float_="numpy:float64",
-        complex_="numpy:complex128",
-        unicode_="numpy:str_",
-        string_="numpy:bytes_",
-        NaN="numpy:nan",
-        NAN="numpy:nan",
-        Inf="numpy:inf",
-        Infinity="numpy:inf",
-        infty="numpy:inf",
-        PINF="numpy:inf",
-        product="numpy:prod",
-        cumproduct="numpy:cumprod",
-        alltrue="numpy:all",
-        sometrue="numpy:any",
-        row_stack="numpy:vstack",
-        in1d="numpy:isin",
-        trapz="numpy:trapezoid",
+        "datasets 3",
+        load_metric=f"{LOADING}:load_metric",
+        list_metrics=f"{LOADING}:list_evaluation_modules",
+        Metric=f"{LOADING}:Metric",
     ),
 }
-
-ABSTRACT = (
-    "Mapping",
-    "MutableMapping",
-    "Iterable",
-    "Iterator",
-    "Sequence",
-    "MutableSequence",
-    "Callable",
-    "Hashable",
-    "Set",
-    "Sized",
-)
+BUILTIN_TYPES = {name: name for name in ("int", "float", "bool", "object", "str", "complex")} | {"unicode": "str"}
+NUMPY = {
+    "float_": "float64", "complex_": "complex128", "unicode_": "str_", "string_": "bytes_", "NaN": "nan", "NAN": "nan",
+    "Inf": "inf", "Infinity": "inf", "infty": "inf", "PINF": "inf", "product": "prod", "cumproduct": "cumprod",
+    "alltrue": "all", "sometrue": "any", "row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid",
+}  # fmt: skip
+ABSTRACT = "Mapping MutableMapping Iterable Iterator Sequence MutableSequence Callable Hashable Set Sized"
 
 # By module: what stands for a name that scripts import from there.
 OLD_NAMES: dict[str, dict[str, OldName]] = {
-    "transformers": {**TRAINER, **SEQ2SEQ, **ADAMW, **STRATEGY, **BACKENDS, **GLUE, **SCHEDULES},
+    "transformers": {
+        **TRAINER,
+        **{name: by_call(f"{FORMER}:{name}") for name in ("Seq2SeqTrainer", "Seq2SeqTrainingArguments")},
+        **ADAMW,
+        **STRATEGY,
+        **BACKENDS,
+        **gone("transformers 5", **{name: f"{FORMER}:{name}" for name in OF_GLUE.split()}),
+        **SCHEDULES,
+    },
     "transformers.trainer": TRAINER,
     "transformers.training_args": TRAINER,
     "transformers.optimization": {**ADAMW, **SCHEDULES},
@@ -205,53 +132,49 @@ OLD_NAMES: dict[str, dict[str, OldName]] = {
     "transformers.utils": BACKENDS,
     "transformers.utils.import_utils": BACKENDS,
     "transformers.file_utils": BACKENDS,
-    "datasets": {**LOAD_DATASET, **LOAD_METRIC, **CACHING},
-    "datasets.load": {**LOAD_DATASET, **LOAD_METRIC},
-    "evaluate": {
-        "load": by_call(f"{METRICS}:load", "computes the metric without a download"),
-        "combine": by_call(f"{METRICS}:combine", "computes the metrics without a download"),
+    "datasets": {
+        **OF_DATASETS,
+        **gone("datasets 3", **{name: f"{LOADING}:{name}" for name in ("set_caching_enabled", "set_progress_bar_enabled")}),
     },
-    "numpy": NUMPY,
-    "collections": gone("Python 3.10", **{name: f"collections.abc:{name}" for name in ABSTRACT}),
+    "datasets.load": OF_DATASETS,
+    "evaluate": {
+        "load": by_call(f"{LOADING}:load", "computes the metric without a download"),
+        "combine": by_call(f"{LOADING}:combine", "computes the metrics without a download"),
+    },
+    "numpy": {
+        **{
+            name: OldName(f"builtins:{kind}", "removed in NumPy 1.24: it was only another name for Python's type")
+            for name, kind in BUILTIN_TYPES.items()
+        },
+        **gone("NumPy 2.0", **{name: f"numpy:{today}" for name, today in NUMPY.items()}),
+    },
+    "collections": gone("Python 3.10", **{name: f"collections.abc:{name}" for name in ABSTRACT.split()}),
     "time": gone("Python 3.8", clock="time:perf_counter"),
     "sklearn.metrics": {
         **gone(
             "scikit-learn 1.2",
-            plot_confusion_matrix="glassloop.compat.former_functions:plot_confusion_matrix",
+            plot_confusion_matrix=f"{FORMER}:plot_confusion_matrix",
             jaccard_similarity_score="sklearn.metrics:accuracy_score",
         ),
-        "mean_squared_error": by_call("glassloop.compat.former_functions:mean_squared_error"),
+        "mean_squared_error": by_call(f"{FORMER}:mean_squared_error"),
     },
-    "sklearn.utils.class_weight": {"compute_class_weight": by_call("glassloop.compat.former_functions:compute_class_weight")},
-    "IPython": {
-        name: OldName(f"glassloop.compat.former_functions:{name}", NO_NOTEBOOK)
-        for name in ("get_ipython", "display", "version_info")
-    },
-    "tqdm": {"tqdm_notebook": OldName("tqdm:tqdm", NO_NOTEBOOK, always=True)},
-    "tqdm.notebook": {
-        "tqdm": OldName("tqdm:tqdm", NO_NOTEBOOK, always=True),
-        "trange": OldName("tqdm:trange", NO_NOTEBOOK, always=True),
-    },
+    "sklearn.utils.class_weight": {"compute_class_weight": by_call(f"{FORMER}:compute_class_weight")},
+    "IPython": in_notebook(**{name: f"{FORMER}:{name}" for name in ("get_ipython", "display", "version_info")}),
+    "tqdm": in_notebook(tqdm_notebook="tqdm:tqdm"),
+    "tqdm.notebook": in_notebook(tqdm="tqdm:tqdm", trange="tqdm:trange"),
 }
 
 # Modules that do not exist today -> those that have their content.
 OLD_MODULES = {
-    "evaluate": f"{METRICS}",
+    "evaluate": LOADING,
     "nlp": "datasets",
     "pytorch_transformers": "transformers",
-    "IPython.display": "glassloop.compat.former_functions",
-    "torch._six": "glassloop.compat.former_functions",
-    "keras.preprocessing.sequence": "glassloop.compat.former_functions",
+    **dict.fromkeys(("IPython.display", "torch._six", "keras.preprocessing.sequence"), FORMER),
     "transformers.deepspeed": "transformers.integrations.deepspeed",
     "transformers.generation_utils": "transformers.generation.utils",
     "transformers.file_utils": "transformers.utils",
-    "transformers.data.metrics": FORMER_GLUE,
-    "transformers.data.processors": FORMER_GLUE,
-    "transformers.data.processors.glue": FORMER_GLUE,
-    "transformers.data.processors.utils": FORMER_GLUE,
-    "transformers.modeling_auto": "transformers.models.auto.modeling_auto",
-    "transformers.tokenization_auto": "transformers.models.auto.tokenization_auto",
-    "transformers.configuration_auto": "transformers.models.auto.configuration_auto",
+    **{f"transformers.data.{name}": FORMER for name in ("metrics", "processors", "processors.glue", "processors.utils")},
+    **{f"transformers.{n}_auto": f"transformers.models.auto.{n}_auto" for n in ("modeling", "tokenization", "configuration")},
     "sklearn.externals.joblib": "joblib",
     "sklearn.cross_validation": "sklearn.model_selection",
     "sklearn.grid_search": "sklearn.model_selection",
@@ -259,9 +182,7 @@ OLD_MODULES = {
     "sklearn.metrics.ranking": "sklearn.metrics",
     "sklearn.preprocessing.label": "sklearn.preprocessing",
 }
-
-# Packages that are made of nothing but such modules.
-OLD_PACKAGES = ("IPython", "keras", "keras.preprocessing", "sklearn.externals")
+OLD_PACKAGES = ("IPython", "keras", "keras.preprocessing", "sklearn.externals")  # made of nothing but such modules
 MODEL_MODULE = re.compile(r"transformers\.(modeling|tokenization|configuration)_(?!utils|outputs|auto)(\w+?)(_fast)?")
 FAST_TOKENIZER = re.compile(r"(transformers\.models\.\w+\.tokenization_\w+)_fast")
 
@@ -271,8 +192,9 @@ INSTEAD = {
         ("glue_processors", "GlueDataset", "GlueDataTrainingArguments"),
         'load the data with datasets.load_dataset("glue", task)',
     ),
-    "LineByLineTextDataset": 'load the lines with datasets.load_dataset("text", data_files=...)',
-    "TextDataset": 'load the lines with datasets.load_dataset("text", data_files=...)',
+    **dict.fromkeys(
+        ("LineByLineTextDataset", "TextDataset"), 'load the lines with datasets.load_dataset("text", data_files=...)'
+    ),
     "AutoModelWithLMHead": "use AutoModelForCausalLM or AutoModelForMaskedLM",
     "TFTrainer": "use the Trainer: transformers no longer has TensorFlow models",
     "apex": "use fp16=True, which needs no apex",
@@ -293,38 +215,25 @@ def module_today(name: str) -> str | None:
 
 def instead_of(name: str) -> str | None:
     """Return what to do about a name that nothing stands for; None if it is not known."""
-    if name.startswith(("TF", "Flax")) and ("For" in name or name.endswith("Model")):
+    if name.startswith(OTHER_FRAMEWORKS) and ("For" in name or name.endswith("Model")):
         return "use the PyTorch class: transformers no longer has TensorFlow and Flax models"
     return INSTEAD.get(name)
 
 
-# Packages that were renamed.
-PACKAGES = {name: today for name, today in OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
+# --- what a port replaces
 
-# Names that Glassloop replaces wherever a library had them.
-REPLACED = {name: f"glassloop.{name}" for name in ("Trainer", "TrainingArguments", "AdamW", "load_metric")}
+PACKAGES = {name: today for name, today in OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
 LIBRARIES = frozenset(module.partition(".")[0] for module in OLD_NAMES)
 
-
-def place_today(name: str, old: OldName) -> str | None:
-    """Return where a name is today, for a script that imports it; None if a port does not replace it."""
-    module, _, attribute = old.now.partition(":")
-    if name in REPLACED:
-        return REPLACED[name]
-    if old.always or module.startswith("glassloop.compat."):
-        return None
-    return attribute if module == "builtins" else f"{module}.{attribute}"
-
-
 # Where a name was imported from -> where it is today. A renamed package has its present name here.
-MOVED = {
-    **{
-        f"{module}.{name}": place
-        for module, names in OLD_NAMES.items()
-        for name, old in names.items()
-        if (place := place_today(name, old)) is not None
-    },
-    "transformers.trainer.TrainingArguments": "glassloop.TrainingArguments",
+MOVED: dict[str, str] = {}
+for module_name, old_names in OLD_NAMES.items():
+    for old_name, old in old_names.items():
+        if old_name in ("Trainer", "TrainingArguments", "AdamW", "load_metric"):  # Glassloop's, wherever a library had them
+            MOVED[f"{module_name}.{old_name}"] = f"glassloop.{old_name}"
+        elif not old.always and not old.now.startswith("glassloop.compat."):
+            MOVED[f"{module_name}.{old_name}"] = old.now.replace(":", ".").removeprefix("builtins.")
+MOVED |= {
     "transformers.utils.is_offline_mode": "huggingface_hub.is_offline_mode",
     "transformers.file_utils.is_offline_mode": "huggingface_hub.is_offline_mode",
     "transformers.ConstantLRSchedule": "transformers.get_constant_schedule",
@@ -341,16 +250,12 @@ MOVED_BY_CALL = {
 }
 
 OF_TRAINER = ("glassloop.Trainer", "glassloop.TrainingArguments")
-CLASSIFIER = "SequenceClassification"
+OTHER_FRAMEWORKS = ("TF", "Flax")
 ONLY_CLASSIFIERS = "Glassloop trains models for sequence classification only"
 ONLY_TORCH = "Glassloop trains PyTorch models only"
-
-# Names of transformers without a replacement.
 UNTRANSLATED = {
-    "Seq2SeqTrainer": ONLY_CLASSIFIERS,
-    "Seq2SeqTrainingArguments": ONLY_CLASSIFIERS,
-    "TFTrainer": ONLY_TORCH,
-    "TFTrainingArguments": ONLY_TORCH,
+    **dict.fromkeys(("Seq2SeqTrainer", "Seq2SeqTrainingArguments"), ONLY_CLASSIFIERS),
+    **dict.fromkeys(("TFTrainer", "TFTrainingArguments"), ONLY_TORCH),
 }
 
 # Functions that are gone and only reported the use of an example: imports and calls of them are removed.
@@ -358,7 +263,6 @@ TELEMETRY = ("transformers.utils.send_example_telemetry",)
 
 # Names that are gone, and what to do instead.
 UNCHANGED = "or run the script as it is: glassloop run SCRIPT"
-
 GONE = {
     **dict.fromkeys(("InputExample", "InputFeatures"), f"define a dataclass of this name, {UNCHANGED}"),
     **dict.fromkeys(("SingleSentenceClassificationProcessor", "DataProcessor"), f"read the rows yourself, {UNCHANGED}"),
@@ -373,18 +277,11 @@ GONE = {
     "list_datasets": "use huggingface_hub.list_datasets()",
 }
 
-OTHER_FRAMEWORKS = ("TF", "Flax")
-
 # Arguments that have another name today: what is called -> the old name -> the present one.
+FORMER_SCHEDULES = ("WarmupConstantSchedule", "WarmupLinearSchedule", "WarmupCosineSchedule", "ConstantLRSchedule")
 RENAMED_ARGUMENTS = {
-    **{
-        f"transformers.{name}": {
-            "warmup_steps": "num_warmup_steps",
-            "t_total": "num_training_steps",
-            "cycles": "num_cycles",
-        }
-        for name in ("WarmupConstantSchedule", "WarmupLinearSchedule", "WarmupCosineSchedule", "ConstantLRSchedule")
-    },
+    f"transformers.{name}": {"warmup_steps": "num_warmup_steps", "t_total": "num_training_steps", "cycles": "num_cycles"}
+    for name in FORMER_SCHEDULES
 }
 
 # Arguments that are gone -> their present name, and what it is for True and for False.
@@ -394,18 +291,8 @@ REPLACED_ARGUMENTS = {
 }
 
 # Arguments of datasets.load_metric and evaluate.load about downloads and processes, which a local metric does not need.
-ABOUT_DOWNLOADS = (
-    "cache_dir",
-    "download_config",
-    "download_mode",
-    "experiment_id",
-    "keep_in_memory",
-    "num_process",
-    "process_id",
-    "revision",
-    "script_version",
-    "trust_remote_code",
-)
+ABOUT_DOWNLOADS = """cache_dir download_config download_mode experiment_id keep_in_memory num_process process_id revision
+    script_version trust_remote_code""".split()
 
 # Arguments of transformers' Trainer that are gone, and what to do instead.
 GONE_OF_TRAINER = {
@@ -456,20 +343,16 @@ def present_place(place: str) -> str:
     return place
 
 
-def remedy_of(name: str) -> str:
-    """Return what to do about a name that is gone."""
-    return GONE.get(name) or instead_of(name) or "the installed version of transformers does not have it"
-
-
 def why_untranslated(name: str) -> str | None:
     """Return why Glassloop has no replacement for a name that is imported from transformers; None if it needs none."""
     if name in UNTRANSLATED:
         return UNTRANSLATED[name]
-    start, found, kind = name.partition("For")
-    is_class = bool(found) and start[:1].isupper() and kind[:1].isupper()
-    if is_class and start.startswith(OTHER_FRAMEWORKS):
+    start, _, kind = name.partition("For")
+    if not (start[:1].isupper() and kind[:1].isupper()):
+        return None
+    if start.startswith(OTHER_FRAMEWORKS):
         return ONLY_TORCH
-    return ONLY_CLASSIFIERS if is_class and kind != CLASSIFIER else None
+    return None if kind == "SequenceClassification" else ONLY_CLASSIFIERS
 
 
 def why_their_trainer(names: Iterable[str]) -> str | None:

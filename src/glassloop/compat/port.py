@@ -42,7 +42,6 @@ from glassloop.compat.names import (
     is_gone,
     is_portable,
     present_place,
-    remedy_of,
     todays_package,
     why_untranslated,
 )
@@ -241,7 +240,8 @@ class Port:
             return set()
         reason = why_untranslated(name)
         if reason is None and (place.count(".") == 1 or today == place or name in GONE) and is_gone(today):
-            reason = remedy_of(name) if is_alone else None
+            unknown = "the installed version of transformers does not have it"
+            reason = GONE.get(name) or instead_of(name) or unknown if is_alone else None
         if reason is not None:
             self.note(node, name, reason)
         is_model = ("For" in name and "Model" in name) or name.endswith("ForSequenceClassification")

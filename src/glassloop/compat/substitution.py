@@ -28,14 +28,7 @@ LIBRARIES = ("<", *{sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdl
 
 @dataclass(frozen=True)
 class Substitution:
-    """One name that was not served by the library that the script names.
-
-    Args:
-        name: What the script asked for.
-        by: What it got.
-        reason: Why.
-        place: The file and line that asked for it first.
-    """
+    """One name that was not served by the library that the script names, with the place that asked for it first."""
 
     name: str
     by: str
@@ -47,19 +40,13 @@ class Substitution:
 
 
 class Ledger:
-    """Collects what was substituted. There is one per process, because a process has one set of imported modules.
+    """Collects what was substituted. There is one per process, because a process has one set of imported modules."""
 
-    Attributes:
-        found: The substitutions by name, in the order of their first use.
-        skipped: What was not run: the place and the text of each line.
-        serves_old_names: Whether old names are served in this process, to a script that may be of any age.
-    """
-
-    serves_old_names = False
+    serves_old_names = False  # to a script that may be of any age
 
     def __init__(self) -> None:
-        self.found: dict[str, Substitution] = {}
-        self.skipped: list[tuple[str, str]] = []
+        self.found: dict[str, Substitution] = {}  # by name, in the order of their first use
+        self.skipped: list[tuple[str, str]] = []  # what was not run: the place and the text of each line
 
     def note(self, name: str, by: str, reason: str, frame: FrameType | None = None) -> None:
         """Record a substitution. Only the first use of a name counts."""
@@ -74,12 +61,10 @@ class Ledger:
             say(f"skipped {counted(len(self.skipped), 'line', 'lines')} that only a notebook understands:")
             for place, text in self.skipped:
                 say(f"  {place}: {text}")
-        if self.found:
-            say(f"{counted(len(self.found), 'substitution', 'substitutions')}, in this process only:")
-            for one in self.found.values():
-                say(f"  {one}")
-        else:
-            say("nothing was substituted")
+        number = counted(len(self.found), "substitution", "substitutions")
+        say(f"{number}, in this process only:" if self.found else "nothing was substituted")
+        for one in self.found.values():
+            say(f"  {one}")
 
 
 LEDGER = Ledger()
@@ -125,12 +110,14 @@ class Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of a module whose names are served, None for any other module."""
-        today = module_today(fullname) if is_imported_by_script() else None
-        is_package = fullname in OLD_PACKAGES and is_imported_by_script()
+        by_script = is_imported_by_script()
+        today = module_today(fullname) if by_script else None
+        is_package = by_script and fullname in OLD_PACKAGES
         is_changed = fullname in self.changes or fullname in self.names or fullname == REPLACES_ITSELF
         if not is_changed and today is None and not is_package:
             return None
-        spec = self._real_spec(fullname, path, target)
+        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
         if spec is not None and spec.loader is not None:
             spec.loader = Changed(spec.loader, fullname, self)
             return spec
@@ -146,12 +133,6 @@ class Finder(MetaPathFinder):
             self.changes[name](module)
         if name == REPLACES_ITSELF:
             self.change(sys.modules["transformers"], "transformers")
-
-    def _real_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(fullname, path, target)):
-                return spec
-        return None
 
 
 def is_imported_by_script() -> bool:
@@ -172,31 +153,27 @@ class Changed(Loader):
         return getattr(self.loader, name)  # data files and sources are asked of a module's own loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Return the module that the module's own loader makes."""
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module's own code, then serve names on it."""
         self.loader.exec_module(module)
         self.finder.change(sys.modules.get(self.name, module), self.name)
 
 
 class Moved(Loader):
-    """Loads a module under a name that it no longer has."""
+    """Loads a module under a name that it no longer has: the module of today takes the place of the new one."""
 
     def __init__(self, name: str, today: str) -> None:
         self.name, self.today = name, today
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module of today in place of the new one."""
         try:
-            found = import_module(self.today)
+            sys.modules[self.name] = import_module(self.today)
         except ModuleNotFoundError as error:
             if error.name != self.today:
                 raise
             raise ModuleNotFoundError(f"No module named {self.name!r}", name=self.name) from None
         LEDGER.note(self.name, self.today, "the module was removed or moved")
-        sys.modules[self.name] = found
 
 
 class Empty(Loader):
@@ -206,7 +183,6 @@ class Empty(Loader):
         self.finder = finder
 
     def exec_module(self, module: ModuleType) -> None:
-        """Serve the old names of the package."""
         self.finder.change(module, module.__name__)
 
 
@@ -219,7 +195,8 @@ def serve(module: ModuleType, module_name: str, names: Mapping[str, OldName]) ->
     missing = {name: one for name, one in names.items() if not one.always}
 
     def served(name: str, one: OldName, frame: FrameType) -> object:
-        value = attribute(one.now)
+        place, _, attribute = one.now.partition(":")
+        value = getattr(import_module(place), attribute)
         if not one.by_call:
             LEDGER.note(f"{module_name}.{name}", str(one), one.reason, frame)
         return value
@@ -255,12 +232,6 @@ def names_of(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*map(names_of, inner))
 
 
-def attribute(now: str) -> object:
-    """Return what `module:attribute` names."""
-    module, _, name = now.partition(":")
-    return getattr(import_module(module), name)
-
-
 def chosen_names(keep: Iterable[str] = (), why_theirs: str | None = None) -> Names:
     """Return what stands for old names, without those that a script gets from their libraries.
 
@@ -270,12 +241,12 @@ def chosen_names(keep: Iterable[str] = (), why_theirs: str | None = None) -> Nam
     """
     kept = {*keep}
     theirs = why_theirs or ("--keep asks for it" if kept & {*THEIR_TRAINER} else None)
-    found: dict[str, dict[str, OldName]] = {}
+    chosen: dict[str, dict[str, OldName]] = {}
     for module, names in OLD_NAMES.items():
-        found[module] = {name: one for name, one in names.items() if name not in kept}
+        chosen[module] = {name: one for name, one in names.items() if name not in kept}
         if theirs:
-            found[module] |= {name: replace(THEIR_TRAINER[name], reason=theirs) for name in {*names} & {*THEIR_TRAINER}}
-    return found
+            chosen[module] |= {name: replace(one, reason=theirs) for name, one in THEIR_TRAINER.items() if name in names}
+    return chosen
 
 
 def install(names: Names, changes: Mapping[str, Change]) -> Finder:

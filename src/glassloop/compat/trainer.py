@@ -277,11 +277,7 @@ class Trainer(CoreTrainer):
                 restart = True  # what was trained with larger batches is moved aside
 
     def training_parts(self, *, in_run: bool = False) -> TrainingParts:
-        """Check everything a training needs, with a new model of `model_init`, and return its parts.
-
-        Args:
-            in_run: Whether a run of the command holds the lock of the folder and gets the final model.
-        """
+        """Check everything a training needs, with a new model of `model_init`, and return its parts. `in_run`: for a run."""
         if changed := [name for name, then in self._read_once.items() if vars(self.args)[name] not in then]:
             problem = f"{listed(changed)} cannot be changed after a Trainer is constructed"
             raise SettingsError(problem, "construct a new Trainer")
@@ -468,10 +464,7 @@ class Trainer(CoreTrainer):
     def training_step(self, model: Model, inputs: Inputs, num_items_in_batch: int | None = None) -> torch.Tensor:
         """Add the gradients of a batch, and return its part of the loss of the step. If overridden, the plain backend trains.
 
-        Args:
-            model: The model.
-            inputs: The tensors of the batch by name, with labels.
-            num_items_in_batch: Accepted for compatibility.
+        `model` and `inputs` are those of `compute_loss`; `num_items_in_batch` is accepted for compatibility.
         """
         model.train()
         with self.compute_loss_context_manager():
@@ -519,12 +512,7 @@ class Trainer(CoreTrainer):
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """Set `lr_scheduler` to that of the settings and return it.
-
-        Args:
-            num_training_steps: The number of steps of the training.
-            optimizer: The optimizer. Default: `optimizer`.
-        """
+        """Set `lr_scheduler` for `num_training_steps` of `optimizer`, or of that of the Trainer, and return it."""
         if self.lr_scheduler is None:
             optimizer = self.create_optimizer() if optimizer is None else optimizer
             warmup = warmup_steps_of(self.args.warmup_steps, num_training_steps)
@@ -532,20 +520,12 @@ class Trainer(CoreTrainer):
         return self.lr_scheduler
 
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
-        """Set `optimizer` and `lr_scheduler`.
-
-        Args:
-            num_training_steps: The number of steps of the training.
-        """
+        """Set `optimizer` and `lr_scheduler` for `num_training_steps`."""
         self.create_optimizer()
         self.create_scheduler(num_training_steps, self.optimizer)
 
     def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
-        """Return the names of the parameters with weight decay: all but biases and those of normalization layers.
-
-        Args:
-            model: The model.
-        """
+        """Return the parameters of `model` with weight decay: all but biases and those of normalization layers."""
         decayed = {id(weight) for weight in decay_groups(model, 1.0)[0]["params"]}
         return [name for name, weight in model.named_parameters() if id(weight) in decayed]
 
@@ -554,11 +534,7 @@ class Trainer(CoreTrainer):
         return [group["lr"] for group in self._parameter_groups()]
 
     def get_optimizer_group(self, param: torch.nn.Parameter | None = None) -> list[dict[str, object]] | dict[str, object]:
-        """Return the groups of the optimizer, or that of one parameter. Raises `SettingsError` if there is none.
-
-        Args:
-            param: The parameter. Default: all groups.
-        """
+        """Return the groups of the optimizer, or that of `param`. Raises `SettingsError` if there is none."""
         groups = self._parameter_groups()
         if param is None:
             return [group["params"] for group in groups]
@@ -632,10 +608,9 @@ class Trainer(CoreTrainer):
         return self._loader(self.train_dataset, self.args.per_device_train_batch_size, "_get_train_sampler")
 
     def get_eval_dataloader(self, eval_dataset: Rows | str | None = None) -> Loader:
-        """Return a DataLoader of evaluation rows. Evaluations use it only if a subclass overrides this method.
+        """Return a DataLoader of `eval_dataset`: rows, the name of one of several sets, or None for those of the Trainer.
 
-        Args:
-            eval_dataset: The rows, or the name of one of several data sets. Default: the `eval_dataset` of the Trainer.
+        Evaluations use it only if a subclass overrides this method.
         """
         key = eval_dataset if isinstance(eval_dataset, str) else "eval"
         if key in self._kept_loaders:
@@ -648,11 +623,7 @@ class Trainer(CoreTrainer):
         return loader
 
     def get_test_dataloader(self, test_dataset: Rows) -> Loader:
-        """Return a DataLoader of rows to predict. Predictions use it only if a subclass overrides this method.
-
-        Args:
-            test_dataset: The rows.
-        """
+        """Return a DataLoader of `test_dataset`. Predictions use it only if a subclass overrides this method."""
         return self.get_eval_dataloader(test_dataset)
 
     def _loader(self, rows: Rows | None, size: int, sampler_method: str | None = None) -> Loader:
@@ -678,11 +649,7 @@ class Trainer(CoreTrainer):
         )
 
     def _get_train_sampler(self, train_dataset: Rows | None = None) -> Sampler[int] | None:
-        """Return the sampler of the training rows. Training uses it only if a subclass overrides this method.
-
-        Args:
-            train_dataset: The rows. Default: the `train_dataset` of the Trainer.
-        """
+        """Return the sampler of the training rows. Training uses it only if a subclass overrides this method."""
         rows, args = self.train_dataset if train_dataset is None else train_dataset, self.args
         if rows is None or not hasattr(rows, "__len__"):
             return None
@@ -696,19 +663,11 @@ class Trainer(CoreTrainer):
         return RandomSampler(rows, generator=generator)
 
     def _get_eval_sampler(self, eval_dataset: Rows) -> Sampler[int] | None:
-        """Return the sampler of evaluation rows. Evaluations use it only if a subclass overrides this method.
-
-        Args:
-            eval_dataset: The rows.
-        """
+        """Return the sampler of evaluation rows. Evaluations use it only if a subclass overrides this method."""
         return SequentialSampler(eval_dataset) if hasattr(eval_dataset, "__len__") else None
 
     def num_examples(self, dataloader: DataLoader[object]) -> int:
-        """Return the number of rows of a DataLoader.
-
-        Args:
-            dataloader: The DataLoader.
-        """
+        """Return the number of rows of a `dataloader`."""
         return len(dataloader.dataset)  # type: ignore[arg-type]
 
     @property
@@ -842,13 +801,7 @@ class Trainer(CoreTrainer):
         return inputs.get("labels")
 
     def _predictions(self, outputs: object, ignore_keys: Sequence[str] | None, *, after_loss: bool = False) -> Nested:
-        """Return the logits, or a tuple of all outputs but the loss, as transformers does.
-
-        Args:
-            outputs: What the model returned.
-            ignore_keys: Names of outputs that are no predictions. Default: those of the config.
-            after_loss: Whether the first one of a tuple is the loss.
-        """
+        """Return the logits, or all outputs but the loss, as transformers does; `after_loss`, a tuple begins with it."""
         if ignore_keys is None:
             ignore_keys = getattr(getattr(self.model, "config", None), "keys_to_ignore_at_inference", None)
         ignored = {"loss", *(["past_key_values"] if ignore_keys is None else ignore_keys)}
@@ -932,11 +885,7 @@ class Trainer(CoreTrainer):
         return predict
 
     def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
-        """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.
-
-        Args:
-            found: Logits and labels of all rows.
-        """
+        """Return the metrics of `compute_metrics`, or of the task, for what was `found`. A subclass may override this."""
         if getattr(self.args, "batch_eval_metrics", False) and self.compute_metrics is not None:
             scores = in_batches(self.compute_metrics, found, self.args.per_device_eval_batch_size)
             return read_scores(scores, self._say_once, self.args.metric_for_best_model)
@@ -988,22 +937,14 @@ class Trainer(CoreTrainer):
                 self.callback_handler.add_callback(one)
 
     def add_callback(self, callback: Callback | TrainerCallback | type) -> None:
-        """Add a callback.
-
-        Args:
-            callback: A callback or its class.
-        """
+        """Add a `callback`, or one of a class."""
         if is_for_transformers(callback):
             self.callback_handler.add_callback(callback)
         else:
             self._callbacks += checked_callbacks([callback])
 
     def pop_callback(self, callback: Callback | TrainerCallback | type) -> Callback | TrainerCallback | None:
-        """Remove a callback and return it; return None if the Trainer does not have it.
-
-        Args:
-            callback: A callback, or the class of the one to remove.
-        """
+        """Remove a `callback`, or the one of a class, and return it; return None if the Trainer does not have it."""
         found = next((one for one in self._callbacks if callback in (one, type(one))), None)
         if found is None:
             return self.callback_handler.pop_callback(callback)
@@ -1011,11 +952,7 @@ class Trainer(CoreTrainer):
         return found
 
     def remove_callback(self, callback: Callback | TrainerCallback | type) -> None:
-        """Remove a callback, if the Trainer has it.
-
-        Args:
-            callback: A callback, or the class of the one to remove.
-        """
+        """Remove a `callback`, or the one of a class, if the Trainer has it."""
         self.pop_callback(callback)
 
     def _shows_progress(self) -> bool:
@@ -1023,11 +960,9 @@ class Trainer(CoreTrainer):
         return any(isinstance(one, ProgressCallback | PrinterCallback) for one in self.callback_handler.callbacks)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add an entry to the history of the training. A subclass may override this to see every entry.
+        """Add `logs` and the epoch to the history of the training. A subclass may override this to see every entry.
 
-        Args:
-            logs: Names and values. The epoch is added to them, as transformers does.
-            start_time: Accepted for compatibility.
+        `start_time` is accepted for compatibility.
         """
         state = self.state
         if self._is_logging:  # the loop has written the entry; a script's own `log` may have added to it
@@ -1073,12 +1008,7 @@ class Trainer(CoreTrainer):
             vars(self).update(before)
 
     def log_metrics(self, split: str, metrics: Mapping[str, float]) -> None:
-        """Print metrics as transformers does: a line for each, in the order of their names.
-
-        Args:
-            split: What they are of, such as "train" or "eval".
-            metrics: Names and numbers.
-        """
+        """Print the `metrics` of a `split`, such as "eval", as transformers does: a line for each, ordered by name."""
         if self.is_world_process_zero():
             show(f"***** {split} metrics *****")
             width = max(map(len, metrics), default=0)
@@ -1086,13 +1016,7 @@ class Trainer(CoreTrainer):
                 show(f"  {name:<{width}} = {round(value, 4) if isinstance(value, float) else value!s:>10}")
 
     def save_metrics(self, split: str, metrics: Mapping[str, float], combined: bool = True) -> None:
-        """Write metrics to SPLIT_results.json, and add them to all_results.json.
-
-        Args:
-            split: What they are of, such as "train" or "eval".
-            metrics: Names and numbers.
-            combined: Whether to add them to all_results.json.
-        """
+        """Write the `metrics` of a `split` to SPLIT_results.json and, if `combined`, add them to all_results.json."""
         if not self.is_world_process_zero():
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -1120,23 +1044,14 @@ class Trainer(CoreTrainer):
     # --- files, uploads and searches
 
     def save_model(self, output_dir: str | Path | None = None, _internal_call: bool = False) -> None:
-        """Save the model, its config and its tokenizer as transformers does, in safetensors format.
-
-        Args:
-            output_dir: The folder. Default: `output_dir` of the settings.
-        """
+        """Save the model, its config and its tokenizer in safetensors format to `output_dir`. Default: that of the settings."""
         if self._saves_alone:
             self.write_model(user_path(output_dir) if output_dir else self._folder)
         else:
             super().save_model(output_dir)
 
     def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
-        """Write the model and its tokenizer; of a plain torch module, its weights.
-
-        Args:
-            folder: The folder to write to.
-            weights: Weights to write instead of those of the model.
-        """
+        """Write the model, or other `weights`, and its tokenizer to a `folder`; of a plain torch module, only weights."""
         if not is_bare(self.model):
             super().write_model(folder, weights)
             return
@@ -1155,8 +1070,7 @@ class Trainer(CoreTrainer):
     def create_model_card(self, **facts: str | list[str] | None) -> None:
         """Write README.md to `output_dir`: a model card with the settings and the latest metrics. An edited card is kept.
 
-        Args:
-            **facts: Entries of the card, such as language, license, tags, model_name, finetuned_from, dataset.
+        `facts` are entries of the card, such as language, license, tags, model_name, finetuned_from, dataset.
         """
         if self.is_world_process_zero():
             write_card(self._folder, trainer_card(self._folder.name, self.args, self.state.history, facts))

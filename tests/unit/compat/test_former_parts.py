@@ -139,7 +139,7 @@ def test_a_model_is_replaced_only_if_the_map_names_it(tmp_path: Path, monkeypatc
 
 
 def test_settings_of_transformers_under_former_names(tmp_path: Path) -> None:
-    from glassloop.compat.their_trainer import Trainer, TrainingArguments
+    from glassloop.compat.former_functions import Trainer, TrainingArguments
 
     args = TrainingArguments(
         str(tmp_path),

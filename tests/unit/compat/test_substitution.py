@@ -125,7 +125,7 @@ def test_a_kept_name_is_that_of_its_library() -> None:
     assert "AdamW" not in chosen_names(["AdamW"])["transformers"]
     theirs = chosen_names(["Trainer"])["transformers"]
     assert {theirs[name].now.partition(":")[0] for name in ("Trainer", "TrainingArguments")} == {
-        "glassloop.compat.their_trainer"
+        "glassloop.compat.former_functions"
     }
     assert "glassloop.Trainer" in str(chosen_names()["transformers"]["Trainer"])
 
