@@ -5,13 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 COMMAND = (sys.executable, "-m", "glassloop")  # what a child runs, followed by its arguments
-
-
 GRACE_SECONDS = 30.0  # between SIGTERM and SIGKILL
 
 
@@ -32,8 +30,7 @@ class Child:
 class Children:
     """The running child processes of a block. Leaving the block ends those that still run.
 
-    Args:
-        signals: The signals this process received, in order. `poll` forwards new ones to every child.
+    `poll` forwards new entries of `signals`, the signals this process received, to every child.
     """
 
     def __init__(self, signals: Sequence[int]) -> None:
@@ -44,9 +41,8 @@ class Children:
     def __enter__(self) -> Children:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for child in self.running:
-            child.process.terminate()
+    def __exit__(self, *error: object) -> None:
+        self.terminate()
         for child in self.running:
             try:
                 child.process.wait(GRACE_SECONDS)
@@ -57,23 +53,17 @@ class Children:
     def start(
         self, number: int, arguments: Sequence[str], log: Path | None, environment: Mapping[str, str] | None = None
     ) -> Child:
-        """Start `glassloop` with these arguments, and append its output to `log` if one is given.
-
-        The child gets a session of its own: a Ctrl-C in the terminal reaches it once, through this process.
-        """
-        output = log.open("ab") if log else None
-        try:
+        """Start `glassloop` with these arguments, and append its output to `log` if there is one."""
+        with ExitStack() as opened:
+            output = opened.enter_context(log.open("ab")) if log else None
             process = subprocess.Popen(
                 [*COMMAND, *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL if log else None,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,
+                start_new_session=True,  # a Ctrl-C in the terminal reaches it once, through this process
             )
-        finally:
-            if output:
-                output.close()
         self.running.append(Child(number, process))
         return self.running[-1]
 

@@ -15,29 +15,26 @@ import signal
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import BinaryIO
 
 from glassloop.base.errors import LockedError, ResourceError, SettingsError, printable, visible
 
 MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # the limits of Linux and macOS
-
-
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+SYNCING = SimpleNamespace(wanted=True)  # whether this process waits until the disk has what it writes
+FAULT_COUNT = count(1)  # used only if a test asks for a fault
 
+LOCK_NAME = ".lock"
+MOST_LOCK_BYTES = 500  # that are read from a lock file
+HELD_LOCKS = Path("/proc/locks")  # on Linux: every lock that is held on this machine
 
-def user_path(name: str | Path) -> Path:
-    """Return `name` as a path, with `~` expanded.
-
-    Raises `SettingsError` for a path that cannot exist: an empty one, the home of an unknown user, a NUL or invalid bytes, a
-    name that is too long.
-    """
-    if problem := path_problem(name):
-        raise SettingsError(f"{visible(name, 200)}: {problem}", "use another path")
-    return Path(name).expanduser()
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+# A number, alone or followed by words, which no spreadsheet evaluates. With an operator or a parenthesis it could be a formula.
+NUMBER = re.compile(r"[+-] ?(?:\d[\d.,]*|\.\d+)(?:[eE][+-]?\d+)? ?%?(?: [^=+*/^&<>|!(){}\[\];:@\"\t\r\n]*)?")
 
 
 def path_problem(name: str | Path) -> str | None:
@@ -53,35 +50,20 @@ def path_problem(name: str | Path) -> str | None:
         return "the path contains bytes that are not UTF-8"
     if b"\0" in encoded:
         return "the path contains a NUL character"
-    longest = max((len(part.encode()) for part in path.parts), default=0)
-    if longest > MOST_NAME_BYTES or len(encoded) > MOST_PATH_BYTES:
+    if len(encoded) > MOST_PATH_BYTES or any(len(part.encode()) > MOST_NAME_BYTES for part in path.parts):
         return f"the path is too long: at most {MOST_NAME_BYTES} bytes per name and {MOST_PATH_BYTES:,} in all"
     return None
 
 
-def kind_of_special(path: Path) -> str | None:
-    """Return "a pipe", "a socket" or "a device" for such a path, and None for a file or folder."""
-    return KINDS.get(stat.S_IFMT(path.stat().st_mode))
-
-
-def cache_dir() -> Path:
-    """Return the cache folder: `GLASSLOOP_CACHE`, else the user's cache folder."""
-    chosen = os.environ.get("GLASSLOOP_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/glassloop"
-    remedy = "set GLASSLOOP_CACHE to another folder"
-    if problem := path_problem(chosen):
-        raise ResourceError(f"{visible(chosen, 100)}: {problem}", remedy)
-    path = Path(chosen).expanduser()
-    try:
-        path.exists()
-    except OSError as error:
-        raise ResourceError(f"{visible(chosen, 100)}: {error.strerror}", remedy) from error
-    return path
+def user_path(name: str | Path) -> Path:
+    """Return `name` as a path, with `~` expanded. Raises `SettingsError` for a path that cannot exist."""
+    if problem := path_problem(name):
+        raise SettingsError(f"{visible(name, 200)}: {problem}", "use another path")
+    return Path(name).expanduser()
 
 
 def find_path(name: str | Path) -> Path | None:
     """Return the existing file or folder `name`, with `~` expanded, or None if it does not exist."""
-    if not str(name):
-        return None
     try:
         path = Path(name).expanduser()
         path.stat()
@@ -89,7 +71,26 @@ def find_path(name: str | Path) -> Path | None:
         raise ResourceError(f"{visible(name, 200)}: {error.strerror}", "check the path and its permissions") from error
     except (OSError, RuntimeError, ValueError):  # missing, too long, of an unknown user, or with a NUL
         return None
-    return path
+    return path if str(name) else None
+
+
+def cache_dir() -> Path:
+    """Return the cache folder: `GLASSLOOP_CACHE`, else the user's cache folder."""
+    chosen = os.environ.get("GLASSLOOP_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/glassloop"
+    problem = path_problem(chosen)
+    if not problem:
+        try:
+            path = Path(chosen).expanduser()
+            path.exists()
+            return path
+        except OSError as error:
+            problem = error.strerror
+    raise ResourceError(f"{visible(chosen, 100)}: {problem}", "set GLASSLOOP_CACHE to another folder")
+
+
+def kind_of_special(path: Path) -> str | None:
+    """Return "a pipe", "a socket" or "a device" for such a path, and None for a file or folder."""
+    return KINDS.get(stat.S_IFMT(path.stat().st_mode))
 
 
 def absolute_name(name: str) -> str:
@@ -124,50 +125,58 @@ def names_beside(name: str | Path) -> list[str]:
         return []
 
 
-def beside(path: Path) -> Path:
-    """Return a new hidden name in the folder of `path`. Unlike with `tempfile`, files created there follow the umask."""
-    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}")
-
-
 def set_aside(path: Path) -> Path:
     """Rename `path` to a free name in the same folder, and return the new path."""
-    kept = next(new for number in count(1) if not os.path.lexists(new := path.with_name(f"{path.name}.kept-{number}")))
-    path.rename(kept)
-    return kept
+    free = next(new for number in count(1) if not os.path.lexists(new := path.with_name(f"{path.name}.kept-{number}")))
+    path.rename(free)
+    return free
 
 
 def share_files(folder: Path, pattern: str) -> None:
-    """Give the files of `folder` that match `pattern` the permissions of the folder.
-
-    safetensors creates files with mode 0600 and ignores the umask, which the folder follows.
-    """
+    """Give the files of `folder` that match `pattern` the permissions of the folder."""
+    # safetensors creates files with mode 0600 and ignores the umask, which the folder follows.
     allowed = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for path in folder.glob(pattern):
         if path.is_file():
             path.chmod(allowed)
 
 
+def new_beside(path: Path, create: Callable[[Path], None]) -> Path:
+    """Create and return something with a hidden name in the folder of `path`. Unlike with `tempfile`, it follows the umask."""
+    temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        create(temporary)
+    except OSError as error:
+        raise ResourceError(f"{path.parent}: {error.strerror}", "choose a folder that can be written to") from error
+    return temporary
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to. On success it is synced and renamed to `path`, on failure removed."""
-    # Follows the umask: safetensors alone would write mode 0600.
     if path.is_dir():
         raise ResourceError(f"{path} is a folder, but a file must be written there", "rename or remove it")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = beside(path)
-        temporary.touch(exist_ok=False)
-    except OSError as error:
-        raise ResourceError(f"{path.parent}: {error.strerror}", "choose a folder that can be written to") from error
+    temporary = new_beside(path, lambda new: new.touch(exist_ok=False))
     try:
         yield temporary
         fault_point("write", path)
-        sync_file(temporary)
+        sync(temporary)
         temporary.replace(path)
         fault_point("rename", path)
-        sync_dir(path.parent)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_dir(path: Path) -> Iterator[Path]:
+    """Yield an empty folder next to `path`, and remove it at the end."""
+    scratch = new_beside(path, Path.mkdir)
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
@@ -180,11 +189,12 @@ def replacing_dir(path: Path, *, replace: bool = False) -> Iterator[Path]:
         yield temporary
         share_files(temporary, "**/*")
         for written in sorted(temporary.rglob("*"), reverse=True):
-            sync_dir(written) if written.is_dir() else sync_file(written)
-        sync_dir(temporary)
+            sync(written)
+        sync(temporary)
+        old = temporary.with_name(f"{temporary.name}.old")
         if replace and path.is_dir():
             with suppress(FileNotFoundError):  # another run has just moved it
-                path.rename(temporary.with_name(f"{temporary.name}.old"))
+                path.rename(old)
             fault_point("rename", path)
         try:
             temporary.rename(path)
@@ -192,23 +202,8 @@ def replacing_dir(path: Path, *, replace: bool = False) -> Iterator[Path]:
             if not path.is_dir():  # a folder that is not empty is never replaced
                 raise
         fault_point("rename", path)
-        sync_dir(path.parent)
-        shutil.rmtree(temporary.with_name(f"{temporary.name}.old"), ignore_errors=True)
-
-
-@contextmanager
-def scratch_dir(path: Path) -> Iterator[Path]:
-    """Yield an empty folder next to `path`, and remove it at the end."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = beside(path)
-        scratch.mkdir()
-    except OSError as error:
-        raise ResourceError(f"{path.parent}: {error.strerror}", "choose a folder that can be written to") from error
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        sync(path.parent)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
@@ -230,36 +225,19 @@ def reserved(path: Path, num_bytes: int) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-@dataclass
-class Syncing:
-    """Whether this process waits until the disk has what it writes."""
-
-    wanted: bool = True
-
-
-SYNCING = Syncing()
-
-
 @contextmanager
 def unsynced() -> Iterator[None]:
     """Let the system decide when the files of the block reach the disk: a kill loses nothing, a loss of power may."""
-    before, SYNCING.wanted = SYNCING.wanted, False
+    before = SYNCING.wanted
+    SYNCING.wanted = False
     try:
         yield
     finally:
         SYNCING.wanted = before
 
 
-def sync_file(path: Path) -> None:
-    """Write the content of a file to disk."""
-    if SYNCING.wanted:
-        with path.open("rb") as written:
-            os.fsync(written.fileno())
-    fault_point("sync", path)
-
-
-def sync_dir(path: Path) -> None:
-    """Write the names in a folder to disk."""
+def sync(path: Path) -> None:
+    """Write the content of a file, or the names in a folder, to disk."""
     if SYNCING.wanted:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -269,20 +247,13 @@ def sync_dir(path: Path) -> None:
     fault_point("sync", path)
 
 
-FAULT_COUNT = count(1)  # used only if a test asks for a fault
-
-
 def fault_point(what: str, path: Path) -> None:
     """Kill the process or report a full disk if a test asks for it: `GLASSLOOP_FAULT=kill:12` (or full:12) at the 12th call."""
-    wanted = os.environ.get("GLASSLOOP_FAULT")
-    if not wanted:
-        return
-    kind, _, number = wanted.partition(":")
-    now = next(FAULT_COUNT)
+    kind, _, number = os.environ.get("GLASSLOOP_FAULT", "").partition(":")
     if kind == "count":
         with Path(number).open("a", encoding="utf-8") as opened:
             opened.write(f"{what} {path.name}\n")
-    elif now == int(number):
+    elif kind and next(FAULT_COUNT) == int(number):
         if kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -309,15 +280,6 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-LOCK_NAME = ".lock"
-
-
-MOST_BYTES = 500  # that are read from a lock file
-
-
-HELD_LOCKS = Path("/proc/locks")  # on Linux: every lock that is held on this machine
-
-
 class Holder(Enum):
     """Who holds the lock of a folder."""
 
@@ -328,7 +290,7 @@ class Holder(Enum):
 
 
 def holder(folder: Path) -> Holder:
-    """Return who holds the lock of a folder, without taking it even for a moment: a run may be starting right now."""
+    """Return who holds the lock of a folder."""
     # A reader never takes the lock, not even for a moment: a run that starts at that moment would be refused.
     try:
         handle = open_lock(folder, os.O_RDONLY)
@@ -337,45 +299,34 @@ def holder(folder: Path) -> Holder:
     except ResourceError:  # a link, a special file, or one that may not be read
         return Holder.ELSEWHERE
     try:
-        inode, content = os.fstat(handle).st_ino, os.pread(handle, MOST_BYTES, 0)
+        inode = os.fstat(handle).st_ino
+        process, machine = owner_in(handle) or (-1, platform.node())  # locked a moment ago, and not yet written
     finally:
         os.close(handle)
-    try:
-        found = json.loads(content)
-        process, machine = int(found["process"]), str(found["machine"])
-    except (ValueError, LookupError, TypeError, RecursionError):  # locked a moment ago, and not yet written
-        process, machine = -1, platform.node()
     if machine != platform.node():
         return Holder.ELSEWHERE
-    return Holder.ALIVE if holds_lock(process, inode) else Holder.DEAD
-
-
-def holds_lock(process: int, inode: int) -> bool:
-    """Return whether a process of this machine holds the lock on a file; where that is unknown, whether it is running."""
     try:
         locks = [line.split() for line in HELD_LOCKS.read_text(encoding="utf-8", errors="replace").splitlines()]
-    except OSError:
+    except OSError:  # another system: whether the process is running
         try:
             os.kill(process, 0)
         except PermissionError:
-            return True
-        except (ProcessLookupError, OverflowError, OSError):
-            return False
-        return True
-    held = [entry for entry in locks if "FLOCK" in entry and "->" not in entry and len(entry) > 5]  # "->" is waiting
-    return any(entry[4] == str(process) or entry[5].rpartition(":")[2] == str(inode) for entry in held)
+            return Holder.ALIVE
+        except (OverflowError, OSError):
+            return Holder.DEAD
+        return Holder.ALIVE
+    taken = [entry for entry in locks if "FLOCK" in entry and "->" not in entry and len(entry) > 5]  # "->" is waiting
+    alive = any(entry[4] == str(process) or entry[5].rpartition(":")[2] == str(inode) for entry in taken)
+    return Holder.ALIVE if alive else Holder.DEAD
 
 
-def refuse_held(folder: Path) -> None:
-    """Raise `LockedError` if a running process has locked the folder, without changing anything."""
+def owner_in(handle: int) -> tuple[int, str] | None:
+    """Return the process and the machine that a lock file names; None if it names none."""
     try:
-        handle = open_lock(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        take(handle, folder, fcntl.LOCK_SH)
-    finally:
-        os.close(handle)
+        content = json.loads(os.pread(handle, MOST_LOCK_BYTES, 0))
+        return int(content["process"]), printable(str(content["machine"]))
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def open_lock(folder: Path, flags: int) -> int:
@@ -400,74 +351,62 @@ def take(handle: int, folder: Path, kind: int) -> None:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        problem = f"{folder} is in use by {holder_of(handle) or 'another process'}"
+        owner = owner_in(handle)
+        problem = f"{folder} is in use by {f'process {owner[0]} on {owner[1]}' if owner else 'another process'}"
         raise LockedError(problem, "wait until it ends, or choose another folder") from error
     except OSError as error:
         raise ResourceError(f"{folder}: cannot be locked: {error.strerror}", "choose a folder on another disk") from error
 
 
-def holder_of(handle: int) -> str:
-    """Return "process 123 on machine" from a lock file, or its content in printable characters if it says something else."""
-    content = os.pread(handle, MOST_BYTES, 0).decode("utf-8", "replace").strip()
+def refuse_held(folder: Path) -> None:
+    """Raise `LockedError` if a running process has locked the folder, without changing anything."""
     try:
-        found = json.loads(content)
-        return printable(f"process {found['process']} on {found['machine']}")
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return printable(content)
-
-
-def take_current(folder: Path) -> int:
-    """Open and lock the current lock file, and return its descriptor. A process that ends removes its file."""
-    while True:
-        handle = open_lock(folder, os.O_RDWR | os.O_CREAT)
-        try:
-            take(handle, folder, fcntl.LOCK_EX)
-            named = (folder / LOCK_NAME).lstat()
-            if os.path.samestat(named, os.fstat(handle)):
-                return handle
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(handle)
-            raise
+        handle = open_lock(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        take(handle, folder, fcntl.LOCK_SH)
+    finally:
         os.close(handle)
 
 
 @contextmanager
 def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Lock the folder while the block runs. Raises `LockedError` if a running process has locked it."""
-    # The file is removed while the lock is held, so no run leaves one behind. Whoever takes a lock compares the opened
-    # file with the file of that name and tries again if they differ.
+    # The system releases the lock when the process ends, however it ends. The file is removed while the lock is held, so no
+    # run leaves one behind. Whoever takes a lock compares the opened file with the file of that name and tries again if they
+    # differ.
+    path = folder / LOCK_NAME
+    is_current = False
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = take_current(folder)
+        while not is_current:
+            handle = open_lock(folder, os.O_RDWR | os.O_CREAT)
+            try:
+                take(handle, folder, fcntl.LOCK_EX)
+                with suppress(FileNotFoundError):
+                    is_current = os.path.samestat(path.lstat(), os.fstat(handle))
+            finally:
+                if not is_current:
+                    os.close(handle)
     except OSError as error:
         raise ResourceError(f"{folder}: {error.strerror}", "choose an output_dir with write permission") from error
     try:
-        if holder := holder_of(handle):
-            say(f"took over the lock of a run that was killed: {holder}")
+        if os.fstat(handle).st_size:
+            process, machine = owner_in(handle) or ("unknown", "an unknown machine")
+            say(f"took over the lock of a run that was killed: process {process} on {machine}")
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps({"process": os.getpid(), "machine": platform.node()}).encode(), 0)
         yield
     finally:
-        (folder / LOCK_NAME).unlink(missing_ok=True)  # before it is released: others that have opened it notice
+        path.unlink(missing_ok=True)  # before it is released: others that have opened it notice
         os.close(handle)
-
-
-STARTS = ("=", "+", "-", "@", "\t", "\r")
-
-
-# A number, alone or followed by words, which no spreadsheet evaluates. With an operator or a parenthesis it could be a formula.
-NUMBER = re.compile(r"[+-] ?(?:\d[\d.,]*|\.\d+)(?:[eE][+-]?\d+)? ?%?(?: [^=+*/^&<>|!(){}\[\];:@\"\t\r\n]*)?")
-
-
-PREDICTION, SCORE = "prediction", "score_"  # the columns by which a table of predictions is known
 
 
 def is_formula(text: str) -> bool:
     """Return whether a spreadsheet could run a text, without apostrophes before it, as a formula."""
     bare = text.lstrip("'")  # apostrophes count, so that removing one restores the text
-    return bare.startswith(STARTS) and not NUMBER.fullmatch(bare)
+    return bare.startswith(FORMULA_STARTS) and not NUMBER.fullmatch(bare)
 
 
 def protected(text: str) -> str:
@@ -482,7 +421,6 @@ def restored(cell: str) -> str:
 
 def is_protected_table(columns: Sequence[str]) -> bool:
     """Return whether a table ends with the columns of predictions: then Glassloop wrote it, and protected its cells."""
-    if PREDICTION not in columns:
+    if "prediction" not in columns:
         return False
-    last = columns[columns.index(PREDICTION) + 1 :]
-    return all(name.startswith(SCORE) for name in last)
+    return all(name.startswith("score_") for name in columns[columns.index("prediction") + 1 :])

@@ -18,24 +18,35 @@ from urllib.request import getproxies, proxy_bypass
 from glassloop.base.errors import SettingsError, visible
 
 PROBE_SECONDS = 3.0
-
-
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+NAME = re.compile(r"(\*|\.?[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?)")
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::\d{1,5})?")  # an address of version 6 in brackets, or a name; a port
 
 
 def hub_unreachable(seconds: float = PROBE_SECONDS) -> str | None:
-    """Return why the hub cannot be reached, or None if a connection could be opened within `seconds`."""
+    """Return why the hub cannot be reached, or None if a connection could be opened within `seconds`.
+
+    A library would retry for half a minute.
+    """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return "HF_HUB_OFFLINE is set"
-    try:
-        host, port = hub_address()
+    try:  # the address of the hub, or of the proxy in front of it
+        target = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+        proxies = getproxies()
+        proxy = proxies.get(target.scheme) or proxies.get("all")
+        if proxy and not proxy_bypass(target.hostname or ""):
+            target = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        address = target.hostname or "", target.port or (443 if target.scheme == "https" else 80)
     except ValueError:
+        address = "", 0
+    if not address[0]:
         return "HF_ENDPOINT or the proxy setting is not a valid address"
     reason = ["no answer in time"]
 
     def probe() -> None:
         try:
-            socket.create_connection((host, port), timeout=seconds).close()
+            socket.create_connection(address, timeout=seconds).close()
             reason[0] = ""
         except (OSError, UnicodeError) as error:
             reason[0] = str(getattr(error, "strerror", None) or error)
@@ -46,38 +57,17 @@ def hub_unreachable(seconds: float = PROBE_SECONDS) -> str | None:
     return reason[0] or None
 
 
-def hub_address() -> tuple[str, int]:
-    """Return the host and port to connect to: those of the hub, or of the proxy in front of it."""
-    target = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    proxies = getproxies()
-    proxy = proxies.get(target.scheme) or proxies.get("all")
-    if proxy and not proxy_bypass(target.hostname or ""):
-        target = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if not target.hostname:
-        raise ValueError("no host")
-    return target.hostname, target.port or (443 if target.scheme == "https" else 80)
-
-
 def is_hub_name(name: str) -> bool:
     """Return whether `name` has the form of a hub name: `name` or `owner/name`."""
     return bool(HUB_NAME.fullmatch(name)) and len(name) <= 96 and ".." not in name and "--" not in name
 
 
-LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-
-
-EVERY = "*"
-
-
-NAME = re.compile(r"(\*|\.?[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?)")
-
-
-HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::\d{1,5})?")  # an address of version 6 in brackets, or a name; a port
-
-
 @dataclass(frozen=True)
 class AllowedHosts:
-    """The hosts whose names a server answers to.
+    """The hosts whose names a server answers to, so that a web page elsewhere cannot use it through a visitor's browser.
+
+    A site can let its own name lead to 127.0.0.1 (DNS rebinding). The browser then takes a local server for that site and lets
+    the site's scripts read it, but it still sends the site's name as the Host.
 
     Attributes:
         names: Names and addresses. One that begins with a dot stands for all names that end with it, and `*` for every name.
@@ -89,38 +79,32 @@ class AllowedHosts:
 
     def refuses(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         """Return the name of the header for which a request is refused, or None."""
-        given: dict[bytes, list[str]] = {b"host": [], b"origin": []}
+        hosts: list[str | None] = []
+        origins: list[str | None] = []
         for name, value in headers:
-            if name.lower() in given:
-                given[name.lower()].append(value.decode("latin-1").lower())
-        if len(given[b"host"]) != 1 or not self.allows(host_name(given[b"host"][0])):
+            text = value.decode("latin-1").lower()
+            if name.lower() == b"host":
+                match = HOST.fullmatch(text)
+                hosts.append((match[1] or match[2]) if match else None)
+            elif name.lower() == b"origin":
+                try:
+                    origins.append(urlsplit(text).hostname)
+                except ValueError:
+                    origins.append(None)
+        if len(hosts) != 1 or not self.allows(hosts[0]):
             return "Host"
-        return None if all(self.allows(origin_host(origin)) for origin in given[b"origin"]) else "Origin"
+        return None if all(map(self.allows, origins)) else "Origin"
 
     def allows(self, name: str | None) -> bool:
         """Return whether a name, in lower case, is that of an allowed host."""
         if not name:
             return False
-        if name in self.names or EVERY in self.names or (self.any_address and is_address(name)):
+        if name in self.names or "*" in self.names or (self.any_address and is_address(name)):
             return True
         return any(name.endswith(ending) for ending in self.names if ending.startswith("."))
 
 
 LOCAL = AllowedHosts(frozenset(LOCAL_HOSTS))
-
-
-def host_name(header: str) -> str | None:
-    """Return the host in a Host header without its port; None if it is not one."""
-    found = HOST.fullmatch(header)
-    return (found[1] or found[2]) if found else None
-
-
-def origin_host(header: str) -> str | None:
-    """Return the host in an Origin header, such as `https://example.com`; None if it is not one, or `null`."""
-    try:
-        return urlsplit(header).hostname
-    except ValueError:
-        return None
 
 
 def is_address(name: str) -> bool:
@@ -137,24 +121,18 @@ def is_loopback(address: str) -> bool:
     return ip_address(address.partition("%")[0]).is_loopback
 
 
-def hosts_of(host: str, address: str, given: Sequence[str] = ()) -> AllowedHosts:
-    """Return the hosts that a server answers to.
+def hosts_of(host: str, address: str, others: Sequence[str] = ()) -> AllowedHosts:
+    """Return the hosts that a server with this --host answers to, which listens on an address.
 
-    Args:
-        host: The value of --host.
-        address: The address it listens on.
-        given: Further hosts.
-
-    Raises:
-        SettingsError: If `given` contains something that is not the name of a host.
+    Raises `SettingsError` if `others` contains something that is not the name of a host.
     """
-    for name in given:
+    for name in others:
         if not NAME.fullmatch(name.lower()) and not is_address(name):
             raise SettingsError(
                 f"allowed_hosts contains {visible(name)}, which is not the name of a host",
                 "use names without a scheme or a port, such as models.example.com,.internal",
             )
-    names = {*LOCAL_HOSTS, host.lower(), address, *(name.lower() for name in given)}
+    names = {*LOCAL_HOSTS, host.lower(), address, *(name.lower() for name in others)}
     everywhere = ip_address(address.partition("%")[0]).is_unspecified
     return AllowedHosts(frozenset({*names, socket.gethostname().lower()} if everywhere else names), any_address=everywhere)
 

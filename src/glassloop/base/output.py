@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -21,12 +21,7 @@ LOADING, EVALUATING, PREDICTING = "loading the model", "evaluating", "predicting
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the work that may take long.
-
-    Attributes:
-        title: What is done, such as "tokenizing train".
-        total: How many rows there are; None if that is not known.
-    """
+    """A part of the work that may take long, such as "tokenizing train", and its number of rows, if known."""
 
     title: str
     total: int | None = None
@@ -35,17 +30,10 @@ class Stage:
 class Display(Protocol):
     """What shows the stages to a person."""
 
-    def begin(self, stage: Stage) -> None:
-        """Show that a stage begins."""
-
-    def advance(self, num_rows: int) -> None:
-        """Show that some rows of the stage are done."""
-
-    def end(self) -> None:
-        """Show that the stage has ended."""
-
-    def clear(self) -> None:
-        """Make room for a line of text."""
+    def begin(self, stage: Stage) -> None: ...
+    def advance(self, num_rows: int) -> None: ...
+    def end(self) -> None: ...
+    def clear(self) -> None: ...  # makes room for a line of text
 
 
 @dataclass
@@ -62,7 +50,9 @@ CHOSEN = Chosen()
 
 def show_on(display: Display | None) -> None:
     """Show the stages from now on; None shows nothing."""
-    CHOSEN.display, CHOSEN.running, CHOSEN.room = display, False, None
+    CHOSEN.display = display
+    CHOSEN.running = False
+    CHOSEN.room = None
 
 
 @contextmanager
@@ -104,20 +94,10 @@ def advance(num_rows: int) -> None:
         CHOSEN.display.advance(num_rows)
 
 
-def clear() -> None:
-    """Make room on the terminal for a line of text."""
-    if CHOSEN.display is not None and CHOSEN.running:
-        CHOSEN.display.clear()
-
-
 class TolerantStream:
-    """A text stream that remembers the first write that failed instead of raising it. Everything else is the stream's own.
+    """A text stream that remembers, as `error`, the first write that failed instead of raising it: no work is lost for a line.
 
-    Args:
-        stream: Where to write. None is a stream that was closed before the process started.
-
-    Attributes:
-        error: Why the first text that was lost could not be written; None while nothing is lost.
+    None is a stream that was closed before the process started.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -130,10 +110,9 @@ class TolerantStream:
 
     def write(self, text: str) -> int:
         """Write text if that is possible."""
-        if self.closed_from_start:
-            self.lose(OSError(errno.EBADF, os.strerror(errno.EBADF)))
-            return len(text)
         try:
+            if self.closed_from_start:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             return self.stream.write(text)
         except (OSError, ValueError) as error:  # a ValueError is a stream that the process itself has closed
             self.lose(error)
@@ -147,34 +126,29 @@ class TolerantStream:
             self.lose(error)
 
     def lose(self, error: OSError | ValueError) -> None:
-        """Remember an error, and drop what is buffered."""
+        """Remember an error, and empty the buffer, which Python would try to write again when the process exits."""
         self.error = self.error or error
-        drop_buffer(self.stream)
+        with suppress(OSError, ValueError, AttributeError):
+            number = self.stream.fileno()
+            inheritable, target, nowhere = os.get_inheritable(number), os.dup(number), os.open(os.devnull, os.O_WRONLY)
+            try:
+                os.dup2(nowhere, number, inheritable)
+                self.stream.flush()
+            finally:
+                os.dup2(target, number, inheritable)
+                os.close(target)
+                os.close(nowhere)
 
 
-def drop_buffer(stream: TextIO) -> None:
-    """Empty the buffer of a stream that cannot be written, which Python would try to write again when the process exits."""
-    with suppress(OSError, ValueError, AttributeError):
-        number = stream.fileno()
-        inheritable, target, nowhere = os.get_inheritable(number), os.dup(number), os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, number, inheritable)
-            stream.flush()
-        finally:
-            os.dup2(target, number, inheritable)
-            os.close(target)
-            os.close(nowhere)
-
-
-def tolerant(stream: TextIO | TolerantStream | None) -> TextIO:
+def tolerant(stream: Any) -> Any:  # TextIO and TolerantStream are no common type for mypy
     """Return a stream that never raises because text cannot be written."""
-    found: Any = stream if isinstance(stream, TolerantStream) else TolerantStream(stream)
-    return found  # type: ignore[no-any-return]
+    return stream if isinstance(stream, TolerantStream) else TolerantStream(stream)
 
 
 def messages() -> TextIO:
     """Return standard error for messages and progress bars, which never end a run."""
-    return tolerant(sys.stderr)
+    stream: TextIO = tolerant(sys.stderr)
+    return stream
 
 
 def has_terminal() -> bool:
@@ -193,7 +167,7 @@ def tolerant_streams() -> Iterator[TolerantStream]:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     before = sys.stdout, sys.stderr
-    output: Any = tolerant(sys.stdout)
+    output = tolerant(sys.stdout)
     sys.stdout, sys.stderr = output, tolerant(sys.stderr)
     try:
         yield output
@@ -203,15 +177,21 @@ def tolerant_streams() -> Iterator[TolerantStream]:
         sys.stdout, sys.stderr = before
 
 
-def say(line: str) -> None:
-    """Print one line on standard error."""
-    note(f"glassloop: {line}")
+def clear() -> None:
+    """Make room on the terminal for a line of text."""
+    if CHOSEN.display is not None and CHOSEN.running:
+        CHOSEN.display.clear()
 
 
 def note(line: str) -> None:
     """Print one line on standard error as it is. A closed terminal or a full disk is ignored: no run ends for a message."""
     clear()
     print(printable(line), file=messages(), flush=True)
+
+
+def say(line: str) -> None:
+    """Print one line on standard error, with the name of the program."""
+    note(f"glassloop: {line}")
 
 
 def show(line: str) -> None:
@@ -222,12 +202,7 @@ def show(line: str) -> None:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of a command for `--json`.
-
-    Args:
-        content: Plain values, records and paths by name.
-        exit_status: The exit status of the command.
-    """
+    """The result of a command for `--json`: plain values, records and paths by name."""
 
     content: Mapping[str, object]
     exit_status: int = 0
@@ -237,9 +212,9 @@ class CommandResult:
 
 
 def error_result(error: GlassloopError) -> CommandResult:
-    """Return an error as a report."""
-    described = {"area": error.area, "problem": error.problem, "remedy": error.remedy, "exit_status": error.exit_code}
-    return CommandResult({"error": described}, error.exit_code)
+    """Return an error as the result of a command."""
+    content = {"area": error.area, "problem": error.problem, "remedy": error.remedy, "exit_status": error.exit_code}
+    return CommandResult({"error": content}, error.exit_code)
 
 
 def plain(value: object) -> object:
@@ -259,15 +234,12 @@ def plain(value: object) -> object:
 def output_of(as_json: bool) -> Iterator[TextIO]:
     """Yield standard output. For JSON, everything else that is printed in the meantime goes to standard error."""
     output = sys.stdout
-    if not as_json:
-        yield output
-        return
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
         yield output
 
 
-def show_result(found: CommandResult, output: TextIO) -> None:
-    """Print a report as JSON. Of several processes, only the main one prints it."""
+def show_result(result: CommandResult, output: TextIO) -> None:
+    """Print a result as JSON. Of several processes, only the main one prints it."""
     if os.environ.get("RANK", "0") == "0":
-        output.write(f"{found}\n")
+        output.write(f"{result}\n")
         output.flush()

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from glassloop.base import cache
-from glassloop.base.cache import MANIFEST_NAME, open_or_build, remove_leftovers
+from glassloop.base.cache import MANIFEST_NAME, open_or_build
 from glassloop.base.errors import ResourceError
 
 KEY = "0123456789abcdef" * 2
 PARTS = ("rows.arrow", "inner/facts.json")
+CONTENT = ["content of rows.arrow", "content of inner/facts.json"]
 
 
 @pytest.fixture
@@ -35,31 +36,26 @@ class Entry:
     def build(self, folder: Path) -> None:
         self.built += 1
         (folder / "inner").mkdir()
-        for name in PARTS:
-            (folder / name).write_text(f"content of {name}")
+        for name, content in zip(PARTS, CONTENT, strict=True):
+            (folder / name).write_text(content)
 
     def load(self, folder: Path) -> list[str]:
         return [(folder / name).read_text() for name in PARTS]
 
-    def open(self) -> list[str]:
-        return open_or_build("data", KEY, self.build, self.load)
+    def open(self, key: str = KEY) -> list[str]:
+        return open_or_build("data", key, self.build, self.load)
 
 
-CONTENT = ["content of rows.arrow", "content of inner/facts.json"]
+@pytest.fixture
+def entry(place: Path) -> Entry:
+    made = Entry()
+    assert made.open() == CONTENT
+    return made
 
 
-def test_an_entry_is_built_once(place: Path, capsys) -> None:
-    entry = Entry()
-    assert entry.open() == entry.open() == CONTENT
-    assert entry.built == 1
-    assert capsys.readouterr().err == ""
+def test_an_entry_is_built_once_and_stray_files_are_ignored(entry: Entry, place: Path, capsys) -> None:
     assert sorted(path.name for path in place.iterdir()) == ["inner", MANIFEST_NAME, "rows.arrow"]
     assert [*place.parent.iterdir()] == [place], "nothing else is left"
-
-
-def test_a_stray_file_is_ignored(place: Path, capsys) -> None:
-    entry = Entry()
-    entry.open()
     (place / ".DS_Store").write_text("x")
     assert entry.open() == CONTENT
     assert (entry.built, capsys.readouterr().err) == (1, "")
@@ -71,35 +67,22 @@ def flipped(path: Path) -> None:
     path.write_bytes(content)
 
 
-def made_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def made_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "one bit flipped": flipped,
     "truncated": lambda path: os.truncate(path, path.stat().st_size - 1),
     "emptied": lambda path: os.truncate(path, 0),
     "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
     "missing": Path.unlink,
-    "a folder": made_folder,
-    "a pipe": made_pipe,
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", [*PARTS, MANIFEST_NAME])
-def test_a_damaged_entry_is_rebuilt_and_reported(name: str, damage: str, place: Path, capsys) -> None:
-    entry = Entry()
-    entry.open()
+def test_a_damaged_entry_is_rebuilt_and_reported(name: str, damage: str, entry: Entry, place: Path, capsys) -> None:
     DAMAGES[damage](place / name)
     assert entry.open() == CONTENT
-    assert entry.built == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"glassloop: the cached data/{KEY} is damaged (")
     assert line.endswith("); building it again")
@@ -113,32 +96,23 @@ def test_a_damaged_entry_is_rebuilt_and_reported(name: str, damage: str, place: 
     ["", "{", "null", "[]", "{}", '{"files": {}}', '{"files": []}', '{"files": {"rows.arrow": 3}}', "[" * 100_000, "\udcff"],
     ids=lambda text: ascii(text)[:20],
 )
-def test_a_manifest_of_another_shape_is_damage(manifest: str, place: Path, capsys) -> None:
-    entry = Entry()
-    entry.open()
+def test_a_manifest_of_another_shape_is_damage(manifest: str, entry: Entry, place: Path, capsys) -> None:
     (place / MANIFEST_NAME).write_bytes(manifest.encode(errors="surrogateescape"))
-    assert entry.open() == CONTENT
-    assert entry.built == 2
+    assert (entry.open(), entry.built) == (CONTENT, 2)
     assert "is damaged (manifest.json: " in capsys.readouterr().err
 
 
-def test_a_manifest_that_lists_too_little_is_damage(place: Path, capsys) -> None:
-    entry = Entry()
-    entry.open()
+def test_a_manifest_that_lists_too_little_is_damage(entry: Entry, place: Path, capsys) -> None:
     manifest = json.loads((place / MANIFEST_NAME).read_text())
     del manifest["files"]["rows.arrow"]
     (place / MANIFEST_NAME).write_text(json.dumps(manifest))
-    assert entry.open() == CONTENT
-    assert entry.built == 2
+    assert (entry.open(), entry.built) == (CONTENT, 2)
     assert "is damaged (manifest.json: its checksum differs)" in capsys.readouterr().err
 
 
-def test_an_entry_under_the_name_of_another_is_damage(place: Path, capsys) -> None:
-    entry = Entry()
-    entry.open()
+def test_an_entry_under_the_name_of_another_is_damage(entry: Entry, place: Path, capsys) -> None:
     other = place.rename(place.with_name("0" * 32))
-    assert cache.open_or_build("data", other.name, entry.build, entry.load) == CONTENT
-    assert entry.built == 2
+    assert (entry.open(other.name), entry.built) == (CONTENT, 2)
     assert "is damaged (manifest.json: it belongs to data/" in capsys.readouterr().err
 
 
@@ -158,9 +132,7 @@ def test_whatever_is_in_the_place_of_an_entry_gives_way(what: str, place: Path, 
     assert (tmp_path / "elsewhere" / "kept").exists()
 
 
-def test_an_entry_that_cannot_be_loaded_is_rebuilt(place: Path, capsys) -> None:
-    entry = Entry()
-    entry.open()
+def test_an_entry_that_cannot_be_loaded_is_rebuilt(entry: Entry, capsys) -> None:
     faults = [ValueError("not an Arrow file")]
 
     def load(folder: Path) -> list[str]:
@@ -168,8 +140,7 @@ def test_an_entry_that_cannot_be_loaded_is_rebuilt(place: Path, capsys) -> None:
             raise faults.pop()
         return entry.load(folder)
 
-    assert open_or_build("data", KEY, entry.build, load) == CONTENT
-    assert entry.built == 2
+    assert (open_or_build("data", KEY, entry.build, load), entry.built) == (CONTENT, 2)
     assert "is damaged (ValueError: not an Arrow file)" in capsys.readouterr().err
 
 
@@ -200,37 +171,45 @@ def test_many_that_build_the_same_entry_at_once_all_get_it(damaged: bool, place:
     if damaged:
         Entry().open()
         flipped(place / "rows.arrow")
-    start, found = threading.Barrier(6), []
+    start, loaded = threading.Barrier(6), []
 
     def run() -> None:
         entry = Entry()
         start.wait(10)
         for _ in range(5):
-            found.append(entry.open())
+            loaded.append(entry.open())
 
     threads = [threading.Thread(target=run) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert found == [CONTENT] * 30
+    assert loaded == [CONTENT] * 30
     assert [*place.parent.iterdir()] == [place]
 
 
-def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_stay(place: Path, monkeypatch) -> None:
-    folder = place.parent
-    dead, busy, young, other = (folder / name for name in (f".{KEY}.dead0000", f".{KEY}.busy0000", f".{KEY}.new00000", ".git"))
-    for path in (dead, busy, young, other):
-        (path / "scratch").mkdir(parents=True)
-    (folder / f".{KEY}.file0000").touch()
-    hour_ago = time.time() - 3600
-    for path in (dead, busy, other, folder / f".{KEY}.file0000"):
-        os.utime(path, (hour_ago, hour_ago))
-    with cache.held(busy):
-        remove_leftovers(folder)
-        assert {path.name for path in folder.iterdir()} == {busy.name, young.name, other.name}
-    Entry().open()
-    assert {path.name for path in folder.iterdir()} == {young.name, other.name, KEY}
+def leftover(place: Path, suffix: str, hours: float) -> Path:
+    path = place.with_name(f".{KEY}.{suffix}")
+    (path / "scratch").mkdir(parents=True)
+    os.utime(path, (time.time() - 3600 * hours,) * 2)
+    return path
+
+
+def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_stay(place: Path) -> None:
+    young, dead, stray = leftover(place, "new00000", 0), leftover(place, "dead0000", 1), place.with_name(f".{KEY}.file0000")
+    other = leftover(place, "git", 1).rename(place.with_name(".git"))
+    stray.touch()
+    os.utime(stray, (0, 0))
+
+    def build(folder: Path) -> None:
+        os.utime(folder, (0, 0))  # a large entry that has been built for hours
+        Entry().open("f" * 32)
+        assert folder.exists()
+        assert not dead.exists()
+        Entry().build(folder)
+
+    open_or_build("data", KEY, build, Entry().load)
+    assert {path.name for path in place.parent.iterdir()} == {young.name, other.name, KEY, "f" * 32}
 
 
 def test_without_locks_age_decides(place: Path, monkeypatch) -> None:
@@ -238,15 +217,16 @@ def test_without_locks_age_decides(place: Path, monkeypatch) -> None:
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr(cache.fcntl, "flock", unsupported)
-    paths = {hours: place.parent / f".{KEY}.{hours:08d}" for hours in (1, 30)}
-    for hours, path in paths.items():
-        path.mkdir(parents=True)
-        os.utime(path, (time.time() - 3600 * hours,) * 2)
+    young, old = leftover(place, "00000001", 1), leftover(place, "00000030", 30)
     Entry().open()
-    assert (paths[1].exists(), paths[30].exists()) == (True, False)
+    assert (young.exists(), old.exists()) == (True, False)
 
 
 # --- several users -----------------------------------------------------------------------------------------------
+
+
+def put(folder: Path, text: str) -> None:
+    (folder / "rows").write_text(text)
 
 
 def as_nobody(key: str) -> tuple[str, str]:
@@ -259,35 +239,30 @@ def as_nobody(key: str) -> tuple[str, str]:
             os.setgid(65534)
             os.setuid(65534)
             cache.say = said.append  # type: ignore[assignment]
-            found = open_or_build("data", key, lambda folder: put(folder, "new"), lambda folder: (folder / "rows").read_text())
+            loaded = open_or_build("data", key, lambda folder: put(folder, "new"), lambda folder: (folder / "rows").read_text())
         except BaseException as error:
-            found = repr(error)
-        os.write(write_end, json.dumps([found, "\n".join(said)]).encode())
+            loaded = repr(error)
+        os.write(write_end, json.dumps([loaded, "\n".join(said)]).encode())
         os._exit(0)
     os.close(write_end)
     with os.fdopen(read_end) as answers:
-        found, told = json.load(answers)
+        loaded, told = json.load(answers)
     os.waitpid(child, 0)
-    return found, told
-
-
-def put(folder: Path, text: str) -> None:
-    (folder / "rows").write_text(text)
+    return loaded, told
 
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache that everybody may look into; pytest's own folders are for their owner alone."""
-    with tempfile.TemporaryDirectory() as folder:
-        monkeypatch.setenv("GLASSLOOP_CACHE", folder)
-        monkeypatch.setenv("TMPDIR", f"{folder}/tmp")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        monkeypatch.setenv("GLASSLOOP_CACHE", name)
+        monkeypatch.setenv("TMPDIR", f"{name}/tmp")
         monkeypatch.setattr(tempfile, "tempdir", None)
-        Path(folder, "tmp").mkdir()
-        Path(folder, "tmp").chmod(0o777)
-        Path(folder, "data").mkdir()
-        for path in (Path(folder), Path(folder, "data")):
-            path.chmod(0o755)
-        yield Path(folder)
+        for path, mode in ((folder, 0o755), (folder / "data", 0o755), (folder / "tmp", 0o777)):
+            path.mkdir(exist_ok=True)
+            path.chmod(mode)
+        yield folder
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -298,13 +273,9 @@ def test_another_user_reads_the_shared_cache_or_gets_a_temporary_one(umask: int,
         open_or_build("data", KEY, lambda folder: put(folder, "old"), lambda _: None)
     finally:
         os.umask(before)
-    found, told = as_nobody(KEY)
-    assert found == ("old" if readable else "new")
-    assert told == ("" if readable else TEMPORARY.format(shared))
-    assert as_nobody("f" * 32) == ("new", TEMPORARY.format(shared)), "absent, and cannot be written"
+    present, absent = as_nobody(KEY), as_nobody("f" * 32)
+    assert (present[0], absent[0]) == ("old" if readable else "new", "new")
+    assert not readable or not present[1]
+    for _, told in (absent,) if readable else (present, absent):
+        assert f"cannot write to the cache {shared}; using a temporary cache for this run" in told
     assert [path.name for path in (shared / "data").iterdir()] == [KEY]
-
-
-TEMPORARY = (
-    "this user cannot write to the cache {}; using a temporary cache for this run (set GLASSLOOP_CACHE to a folder to keep it)"
-)
