@@ -10,29 +10,13 @@ from glassloop.base.errors import counted, listed
 from glassloop.settings.training import TrainingArguments
 
 BATCH_SIZES = {1_000: 8, 10_000: 16}  # up to so many rows; beyond, LARGE_BATCH
-
-
 LARGE_BATCH = 32
-
-
 WANTED_STEPS, STEPS_PER_LABEL, MOST_STEPS = 1_000, 80, 20_000
-
-
 LEAST_EPOCHS, MOST_EPOCHS = 3, 20
-
-
 BASE_RATE, BASE_WEIGHTS = 3e-5, 12 * 12 * 768**2  # the learning rate of an encoder of 12 layers of width 768
-
-
 MOST_RATE = 3e-4
-
-
 MOST_FEW_STEPS = 2.0  # how much higher the learning rate is at most if there are fewer steps than wanted
-
-
 WARMUP, LEAST_STEPS_WITH_WARMUP = 0.1, 20  # a step of warm-up begins at a learning rate of zero
-
-
 CHOSEN_SETTINGS = {
     "per_device_train_batch_size": "batch size",
     "num_train_epochs": "epochs",
@@ -74,10 +58,10 @@ def choose_settings(
     # looks at no scores: a search would need the validation rows.
     shares = args.gradient_accumulation_steps * processes
     chosen: dict[str, int | float] = {}
-    if "per_device_train_batch_size" not in given:
-        chosen["per_device_train_batch_size"] = max(1, batch_size(rows) // shares)
-    per_device = int(chosen.get("per_device_train_batch_size", args.per_device_train_batch_size))
-    per_epoch = math.ceil(rows / (per_device * shares))
+    if "per_device_train_batch_size" not in given:  # few rows make small batches, so that an epoch has enough steps
+        batch = next((size for most, size in BATCH_SIZES.items() if rows <= most), LARGE_BATCH)
+        chosen["per_device_train_batch_size"] = max(1, batch // shares)
+    per_epoch = math.ceil(rows / (chosen.get("per_device_train_batch_size", args.per_device_train_batch_size) * shares))
     if "num_train_epochs" not in given and args.max_steps < 1:
         chosen["num_train_epochs"] = num_epochs(per_epoch, labels)
     epochs = chosen.get("num_train_epochs", args.num_train_epochs)
@@ -92,11 +76,6 @@ def choose_settings(
     sizes += [f"{weights / 1e6:,.1f} M encoder weights"] if weights else []
     reason = f"{listed(CHOSEN_SETTINGS[name] for name in chosen)}: from {', '.join(sizes)}"
     return Chosen(replace(args, **chosen), tuple(chosen), reason)  # type: ignore[arg-type]  # names and values of settings
-
-
-def batch_size(rows: int) -> int:
-    """Return the number of rows of a step: few rows make small batches, so that an epoch has enough steps."""
-    return next((size for most, size in BATCH_SIZES.items() if rows <= most), LARGE_BATCH)
 
 
 def num_epochs(per_epoch: int, labels: int) -> int:

@@ -7,25 +7,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from glassloop.base.errors import SettingsError, did_you_mean, listed, visible
+from glassloop.base.errors import SettingsError, listed
 from glassloop.base.files import kind_of_special, user_path, write_text
 from glassloop.settings.training import (
     DataSettings,
     Problem,
     TrainingArguments,
     data_settings,
+    problems_of,
     refuse,
     training_arguments,
     translated,
+    unknown_names,
 )
 
 MOST_BYTES = 1_000_000  # settings have a few kilobytes
-
-
-SECTIONS = ("data", "training", "study")
-
-
-ENTRIES = ("source", "model", "new_head", *SECTIONS)
+ENTRIES = {"source": str, "model": str, "new_head": bool, "data": dict, "training": dict, "study": dict}
+KINDS = {str: "text", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -65,15 +63,9 @@ class GivenSettings:
     study: Mapping[str, object] = field(default_factory=dict)  # the settings of `StudySettings`
 
     def __post_init__(self) -> None:
-        """Raise `SettingsError` for an empty name: an unset variable in a shell does not ask for the default."""
-        names = {"data": self.source, "model": self.model}
-        refuse(
-            [
-                Problem(f"the name of the {what} is empty", "give a name, or omit it")
-                for what, name in names.items()
-                if name is not None and not name.strip()
-            ]
-        )
+        # An unset variable in a shell does not ask for the default.
+        empty = [what for what, name in (("data", self.source), ("model", self.model)) if name is not None and not name.strip()]
+        refuse([Problem(f"the name of the {what} is empty", "give a name, or omit it") for what in empty])
 
     def overridden_by(self, other: GivenSettings) -> GivenSettings:
         """Return these settings with those of `other` in place of the same ones."""
@@ -88,7 +80,7 @@ class GivenSettings:
 
     def checked(self) -> RunSettings:
         """Return the settings with all defaults. Raise one `SettingsError` with everything that is wrong."""
-        refuse(value_problems(self.training, self.data))
+        refuse(problems_of(training_arguments, self.training) + problems_of(data_settings, self.data))
         return RunSettings(self.source, self.model, training_arguments(self.training), data_settings(self.data), self.new_head)
 
 
@@ -96,66 +88,43 @@ def read_settings(path: str | None) -> GivenSettings:
     """Return the settings in a TOML file, or none without a file. Raise `SettingsError` with everything that is wrong."""
     if path is None:
         return GivenSettings()
+    file = user_path(path)
+    problem = None
     try:
-        found = tomllib.loads(text_of(user_path(path)))
+        if kind := kind_of_special(file):
+            problem = f"{kind}, not a file"  # reading it may never end
+        elif file.is_file() and (size := file.stat().st_size) > MOST_BYTES:
+            problem = f"{size:,} bytes are too many for settings"
+        content = {} if problem else tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"config {path}: {error.strerror}", "create one with glassloop init DATA") from error
-    except SettingsError:
-        raise
+        problem = str(error.strerror)
     except (ValueError, RecursionError) as error:  # a syntax error, bytes that are not UTF-8, a number with 5,000 digits
-        raise SettingsError(f"config {path}: not TOML: {error}", "create a valid one with glassloop init DATA") from error
-    problems = [
-        Problem(f"unknown entry {visible(name)}{did_you_mean(name, ENTRIES)}", f"use only {listed(ENTRIES)}")
-        for name in found
-        if name not in ENTRIES
-    ]
-    for section in SECTIONS:
-        if not isinstance(found.get(section, {}), dict):
-            problems.append(Problem(f"{section} is not a table", f"write [{section}]"))
-    for name, kind, wanted in (("source", str, "text"), ("model", str, "text"), ("new_head", bool, "true or false")):
-        if not isinstance(found.get(name, kind()), kind):
-            problems.append(Problem(f"{name} is not {wanted}", f"set {name} to {wanted}"))
-    data, training, study = (part if isinstance(part := found.get(section), dict) else {} for section in SECTIONS)
+        problem = f"not TOML: {error}"
+    if problem:
+        raise SettingsError(f"config {path}: {problem}", "create a valid one with glassloop init DATA")
+    problems = unknown_names(content, ENTRIES, f"use only {listed(ENTRIES)}", "entry")
+    for name in [name for name, kind in ENTRIES.items() if not isinstance(content.get(name, kind()), kind)]:
+        wanted = KINDS.get(ENTRIES[name])
+        remedy = f"set {name} to {wanted}" if wanted else f"write [{name}]"
+        problems.append(Problem(f"{name} is not {wanted or 'a table'}", remedy))
+        del content[name]
+    data = content.get("data", {})
     known = [entry.name for entry in fields(DataSettings)]
-    for name in data:
-        if name not in known:
-            text = f"unknown setting {visible(name)} in [data]{did_you_mean(name, known)}"
-            problems.append(Problem(text, "glassloop data --help lists all data settings"))
-    present, unknown = translated(training, TrainingArguments)  # under their present names, so that flags override them
+    problems += unknown_names(data, known, "glassloop data --help lists all data settings", where=" in [data]")
+    # under their present names, so that flags override them
+    training, unknown = translated(content.get("training", {}), TrainingArguments)
     problems += unknown
     if problems:
-        problems += value_problems(present, {name: value for name, value in data.items() if name in known})
+        problems += problems_of(training_arguments, training)
+        problems += problems_of(data_settings, {name: value for name, value in data.items() if name in known})
         refuse([Problem(f"config {path}: {problems[0].text}", problems[0].remedy), *problems[1:]])
-    return GivenSettings(found.get("source"), found.get("model"), present, data, found.get("new_head", False), study)
-
-
-def text_of(path: Path) -> str:
-    """Return the text of a settings file. Raise `SettingsError` for a pipe or device, and for a file that is far too large."""
-    problem = None
-    if kind := kind_of_special(path):
-        problem = f"{kind}, not a file"  # reading it may never end
-    elif path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
-        problem = f"{size:,} bytes are too many for settings"
-    if problem:
-        raise SettingsError(f"config {path}: {problem}", "create one with glassloop init DATA")
-    return path.read_text(encoding="utf-8")
-
-
-def value_problems(training: Mapping[str, object], data: Mapping[str, object]) -> list[Problem]:
-    """Return what is wrong with the values of known settings."""
-    problems = []
-    for check, values in ((training_arguments, training), (data_settings, data)):
-        try:
-            check(values)
-        except SettingsError as error:
-            problems.append(Problem(error.problem, error.remedy))
-    return problems
+    return GivenSettings(**{**content, "training": training})
 
 
 def write_settings(path: Path, given: GivenSettings) -> None:
     """Write settings as a TOML file that `read_settings` and `glassloop train --config` read."""
     lines = [f"{name} = {toml(value)}" for name in ("source", "model") if (value := getattr(given, name)) is not None]
-    lines += [f"new_head = {toml(True)}"] if given.new_head else []
+    lines += ["new_head = true"] if given.new_head else []
     for section, values in (("data", given.data), ("training", given.training)):
         lines += ["", f"[{section}]", *(f"{name} = {toml(value)}" for name, value in values.items() if value is not None)]
     write_text(path, "\n".join(lines) + "\n")

@@ -5,11 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import product
 
-from glassloop.base.errors import SettingsError, counted, did_you_mean, listed, visible
-from glassloop.settings.training import CHOICES, TYPES, Problem, refuse, training_arguments, wrong, wrong_choice
+from glassloop.base.errors import SettingsError, counted, listed, visible
+from glassloop.settings.training import (
+    CHOICES,
+    TYPES,
+    Problem,
+    Rules,
+    problems_of,
+    refuse,
+    training_arguments,
+    unknown_names,
+    value_problems,
+)
 
 LOG, LINEAR = "log", "linear"
 RANGE = re.compile(r"(log|linear):(.+?)\.\.(.+)")
@@ -17,11 +27,20 @@ MODEL = "model"
 # Settings that change where and how a run is written or executed, or what it is compared with.
 NOT_VARIED = (
     *("output_dir", "overwrite_output_dir", "seed", "device", "backend", "report_to", "run_name", "logging_dir"),
-    "disable_tqdm",
-    *("save_strategy", "save_steps", "save_total_limit", "logging_strategy", "logging_steps", "logging_first_step"),
-    *("metric_for_best_model", "greater_is_better", "positive_label"),
+    *("disable_tqdm", "save_strategy", "save_steps", "save_total_limit", "logging_strategy", "logging_steps"),
+    *("logging_first_step", "metric_for_best_model", "greater_is_better", "positive_label"),
 )
 VARIED = (MODEL, *(name for name in TYPES if name not in NOT_VARIED))
+GRID, RANDOM, HALVING, OPTUNA = "grid", "random", "halving", "optuna"
+STRATEGIES = ("auto", GRID, RANDOM, HALVING, OPTUNA)
+SCRIPT = "script"  # of a `Trainer.hyperparameter_search`: a function of the script suggests values, and Optuna chooses them
+SEEDS = "seeds"  # of `glassloop train --seeds`: one configuration
+HANDFUL = 6  # settings that are trained to the end; of more, halving stops the weaker ones
+DEFAULT_SAMPLES = 16
+HELD_OUT_FOLDS = 10  # without --fold, one of ten parts of the training rows is held out to choose on
+BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)|(\d+)[ _]?runs?", re.IGNORECASE)
+SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
 Value = bool | int | float | str | None
 Values = dict[str, Value]  # the value of each varied setting
 
@@ -78,7 +97,7 @@ def setting_name(values: Mapping[str, Value]) -> str:
 
 def vary_of(texts: Sequence[str]) -> dict[str, str]:
     """Return the settings of `--vary name=values` options. Raise one `SettingsError` for all that are not of this form."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     problems = []
     for text in texts:
         name, sign, values = text.partition("=")
@@ -86,46 +105,36 @@ def vary_of(texts: Sequence[str]) -> dict[str, str]:
         if not sign or not name or not values.strip():
             remedy = "write --vary learning_rate=2e-5,5e-5 or --vary learning_rate=log:1e-5..1e-3"
             problems.append(Problem(f"--vary {visible(text)} is not name=values", remedy))
-        elif name in found:
+        elif name in settings:
             problems.append(Problem(f"--vary names {name} twice", "list all its values in one --vary"))
         else:
-            found[name] = values.strip()
+            settings[name] = values.strip()
     refuse(problems)
-    return found
+    return settings
 
 
 def vary_text(value: object) -> str:
     """Return what a settings file or Python gives for a varied setting as `--vary` takes it."""
     if isinstance(value, list | tuple):
-        return ",".join(part if isinstance(part, str) else shown(part) for part in value)
+        return ",".join(map(vary_text, value))
     return value if isinstance(value, str) else shown(value)  # type: ignore[arg-type]  # checked as text
 
 
 def vary_problems(name: str, text: str) -> list[Problem]:
     """Return what is wrong with the values of one varied setting."""
     if name in NOT_VARIED:
-        remedy = "use seeds" if name == "seed" else "set it for all runs"
-        return [Problem(f"{name} cannot be varied", f"{name}: {remedy}")]
+        return [Problem(f"{name} cannot be varied", f"{name}: {'use seeds' if name == 'seed' else 'set it for all runs'}")]
     if name not in VARIED:
-        return [
-            Problem(
-                f"unknown setting {visible(name)} to vary{did_you_mean(name, VARIED)}",
-                "glassloop train --help lists all settings",
-            )
-        ]
+        return unknown_names([name], VARIED, "glassloop train --help lists all settings", where=" to vary")
     try:
-        found = parsed(name, text)
+        values = parsed(name, text)
     except SettingsError as error:
         return [Problem(error.problem, error.remedy)]
-    if isinstance(found, Choices) and len({*found.values}) < len(found.values):
-        return [Problem(f"{name} has a value twice: {found}", "list each value once")]
-    problems: dict[str, Problem] = {}
-    for value in (found.values if isinstance(found, Choices) else (found.low, found.high)) if name != MODEL else ():
-        try:
-            training_arguments({name: int(value) if isinstance(found, Range) and found.whole and value is not None else value})
-        except SettingsError as error:
-            problems[error.problem] = Problem(error.problem, error.remedy)
-    return [*problems.values()]
+    if isinstance(values, Choices) and len({*values.values}) < len(values.values):
+        return [Problem(f"{name} has a value twice: {values}", "list each value once")]
+    tried = values.values if isinstance(values, Choices) else (values.at(0), values.at(1))
+    problems = [problem for value in tried if name != MODEL for problem in problems_of(training_arguments, {name: value})]
+    return [*dict.fromkeys(problems)]
 
 
 def parsed(name: str, text: str) -> Choices | Range:
@@ -137,14 +146,15 @@ def parsed(name: str, text: str) -> Choices | Range:
     try:
         low, high = float(match[2]), float(match[3])
     except ValueError:
-        low, high = math.nan, math.nan
-    log, whole = match[1] == LOG, "int" in kinds
+        low = high = math.nan
+    log = match[1] == LOG
+    whole = "int" in kinds
     problem = None
-    if not ("int" in kinds or "float" in kinds) or name in CHOICES:
+    if not (whole or "float" in kinds) or name in CHOICES:
         problem = f"{name} is not a number, so it cannot be drawn from a range"
     elif not (math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not log)):
         problem = f"{name}={visible(text)} is not a range from a smaller to a larger number" + (" above 0" if log else "")
-    elif whole and not (low == int(low) and high == int(high)):
+    elif whole and not (low.is_integer() and high.is_integer()):
         problem = f"{name}={visible(text)} needs whole numbers"
     if problem:
         raise SettingsError(problem, f"write --vary {name}=log:1e-5..1e-3, linear:0..0.1, or values with commas")
@@ -153,28 +163,18 @@ def parsed(name: str, text: str) -> Choices | Range:
 
 def value_of(text: str, kinds: str) -> Value:
     """Return text as the type of a setting. What does not fit stays text, which the settings refuse."""
-    if text.lower() == "none" and "None" in kinds:
+    word = text.lower()
+    if word == "none" and "None" in kinds:
         return None
-    if "bool" in kinds and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind, number in (("int", int), ("float", float)):
-        if kind in kinds:
+    if word in ("true", "false") and "bool" in kinds:
+        return word == "true"
+    for kind in (int, float):
+        if kind.__name__ in kinds:
             try:
-                return number(text)
+                return kind(text)
             except ValueError:
                 continue
     return text
-
-
-GRID, RANDOM, HALVING, OPTUNA = "grid", "random", "halving", "optuna"
-STRATEGIES = ("auto", GRID, RANDOM, HALVING, OPTUNA)
-SCRIPT = "script"  # of a `Trainer.hyperparameter_search`: a function of the script suggests values, and Optuna chooses them
-SEEDS = "seeds"  # of `glassloop train --seeds`: one configuration
-HANDFUL = 6  # settings that are trained to the end; of more, halving stops the weaker ones
-DEFAULT_SAMPLES = 16
-HELD_OUT_FOLDS = 10  # without --fold, one of ten parts of the training rows is held out to choose on
-BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)|(\d+)[ _]?runs?", re.IGNORECASE)
-SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,13 @@ class StudySettings:
     samples: int | None = None
 
     def __post_init__(self) -> None:
-        refuse(study_problems(self))
+        if self.strategy not in (SCRIPT, SEEDS):  # what a script suggests has no form of its own, and seeds vary nothing
+            problems = value_problems(self, {"strategy": STRATEGIES}, RULES)
+            if not self.vary:
+                remedy = "name at least one setting, for example --vary learning_rate=2e-5,5e-5"
+                problems.append(Problem("the study varies no setting", remedy))
+            refuse(problems + [problem for name, text in self.vary.items() for problem in vary_problems(name, text)])
+            refuse(cost_problems(self))
 
     @property
     def space(self) -> Space:
@@ -263,12 +269,8 @@ class StudySettings:
 
 def study_settings(given: Mapping[str, object]) -> StudySettings:
     """Return the settings for names and values. Raise `SettingsError` with everything that is wrong."""
-    known = [*StudySettings.__dataclass_fields__]
-    problems = [
-        Problem(f"unknown setting {visible(name)} in [study]{did_you_mean(name, known)}", f"use {listed(known)}")
-        for name in given
-        if name not in known
-    ]
+    known = [entry.name for entry in fields(StudySettings)]
+    problems = unknown_names(given, known, f"use {listed(known)}", where=" in [study]")
     vary = given.get("vary", {})
     if not isinstance(vary, Mapping):
         problems.append(Problem("vary in [study] is not a table", "write [study.vary]"))
@@ -277,37 +279,28 @@ def study_settings(given: Mapping[str, object]) -> StudySettings:
     return StudySettings(**values)  # type: ignore[arg-type]  # each value is checked when the settings are made
 
 
-def study_problems(settings: StudySettings) -> list[Problem]:
-    """Return everything that is wrong with the settings of a study."""
-    problems = []
-    if settings.strategy in (SCRIPT, SEEDS):
-        return []  # what a script suggests has no form of its own, and seeds vary nothing
-    for name, least in (("seeds", 1), ("samples", 1), ("fold", 2)):
-        value = getattr(settings, name)
-        if (value is not None or name == "seeds") and (type(value) is not int or value < least):
-            problems.append(wrong(name, repr(value), f"a whole number of {least} or more"))
-    if settings.strategy not in STRATEGIES:
-        problems.append(wrong_choice("strategy", settings.strategy, STRATEGIES))
-    if settings.budget is not None and (not isinstance(settings.budget, str) or not BUDGET.fullmatch(settings.budget.strip())):
-        problems.append(wrong("budget", visible(settings.budget), "a time such as 30m or 2h, or a number such as 200_runs"))
-    if not settings.vary:
-        remedy = "name at least one setting, for example --vary learning_rate=2e-5,5e-5"
-        problems.append(Problem("the study varies no setting", remedy))
-    for name, text in settings.vary.items():
-        problems += vary_problems(name, text)
-    return problems or cost_problems(settings)
+RULES: Rules = (
+    (["seeds", "samples"], "a whole number of 1 or more", lambda value: type(value) is int and value >= 1),
+    (["fold"], "a whole number of 2 or more", lambda value: type(value) is int and value >= 2),
+    (
+        ["budget"],
+        "a time such as 30m or 2h, or a number such as 200_runs",
+        lambda value: isinstance(value, str) and BUDGET.fullmatch(value.strip()),
+    ),
+)
 
 
 def cost_problems(settings: StudySettings) -> list[Problem]:
     """Return what is wrong with the number of runs, once every value is right."""
-    problems, strategy, each = [], settings.strategy, settings.runs_per_setting
-    if strategy == GRID and settings.grid_size is None:
+    each, every, limit = settings.runs_per_setting, settings.grid_size, settings.limit.runs
+    problems = []
+    if settings.strategy == GRID and every is None:
         drawn = [name for name, part in settings.space.items() if isinstance(part, Range)]
         problems.append(Problem(f"a grid cannot contain ranges: {listed(drawn)}", "list values, or use strategy random"))
-    if settings.limit.runs is not None and settings.limit.runs < each:
-        text = f"a budget of {counted(settings.limit.runs, 'run', 'runs')} is less than the {each} runs of one setting"
+    if limit is not None and limit < each:
+        text = f"a budget of {counted(limit, 'run', 'runs')} is less than the {each} runs of one setting"
         problems.append(Problem(text, "raise the budget, or use fewer seeds or folds"))
-    elif strategy == GRID and settings.grid_size and settings.limit.runs and settings.grid_size * each > settings.limit.runs:
-        text = f"the grid needs {settings.grid_size * each:,} runs, but the budget is {settings.limit.runs:,}"
+    elif settings.strategy == GRID and every and limit and every * each > limit:
+        text = f"the grid needs {every * each:,} runs, but the budget is {limit:,}"
         problems.append(Problem(text, "raise the budget, or use strategy random"))
     return problems

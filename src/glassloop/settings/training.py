@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from glassloop.base.errors import SettingsError, alternatives, closest, did_you_mean, listed, visible
 from glassloop.base.files import path_problem, user_path
@@ -20,38 +20,45 @@ from glassloop.settings.transformers_names import RENAMED, SEQUENTIAL, SETTINGS,
 if TYPE_CHECKING:
     from glassloop.base.records import Dataclass
 
-
 CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classification", "regression"
-
-
 TASKS = ("auto", CLASSES, SEVERAL, SCORE)
-
-
 MAX_NAME_LENGTH = 200
-
-
 MOST_SHOWN = 80  # characters of a wrong value
-
-
 MOST_ROWS = 100_000_000  # that many generated rows take 25 GB
-
-
 PATHS = ("data_dir", "validation", "test")
-
-
 FILE_SETTINGS = ("delimiter", "header", "columns", "encoding", "sheet", "bad_rows")  # how one file is read
+SCHEDULES = (
+    *("linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt"),
+    *("cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay"),
+)
+OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop")
+CHOICES: dict[str, tuple[str, ...]] = {
+    "eval_strategy": ("no", "steps", "epoch"),
+    "logging_strategy": ("no", "steps", "epoch"),
+    "save_strategy": ("no", "steps", "epoch", "best"),
+    "lr_scheduler_type": SCHEDULES,
+    "optim": OPTIMIZERS,
+    "precision": ("auto", "fp32", "bf16", "fp16"),
+    "device": ("auto", "cpu", "cuda", "mps"),
+    "backend": ("auto", "plain", "packed", "graphs", "accelerate"),
+}
+DATA_CHOICES: dict[str, tuple[str, ...]] = {
+    "task": TASKS,
+    "empty": ("refuse", "keep"),
+    "unknown_labels": ("refuse", "skip"),
+    "bad_rows": ("refuse", "skip"),
+}
+KINDS = {"bool": "true or false", "int": "a whole number", "float": "a finite number", "str": "text"}
 
-
+Setting = str | int | float | bool | None
 Default = TypeVar("Default")
-
-
 Kind = TypeVar("Kind", bound="Dataclass")
 
 
 def setting(default: Default, help_text: str) -> Default:
-    """Return a dataclass field with its default and its sentence of help."""
-    found: Default = field(default=default, metadata={"help": help_text})
-    return found
+    """Return a dataclass field with its default and its sentence of help, from which the command makes an option."""
+    entry: Default = field(default=default, metadata={"help": help_text})
+    return entry
 
 
 def described(kind: type[Kind]) -> type[Kind]:
@@ -71,23 +78,60 @@ class Problem:
 
 def wrong(name: str, value: object, wanted: str) -> Problem:
     """Return the problem of a setting whose value is not `wanted`, for example "1 or more". A long value is cut."""
-    shown = str(value)
-    shown = shown if len(shown) <= MOST_SHOWN else f"{shown[: MOST_SHOWN - 1]}…"
-    return Problem(f"{name} is {shown}, not {wanted}", f"set {name} to {wanted}")
+    written = repr(value)
+    written = written if len(written) <= MOST_SHOWN else f"{written[: MOST_SHOWN - 1]}…"
+    return Problem(f"{name} is {written}, not {wanted}", f"set {name} to {wanted}")
 
 
 def wrong_choice(name: str, value: object, choices: Sequence[str]) -> Problem:
     """Return the problem of a setting that is none of its choices; the remedy is the closest one, if any is close."""
     text = f"{name} is {visible(value)}, not one of {listed(choices)}"
-    near = closest(str(value), choices)
-    return Problem(text, f"set {name} to {near}" if near else f"set {name} to {alternatives(choices)}")
+    return Problem(text, f"set {name} to {closest(str(value), choices) or alternatives(choices)}")
 
 
 def refuse(problems: Sequence[Problem]) -> None:
     """Raise one `SettingsError` with all problems and all remedies, if there are any."""
     if problems:
-        texts, remedies = (dict.fromkeys(parts) for parts in zip(*((one.text, one.remedy) for one in problems), strict=True))
-        raise SettingsError("; ".join(texts), "; ".join(remedies))
+        texts = dict.fromkeys(problem.text for problem in problems)
+        raise SettingsError("; ".join(texts), "; ".join(dict.fromkeys(problem.remedy for problem in problems)))
+
+
+def unknown_names(
+    names: Iterable[str], known: Collection[str], remedy: str, what: str = "setting", where: str = ""
+) -> list[Problem]:
+    """Return a problem for each name that is not known, with the closest one that is."""
+    unknown = [name for name in names if name not in known]
+    return [Problem(f"unknown {what} {visible(name)}{where}{did_you_mean(name, known)}", remedy) for name in unknown]
+
+
+def problems_of(check: Callable[[Mapping[str, object]], object], values: Mapping[str, object]) -> list[Problem]:
+    """Return what a function that raises `SettingsError` finds wrong with values."""
+    try:
+        check(values)
+    except SettingsError as error:
+        return [Problem(error.problem, error.remedy)]
+    return []
+
+
+# Names of settings, what each value must be, and whether a value is. None is right where the type allows it.
+Rules: TypeAlias = Sequence[tuple[Sequence[str], str, Callable[[Any], object]]]
+
+
+def value_problems(
+    settings: Dataclass, choices: Mapping[str, Sequence[str]], rules: Rules, paths: Sequence[str] = ()
+) -> list[Problem]:
+    """Return a problem for each setting that is none of its choices, breaks a rule or is an impossible path."""
+    stored = vars(settings)
+    kinds = {entry.name: str(entry.type) for entry in fields(settings)}
+    problems = [wrong_choice(name, stored[name], allowed) for name, allowed in choices.items() if stored[name] not in allowed]
+    for names, wanted, holds in rules:
+        values = {name: stored[name] for name in names if stored[name] is not None or "None" not in kinds[name]}
+        problems += [wrong(name, value, wanted) for name, value in values.items() if not holds(value)]
+    for name in paths:
+        path = stored[name]
+        if isinstance(path, str | Path) and str(path) and (reason := path_problem(path)):
+            problems.append(Problem(f"{name} is {visible(path)}: {reason}", f"set {name} to another path"))
+    return problems
 
 
 @described
@@ -144,7 +188,7 @@ class DataSettings:
     rows: int | None = setting(None, "Number of training pairs to generate (quickstart data only).")
 
     def __post_init__(self) -> None:
-        refuse(data_problems(self))
+        refuse(value_problems(self, DATA_CHOICES, DATA_RULES, PATHS))
         refuse(name_problems(self))
         for name in PATHS:
             if (path := getattr(self, name)) is not None:
@@ -186,50 +230,25 @@ class DataSettings:
         return "\t" if self.delimiter in ("tab", "\\t") else self.delimiter
 
 
-def data_problems(settings: DataSettings) -> list[Problem]:
-    """Return what is wrong with the value of each setting."""
-    problems = []
-    skipping = ("refuse", "skip")
-    choices = {"task": TASKS, "empty": ("refuse", "keep"), "unknown_labels": skipping, "bad_rows": skipping}
-    for choice, allowed in choices.items():
-        if (value := getattr(settings, choice)) not in allowed:
-            problems.append(wrong_choice(choice, value, allowed))
-    share = settings.validation_share
-    if not (isinstance(share, int | float) and 0 <= share < 1):
-        problems.append(wrong("validation_share", repr(share), "a fraction from 0 to less than 1"))
-    if settings.selection_fold is not None and fold_of(settings.selection_fold) is None:
-        problems.append(wrong("selection_fold", repr(settings.selection_fold), "a part such as 1/10"))
-    for whole, least in (("split_seed", 0), ("limit", 1), ("rows", 10)):
-        value = getattr(settings, whole)
-        is_given = value is not None or whole == "split_seed"
-        if is_given and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-            problems.append(wrong(whole, repr(value), f"a whole number of {least} or more"))
-    if isinstance(settings.rows, int) and settings.rows > MOST_ROWS:
-        problems.append(wrong("rows", f"{settings.rows:,}", f"{MOST_ROWS:,} or less"))
-    sign = settings.delimiter_sign
-    if sign is not None and (not isinstance(sign, str) or len(sign) != 1 or sign in '"\r\n'):
-        problems.append(wrong("delimiter", visible(settings.delimiter), "a single character (write tab for a tab)"))
-    separator = settings.label_separator
-    if separator is not None and (not isinstance(separator, str) or not separator):
-        problems.append(wrong("label_separator", repr(separator), "one or more characters"))
-    if settings.header is not None and not isinstance(settings.header, bool):
-        problems.append(wrong("header", repr(settings.header), "true or false"))
-    if settings.encoding is not None and not is_encoding(settings.encoding):
-        text = f"encoding is {visible(settings.encoding)}, which is not an encoding of text that Python knows"
-        problems.append(Problem(text, "use a name such as utf-8, latin-1, cp1252 or utf-16"))
-    for named in PATHS:
-        path, kind = getattr(settings, named), "folder" if named == "data_dir" else "file"
-        if path is not None and (not isinstance(path, str | Path) or not str(path)):
-            problems.append(wrong(named, repr(path), f"a {kind}"))
-        elif path is not None and (found := path_problem(path)):
-            problems.append(Problem(f"{named} is {visible(path)}: {found}", f"set {named} to an existing {kind}"))
-    for named in ("text", "text_pair", "label", "labels", "columns", "name", "sheet"):
-        value = getattr(settings, named)
-        several = named not in ("name", "sheet") and isinstance(value, str | tuple)
-        parts = split_names(value) if several else (value,)
-        if value is not None and not (parts and all(isinstance(part, str) and part for part in parts)):
-            problems.append(wrong(named, repr(value), "a name"))
-    return problems
+def data_settings(given: Mapping[str, object]) -> DataSettings:
+    """Return the settings for names and values. Raise `SettingsError` for an unknown name, with the closest known one."""
+    known = [entry.name for entry in fields(DataSettings)]
+    refuse(unknown_names(given, known, f"use one of {listed(known, 30)}"))
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return DataSettings(**values)  # type: ignore[arg-type]  # each value is checked when the settings are made
+
+
+def split_names(names: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names in `a, b` as ("a", "b"). A tuple is returned unchanged: its names may contain commas."""
+    if isinstance(names, str):
+        return tuple(name.strip() for name in names.split(",") if name.strip())
+    return names or ()
+
+
+def are_names(value: object) -> bool:
+    """Return whether a value is a name, or several that are separated by commas or in a tuple."""
+    names = split_names(value) if isinstance(value, str | tuple) else ()
+    return bool(names) and all(isinstance(name, str) and name for name in names)
 
 
 def fold_of(text: object) -> tuple[int, int] | None:
@@ -249,52 +268,26 @@ def is_encoding(name: object) -> bool:
         return False
 
 
-def name_problems(settings: DataSettings) -> list[Problem]:
-    """Return what is wrong with the names of columns and labels, alone and together."""
-    columns = [*settings.text_columns, *settings.pair_columns, *settings.label_columns]
-    names = [*columns, *(settings.label_names or ()), *settings.column_names]
-    names += [name for name in (settings.name, settings.sheet) if name]
-    problems = [Problem(found, "use a shorter or printable name") for name in names if (found := name_problem(name))]
-    if settings.text_pair is not None and settings.text is None:
-        problems.append(Problem("text_pair is set, but text is not", "set text to the column with the first text"))
-    for name in (*repeated(columns), *repeated(settings.column_names)):
-        problems.append(Problem(f"column {visible(name)} is named twice", "name each column once"))
-    for given in (settings.text, settings.text_pair):
-        for name in given if isinstance(given, tuple) and len(given) > 1 else ():
-            if "," in name:
-                problems.append(Problem(f"column {visible(name)} contains a comma and cannot be joined", "rename the column"))
-    for name in repeated(settings.label_names or ()):
-        problems.append(Problem(f"label {visible(name)} is named twice", "name each label once"))
-    return problems
-
-
-def refuse_invalid_bytes(arguments: Sequence[str]) -> None:
-    """Raise `SettingsError` for a command-line argument that is not UTF-8, which cannot be recorded in a file."""
-    for argument in arguments:
-        if any("\ud800" <= sign <= "\udfff" for sign in argument):
-            raise SettingsError(f"the argument {visible(argument)} is not UTF-8", "rename the file, or write the text in UTF-8")
-
-
-def data_settings(given: Mapping[str, object]) -> DataSettings:
-    """Return the settings for names and values. Raise `SettingsError` for an unknown name, with the closest known one."""
-    known = [entry.name for entry in fields(DataSettings)]
-    unknown = [f"unknown setting {visible(name)}{did_you_mean(name, known)}" for name in given if name not in known]
-    if unknown:
-        raise SettingsError("; ".join(unknown), f"use one of {listed(known, 30)}")
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    return DataSettings(**values)  # type: ignore[arg-type]  # each value is checked when the settings are made
-
-
-def split_names(names: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the names in `a, b` as ("a", "b"). A tuple is returned unchanged: its names may contain commas."""
-    if isinstance(names, str):
-        return tuple(name.strip() for name in names.split(",") if name.strip())
-    return names or ()
-
-
-def repeated(names: Sequence[str]) -> list[str]:
-    """Return the names that occur more than once, in their order."""
-    return [name for name, count in Counter(names).items() if count > 1]
+DATA_RULES: Rules = (
+    (["validation_share"], "a fraction from 0 to less than 1", lambda value: isinstance(value, int | float) and 0 <= value < 1),
+    (["selection_fold"], "a part such as 1/10", fold_of),
+    (["split_seed"], "a whole number of 0 or more", lambda value: type(value) is int and value >= 0),
+    (["limit"], "a whole number of 1 or more", lambda value: type(value) is int and value >= 1),
+    (["rows"], "a whole number of 10 or more", lambda value: type(value) is int and value >= 10),
+    (["rows"], f"{MOST_ROWS:,} or less", lambda value: not isinstance(value, int) or value <= MOST_ROWS),
+    (
+        ["delimiter"],
+        "a single character (write tab for a tab)",
+        lambda value: value in ("tab", "\\t") or (isinstance(value, str) and len(value) == 1 and value not in '"\r\n'),
+    ),
+    (["label_separator"], "one or more characters", lambda value: isinstance(value, str) and value),
+    (["header"], "true or false", lambda value: isinstance(value, bool)),
+    (["encoding"], "an encoding of text that Python knows, such as utf-8, latin-1, cp1252 or utf-16", is_encoding),
+    (["data_dir"], "a folder", lambda value: isinstance(value, str | Path) and str(value)),
+    (["validation", "test"], "a file", lambda value: isinstance(value, str | Path) and str(value)),
+    (["text", "text_pair", "label", "labels", "columns"], "a name", are_names),
+    (["name", "sheet"], "a name", lambda value: isinstance(value, str) and value),
+)
 
 
 def name_problem(name: str) -> str | None:
@@ -308,42 +301,33 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-SCHEDULES = (
-    "linear",
-    "cosine",
-    "cosine_with_restarts",
-    "polynomial",
-    "constant",
-    "constant_with_warmup",
-    "inverse_sqrt",
-    "cosine_with_min_lr",
-    "cosine_warmup_with_min_lr",
-    "warmup_stable_decay",
-)
+def name_problems(settings: DataSettings) -> list[Problem]:
+    """Return what is wrong with the names of columns and labels, alone and together."""
+    columns = [*settings.text_columns, *settings.pair_columns, *settings.label_columns]
+    labels = settings.label_names or ()
+    names = [*columns, *labels, *settings.column_names, settings.name or "", settings.sheet or ""]
+    problems = [Problem(text, "use a shorter or printable name") for name in names if (text := name_problem(name))]
+    if settings.text_pair is not None and settings.text is None:
+        problems.append(Problem("text_pair is set, but text is not", "set text to the column with the first text"))
+    for what, several in (("column", columns), ("column", settings.column_names), ("label", labels)):
+        problems += [Problem(f"{what} {visible(name)} is named twice", f"name each {what} once") for name in repeated(several)]
+    for texts in (settings.text, settings.text_pair):
+        for name in texts if isinstance(texts, tuple) and len(texts) > 1 else ():
+            if "," in name:
+                problems.append(Problem(f"column {visible(name)} contains a comma and cannot be joined", "rename the column"))
+    return problems
 
 
-OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop")
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once, in their order."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "eval_strategy": ("no", "steps", "epoch"),
-    "logging_strategy": ("no", "steps", "epoch"),
-    "save_strategy": ("no", "steps", "epoch", "best"),
-    "lr_scheduler_type": SCHEDULES,
-    "optim": OPTIMIZERS,
-    "precision": ("auto", "fp32", "bf16", "fp16"),
-    "device": ("auto", "cpu", "cuda", "mps"),
-    "backend": ("auto", "plain", "packed", "graphs", "accelerate"),
-}
-
-
-HALVES = ("fp16", "bf16")
-
-
-KINDS = {"bool": "true or false", "int": "a whole number", "float": "a finite number", "str": "text"}
-
-
-Setting = str | int | float | bool | None
+def refuse_invalid_bytes(arguments: Sequence[str]) -> None:
+    """Raise `SettingsError` for a command-line argument that is not UTF-8, which cannot be recorded in a file."""
+    for argument in arguments:
+        if any("\ud800" <= sign <= "\udfff" for sign in argument):
+            raise SettingsError(f"the argument {visible(argument)} is not UTF-8", "rename the file, or write the text in UTF-8")
 
 
 @described
@@ -432,15 +416,13 @@ class TrainingArguments:
             object.__setattr__(self, name, defaults[name])
         if type(self) is TrainingArguments and given.get("train_sampling_strategy") == SEQUENTIAL:
             problems.append(Problem("train_sampling_strategy sequential is not supported here", "use glassloop.Trainer"))
-        problems += [*unfit.values(), *(one for one in wrong_values(self) if not {*one.text.split()} & {*unfit})]
-        refuse(problems)
+        refuse([*problems, *unfit.values(), *(one for one in wrong_values(self) if not {*one.text.split()} & {*unfit})])
         if self.output_dir is not None:
             object.__setattr__(self, "output_dir", str(user_path(self.output_dir)))
 
     def check(self) -> None:
         """Raise `SettingsError` with everything that is wrong with the values."""
-        unfit = wrong_types(self)
-        refuse([*unfit.values()] if unfit else wrong_values(self))
+        refuse([*wrong_types(self).values()] or wrong_values(self))
 
     def __setattr__(self, name: str, value: object) -> None:
         problem = f"{name} cannot be changed: settings are checked once, when they are created"
@@ -473,12 +455,17 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
     Each setting of transformers that has another name here, or no effect, is reported. A setting that has two values under two
     names is a problem, unless one of them is the default.
     """
+
+    def quoted(value: object) -> str:
+        return visible(value) if isinstance(value, str) else str(value)
+
     known = {entry.name: entry.default for entry in fields(kind)}
     settings: dict[str, object] = {}
     renamed: list[tuple[str, str, object]] = []  # the old name, the present one, and its value
     unneeded: list[str] = []
     problems = []
-    for name, value in without_half_precision_off(given).items():
+    has_precision = given.get("precision", "auto") != "auto" or given.get("fp16") or given.get("bf16")
+    for name, value in given.items():
         theirs = SETTINGS.get(name)
         value = value.value if isinstance(value, Enum) else value  # transformers' strategies
         value = value.type if name == "device" and hasattr(value, "type") else value  # a device of torch
@@ -487,21 +474,20 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
             value = json.dumps(value, default=str) if isinstance(value, dict) else value
             settings[name] = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
         elif theirs is None:
-            near = did_you_mean(name, known)
-            problems.append(Problem(f"unknown setting {visible(name)}{near}", "glassloop train --help lists all settings"))
+            problems += unknown_names([name], known, "glassloop train --help lists all settings")
         elif value is None or value == theirs.default:
             continue
+        elif value is False and (name == "fp16" or (name == "bf16" and has_precision)):
+            continue  # bf16=False alone means fp32; the fastest safe precision is never fp16
         elif name == "warmup_ratio" and isinstance(value, int | float) and not 0 <= value < 1:
-            problems.append(wrong("warmup_ratio", str(value), "a fraction from 0 to less than 1"))
-        elif theirs.outcome == RENAMED:
-            if value is not False:
-                say(f"{name} {theirs.text}")
-            renamed += [(name, today, meant) for today, meant in theirs.translate(value).items()]
-        elif theirs.refuses(value):
+            problems.append(wrong("warmup_ratio", value, "a fraction from 0 to less than 1"))
+        elif theirs.outcome != RENAMED and theirs.refuses(value):
             problems.append(Problem(f"{name} is not supported", f"{name}: {theirs.text}"))
         elif theirs.outcome == UNNEEDED:
             unneeded.append(name)
-        else:  # scripts read it under its old name, too
+        else:  # a setting that is only kept is read by scripts under its old name, too
+            if theirs.outcome == RENAMED and value is not False:
+                say(f"{name} {theirs.text}")
             renamed += [(name, today, meant) for today, meant in theirs.translate(value).items()]
     if unneeded:
         say(f"settings without effect: {listed(unneeded, 20)} (docs/reference/transformers.md says why)")
@@ -513,72 +499,71 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
         if settings.get(today, known[today]) not in (known[today], value):
             text = f"{today} is set twice: {origins[today]}, and {quoted(value)} as {name}"
             problems.append(Problem(text, f"set {today} once"))
-        settings[today], origins[today] = value, f"{quoted(value)} as {name}"
+        settings[today] = value
+        origins[today] = f"{quoted(value)} as {name}"
     return settings, problems
-
-
-def without_half_precision_off(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings without `fp16=False` and `bf16=False` where the other one, or a precision, is asked for."""
-    chosen = given.get("precision", "auto") != "auto" or any(given.get(name) for name in HALVES)
-    kept = {name: value for name, value in given.items() if name not in HALVES or value or not chosen}
-    if kept.get("fp16") is False:
-        del kept["fp16"]  # the fastest safe precision is never fp16
-        if given.get("bf16") is False:
-            kept["bf16"] = False
-    return kept
-
-
-def quoted(value: object) -> str:
-    """Return a value as it would be written in a settings file."""
-    return visible(value) if isinstance(value, str) else str(value)
 
 
 def wrong_types(args: TrainingArguments) -> dict[str, Problem]:
     """Return a problem for each setting whose value has the wrong type. A whole number is accepted as a fraction."""
-    problems = {}
-    for name, kinds in TYPES.items():
-        value = vars(args)[name]
-        if value is None and "None" in kinds:
-            continue
-        good = (
-            ("bool" in kinds and isinstance(value, bool))
-            or ("str" in kinds and isinstance(value, str))
-            or ("int" in kinds and isinstance(value, int) and not isinstance(value, bool))
-            or ("float" in kinds and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
-        )
-        if not good:
-            problems[name] = wrong(name, repr(value), KINDS[kinds.removesuffix(" | None")])
-    return problems
+
+    def fits(value: object, kinds: str) -> bool:
+        match value:
+            case None:
+                return "None" in kinds
+            case bool() | str():
+                return type(value).__name__ in kinds
+            case int():
+                return "int" in kinds or "float" in kinds
+            case float():
+                return "float" in kinds and math.isfinite(value)
+        return False
+
+    return {
+        name: wrong(name, value, KINDS[kinds.removesuffix(" | None")])
+        for name, kinds in TYPES.items()
+        if not fits(value := vars(args)[name], kinds)
+    }
+
+
+def is_json_object(text: str) -> bool:
+    """Return whether a text is a JSON object, or empty."""
+    try:
+        return isinstance(json.loads(text or "{}"), dict)
+    except ValueError:
+        return False
+
+
+RULES: Rules = (
+    (
+        ["per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "save_total_limit"],
+        "1 or more",
+        lambda value: value >= 1,
+    ),
+    (["max_length", "pad_to_multiple_of", "early_stopping_patience"], "1 or more", lambda value: value >= 1),
+    (["learning_rate", "weight_decay", "max_grad_norm", "warmup_steps"], "0 or more", lambda value: value >= 0),
+    (["seed", "data_seed", "eval_delay", "early_stopping_threshold"], "0 or more", lambda value: value >= 0),
+    (
+        ["logging_steps", "eval_steps", "save_steps"],
+        "a whole number of 1 or more, or a fraction of all steps",
+        lambda value: value > 0 and (value <= 1 or value == int(value)),
+    ),
+    (["seed"], "below 2**63", lambda value: value < 2**63),
+    (["adam_beta1", "adam_beta2", "label_smoothing_factor"], "a fraction from 0 to less than 1", lambda value: 0 <= value < 1),
+    (["adam_epsilon"], "above 0", lambda value: value > 0),
+    (["max_steps"], "1 or more (or -1)", lambda value: value == -1 or value >= 1),
+    (["run_name"], "a name", lambda value: value not in (".", "..")),
+    (["lr_scheduler_kwargs"], 'JSON such as {"num_cycles": 2}', is_json_object),
+    (["output_dir"], "a folder", lambda value: value.strip() and "\n" not in value),
+)
 
 
 def wrong_values(args: TrainingArguments) -> list[Problem]:
     """Return a problem for each value or combination of values that is not allowed."""
-    problems = [
-        wrong_choice(name, value, allowed) for name, allowed in CHOICES.items() if (value := vars(args)[name]) not in allowed
-    ]
-    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "save_total_limit",
-                 "max_length", "pad_to_multiple_of", "early_stopping_patience"):  # fmt: skip
-        if (value := getattr(args, name)) is not None and value < 1:
-            problems.append(wrong(name, value, "1 or more"))
-    for name in ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "data_seed",
-                 "eval_delay", "early_stopping_threshold"):  # fmt: skip
-        if (value := getattr(args, name)) is not None and value < 0:
-            problems.append(wrong(name, value, "0 or more"))
-    for name in ("logging_steps", "eval_steps", "save_steps"):
-        if (value := vars(args)[name]) is not None and (value <= 0 or (value > 1 and value != int(value))):
-            problems.append(wrong(name, value, "a whole number of 1 or more, or a fraction of all steps"))
-    if args.seed >= 2**63:
-        problems.append(wrong("seed", str(args.seed), "below 2**63"))
-    for name in ("adam_beta1", "adam_beta2", "label_smoothing_factor"):
-        if not 0 <= getattr(args, name) < 1:
-            problems.append(wrong(name, getattr(args, name), "a fraction from 0 to less than 1"))
-    if args.adam_epsilon <= 0:
-        problems.append(wrong("adam_epsilon", str(args.adam_epsilon), "above 0"))
+    problems = value_problems(args, CHOICES, RULES, ("output_dir",))
     if args.num_train_epochs <= 0 and args.max_steps < 1:
         text = f"num_train_epochs is {args.num_train_epochs} and max_steps is {args.max_steps}, so there is nothing to train"
         problems.append(Problem(text, "set num_train_epochs above 0, or max_steps to 1 or more"))
-    if args.max_steps != -1 and args.max_steps < 1:
-        problems.append(wrong("max_steps", str(args.max_steps), "1 or more (or -1)"))
     wanted = {"load_best_model_at_end": args.load_best_model_at_end, "early_stopping_patience": args.early_stopping_patience}
     for name, value in {**wanted, "save_strategy best": args.save_strategy == "best"}.items():
         if args.eval_strategy == "no" and value not in (None, False):
@@ -588,25 +573,6 @@ def wrong_values(args: TrainingArguments) -> list[Problem]:
         if name not in TRACKERS:
             text = f"report_to lists {visible(name)}, not one of {listed(TRACKERS)}{did_you_mean(name, TRACKERS)}"
             problems.append(Problem(text, "name a supported tracker, or none"))
-    if args.run_name and (found := name_problem(args.run_name)):
-        problems.append(Problem(found, "choose another run_name"))
-    if args.run_name in (".", ".."):
-        problems.append(wrong("run_name", visible(args.run_name), "a name"))
-    try:
-        is_object = isinstance(json.loads(vars(args)["lr_scheduler_kwargs"] or "{}"), dict)
-    except ValueError:
-        is_object = False
-    if not is_object:
-        given = visible(vars(args)["lr_scheduler_kwargs"])
-        problems.append(wrong("lr_scheduler_kwargs", given, 'JSON such as {"num_cycles": 2}'))
-    return problems + folder_problems(args.output_dir)
-
-
-def folder_problems(output_dir: str | None) -> list[Problem]:
-    """Return why `output_dir` cannot be a folder, if it cannot."""
-    if output_dir is None:
-        return []
-    if not output_dir.strip() or "\n" in output_dir:
-        return [wrong("output_dir", visible(output_dir), "a folder")]
-    found = path_problem(output_dir)
-    return [Problem(f"output_dir is {visible(output_dir)}: {found}", "choose another output_dir")] if found else []
+    if args.run_name and (text := name_problem(args.run_name) or ""):
+        problems.append(Problem(text, "choose another run_name"))
+    return problems
