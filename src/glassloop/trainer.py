@@ -53,7 +53,7 @@ from glassloop.models.loading import quiet_transformers
 from glassloop.report.build import Report, report_of, source_report, write_report
 from glassloop.report.errors import listed_rows
 from glassloop.report.source import UNKNOWN, RunSource
-from glassloop.runs.history import numbers_by_step, resumed_steps
+from glassloop.runs.history import numbers_by_step, read_moments, resumed_steps
 from glassloop.runs.record import Plan
 from glassloop.scores.metrics import Measures, chosen_measures, read_scores
 from glassloop.settings.training import TrainingArguments
@@ -536,7 +536,7 @@ class Trainer:
         """Return the report of the training, as in `report.html`. A notebook shows it; `save(path)` writes it to a file."""
         if self._recorder is not None and self._recorder.record is not None:
             return report_of(self._folder)
-        resumed = resumed_steps(self._folder)
+        resumed = resumed_steps(read_moments(self._folder))
         return source_report(RunSource(self._folder, None, UNKNOWN, self.state.history, resumed, by_trainer=True))
 
     def __repr__(self) -> str:

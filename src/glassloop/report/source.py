@@ -156,7 +156,7 @@ def read_source(folder: Path) -> RunSource:
     """Return what a run folder contains. Raises `ModelError` if it is not a run folder, or if its record is damaged."""
     by_trainer = is_trainer_folder(folder)
     if not is_run(folder) and not by_trainer and (folder / HISTORY_NAME).is_file():
-        return RunSource(folder, None, UNKNOWN, read_history(folder), resumed_steps(folder), by_trainer=True)
+        return RunSource(folder, None, UNKNOWN, read_history(folder), resumed_steps(read_moments(folder)), by_trainer=True)
     held = holder(folder)  # before the record is read: a run writes its result before it releases the lock
     record = record_of(folder)
     found, problems = [], []
@@ -168,8 +168,9 @@ def read_source(folder: Path) -> RunSource:
                 found.append(Result(split, rows, measures, *split_scores(record, split), entries=entries))
         except GlassloopError as error:
             problems.append(f"{error.problem}; {error.remedy}.")
-    status = status_of(held, record.finished, not by_trainer, read_moments(folder))
-    return RunSource(folder, record, status, read_history(folder), resumed_steps(folder), found, problems, by_trainer)
+    moments = read_moments(folder)
+    status = status_of(held, record.finished, not by_trainer, moments)
+    return RunSource(folder, record, status, read_history(folder), resumed_steps(moments), found, problems, by_trainer)
 
 
 def ordered_splits(folder: Path) -> list[str]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from glassloop.base.errors import ModelError, alternatives
-from glassloop.base.files import sha256_of
 from glassloop.base.records import Json, NotARecordError, object_of, read_sealed, write_sealed
-from glassloop.runs.record import RunRecord, has_name
+from glassloop.runs.record import RunRecord, check_files, file_checksums, has_name
 
 EXPORT_NAME, REFERENCE_NAME, README_NAME = "export.json", "reference.jsonl", "README.md"
 FORMAT = 1
@@ -33,29 +32,17 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class ExportCheck:
-    """How an exported model compares with the model of its run on the rows of a split.
-
-    Attributes:
-        split: The split.
-        rows: Its number of rows.
-        largest_difference: The largest difference of two logits.
-        largest_row: The row of that difference, from 0.
-        flipped: The rows whose answer changed. Scores have none.
-        metrics: The metrics of the run.
-        num_bytes: Size of the exported model, and of the run's model under "run".
-        rows_per_second: Speed on the machine that exported, by the name of who predicted.
-        threads: Number of threads of that measurement.
-    """
+    """How an exported model compares with the model of its run on the rows of a split."""
 
     split: str
     rows: int
-    largest_difference: float
-    largest_row: int
-    flipped: tuple[int, ...]
+    largest_difference: float  # of two logits
+    largest_row: int  # with that difference, from 0
+    flipped: tuple[int, ...]  # the rows whose answer changed; scores have none
     metrics: dict[str, MetricChange]
-    num_bytes: dict[str, int]
-    rows_per_second: dict[str, float]
-    threads: int
+    num_bytes: dict[str, int]  # size of the exported model, and of the run's model under "run"
+    rows_per_second: dict[str, float]  # on the machine that exported, by the name of who predicted
+    threads: int  # of that measurement
 
 
 @dataclass(frozen=True)
@@ -96,8 +83,7 @@ def write_export(folder: Path, record: ExportRecord) -> None:
 
 def checksums(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file in a folder, without export.json and the README, which people may edit."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in (EXPORT_NAME, README_NAME))
-    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in found}
+    return file_checksums(folder, (EXPORT_NAME, README_NAME))
 
 
 def read_record(folder: Path) -> ExportRecord:
@@ -120,11 +106,7 @@ def read_export(folder: Path) -> ExportRecord:
     record = read_record(folder)
     if MODEL_FILES[record.kind] not in record.files:
         raise ModelError(f"{folder / EXPORT_NAME}: there is no checksum of {MODEL_FILES[record.kind]}", RESTORE)
-    for name, checksum in record.files.items():
-        if not (folder / name).is_file():
-            raise ModelError(f"{folder / name}: missing", RESTORE)
-        if sha256_of(folder / name) != checksum:
-            raise ModelError(f"{folder / name}: changed since the export (its checksum differs)", RESTORE)
+    check_files(folder, record.files, "the export", RESTORE)
     return record
 
 

@@ -1,4 +1,4 @@
-"""history.jsonl: one line for every logged step and every evaluation, written, read and followed while a run goes."""
+"""history.jsonl: a line for every logged step and evaluation; sessions.jsonl: one for every start and end of a training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.runs.record import HISTORY_NAME, SESSIONS_NAME, is_timing
 
 Entry: TypeAlias = dict[str, Json]
+Point: TypeAlias = tuple[float, float]
+
 TAIL_BYTES = 4096  # more than one line
+MOST_BINS = 300  # of a curve; each has up to two points
+MOST_CURVES, LONGEST_NAME = 60, 100  # a history has about ten; a hostile one may have any number
+MOST_BYTES = 32_000_000  # that one refresh reads; the next one continues
+LONGEST_LINE = 1_000_000
+FEW = 30  # points of a curve: each one is visible
+CHECKED_BYTES = 200  # before the place where reading continues; they show whether it is still the same file
+START, RESUME, STOP, END = "start", "resume", "stop", "end"
+MOST_SESSION_BYTES = 1_000_000  # that are read; a line has about 150
 
 
 def line_of(entry: Mapping[str, Json]) -> str:
@@ -41,17 +51,13 @@ def write_history(folder: Path, history: Sequence[Mapping[str, Json]]) -> None:
 
 
 def read_history(folder: Path) -> list[Entry]:
-    """Return the entries of a run's history; empty if there is none.
-
-    Ends before the first line that is not complete: a run may be writing it, or may have been killed while writing.
-    """
+    """Return the entries of a run's history; empty if there is none."""
     # Up to the first line that is not complete: a run may be writing it, or may have been killed while writing.
     path = folder / HISTORY_NAME
     try:
-        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []  # opening a pipe would wait forever
+        return entries_in(path.read_bytes().split(b"\n")[:-1] if path.is_file() else [])  # opening a pipe would wait forever
     except OSError:
         return []
-    return entries_in(lines)
 
 
 def last_entry(folder: Path) -> Entry:
@@ -73,7 +79,7 @@ def last_step(folder: Path) -> int:
 
 def entries_in(lines: Sequence[bytes]) -> list[Entry]:
     """Return the entries of complete lines, up to the first line that is not a JSON object."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for line in lines:
         try:
             entry = json.loads(line)
@@ -81,23 +87,23 @@ def entries_in(lines: Sequence[bytes]) -> list[Entry]:
             break
         if not isinstance(entry, dict):
             break
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
-def numbers_by_step(history: Sequence[Entry], name: str) -> list[tuple[float, float]]:
+def numbers_by_step(history: Sequence[Entry], name: str) -> list[Point]:
     """Return a figure of the history with its step, where both are numbers."""
-    found = [(entry.get("step"), entry.get(name)) for entry in history]
-    return [(step, value) for step, value in found if isinstance(step, int | float) and isinstance(value, int | float)]
+    pairs = [(entry.get("step"), entry.get(name)) for entry in history]
+    return [(step, value) for step, value in pairs if isinstance(step, int | float) and isinstance(value, int | float)]
 
 
-Point: TypeAlias = tuple[float, float]
-MOST_BINS = 300  # of a curve; each has up to two points
-MOST_CURVES, LONGEST_NAME = 60, 100  # a history has about ten; a hostile one may have any number
-MOST_BYTES = 32_000_000  # that one refresh reads; the next one continues
-LONGEST_LINE = 1_000_000
-FEW = 30  # points of a curve: each one is visible
-CHECKED_BYTES = 200  # before the place where reading continues; they show whether it is still the same file
+def number_of(value: Json) -> float | None:
+    """Return a finite number, or None for any other value."""
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 class Curve:
@@ -105,14 +111,15 @@ class Curve:
 
     def __init__(self) -> None:
         self.bins: list[tuple[Point, Point]] = []  # lowest and highest point
-        self.size, self.in_last = 1, 0  # points of a bin, and of the last bin
-        self.first: Point | None = None
-        self.last: Point | None = None
+        self.size = 1  # points of a bin
+        self.in_last = 0  # points of the last bin
+        self.ends: list[Point] = []  # the first and the last point
         self.count = 0
 
     def add(self, point: Point) -> None:
         """Add the next point."""
-        self.first, self.last, self.count = self.first or point, point, self.count + 1
+        self.ends = [*self.ends[:1], point]
+        self.count += 1
         if self.bins and self.in_last < self.size:
             self.bins[-1] = merged(self.bins[-1], (point, point))
             self.in_last += 1
@@ -125,8 +132,7 @@ class Curve:
 
     def points(self) -> list[Point]:
         """Return the points to draw, in their order, with the first and the last."""
-        ends = [point for point in (self.first, self.last) if point]
-        return sorted({*ends, *(point for pair in self.bins for point in pair)}, key=lambda point: point[0])
+        return sorted({*self.ends, *(point for pair in self.bins for point in pair)}, key=lambda point: point[0])
 
 
 def merged(one: tuple[Point, Point], two: tuple[Point, Point]) -> tuple[Point, Point]:
@@ -136,42 +142,46 @@ def merged(one: tuple[Point, Point], two: tuple[Point, Point]) -> tuple[Point, P
 
 @dataclass(frozen=True)
 class Curves:
-    """What the history of a run contains.
+    """What the history of a run contains."""
 
-    Attributes:
-        points: The points of each curve to draw, by name.
-        sparse: The names of curves with few points, all of which are here.
-        latest: The latest value of each name.
-        step: The last step.
-        damaged: Whether a line cannot be read, and what follows it is missing.
-        complete: Whether everything that is in the file was read.
-        version: Another number for every other content.
-    """
-
-    points: dict[str, list[Point]]
-    sparse: frozenset[str]
-    latest: dict[str, float]
-    step: int
-    damaged: bool
-    complete: bool
-    version: int
+    points: dict[str, list[Point]]  # of each curve to draw, by name
+    sparse: frozenset[str]  # the names of curves with few points, all of which are here
+    latest: dict[str, float]  # the latest value of each name
+    step: int  # the last one
+    damaged: bool  # a line cannot be read, and what follows it is missing
+    complete: bool  # everything that is in the file was read
+    version: int  # another number for every other content
 
 
 class HistoryTail:
-    """Reads the history of a run that may be writing it.
-
-    Args:
-        folder: The run folder.
-    """
+    """Reads the history of a run folder whose run may be writing it."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self.version = folder / HISTORY_NAME, 0
+        self.path = folder / HISTORY_NAME
+        self.version = 0
         self.restart()
         self.known = self.content()
 
+    def restart(self) -> None:
+        """Forget everything: the file was replaced, as a resumed run does, or removed."""
+        self.curves: dict[str, Curve] = {}
+        self.latest: dict[str, float] = {}
+        self.step = 0
+        self.file = 0  # its inode
+        self.place = 0  # where reading continues
+        self.before = b""  # the bytes before that place
+        self.damaged = False
+        self.complete = True
+        self.version += 1
+
     def now(self) -> Curves:
-        """Return the curves, with what was added since the last call."""
-        self.refresh()
+        """Return the curves, with what was added since the last call. The file is open only meanwhile."""
+        try:
+            with open_regular(self.path) as opened:
+                self.read_new(opened)
+        except OSError:
+            if self.place or self.file:
+                self.restart()
         if self.known.version != self.version:
             self.known = self.content()
         return self.known
@@ -182,47 +192,26 @@ class HistoryTail:
         sparse = frozenset(name for name, curve in self.curves.items() if curve.count <= FEW)
         return Curves(points, sparse, {**self.latest}, self.step, self.damaged, self.complete, self.version)
 
-    def restart(self) -> None:
-        """Forget everything: the file was replaced, as a resumed run does, or removed."""
-        self.curves: dict[str, Curve] = {}
-        self.latest: dict[str, float] = {}
-        self.step = 0
-        self.place, self.before, self.file = 0, b"", 0
-        self.damaged, self.complete = False, True
-        self.version += 1
-
-    def refresh(self) -> None:
-        """Read what was added since the last call. The file is open only meanwhile."""
-        try:
-            with open_regular(self.path) as opened:
-                self.read_new(opened)
-        except OSError:
-            if self.place or self.file:
-                self.restart()
-
     def read_new(self, opened: BinaryIO) -> None:
         """Read the new lines of the opened file, or all lines if it is another file than before."""
-        found = os.fstat(opened.fileno())
+        state = os.fstat(opened.fileno())
         start = max(0, self.place - CHECKED_BYTES)
         opened.seek(start)
-        if found.st_ino != self.file or found.st_size < self.place or opened.read(self.place - start) != self.before:
+        if state.st_ino != self.file or state.st_size < self.place or opened.read(self.place - start) != self.before:
             if self.file:
                 self.restart()
             opened.seek(0)
-        self.file = found.st_ino
+        self.file = state.st_ino
         if self.damaged:
             return
         new = opened.read(MOST_BYTES)
         self.complete = len(new) < MOST_BYTES
         whole = new[: new.rfind(b"\n") + 1]
-        if not whole:
-            if len(new) > LONGEST_LINE:
-                self.damaged = True
-                self.version += 1
+        if not whole and len(new) <= LONGEST_LINE:
             return
         lines = whole.split(b"\n")[:-1]
         entries = entries_in(lines)
-        self.damaged = len(entries) < len(lines)
+        self.damaged = not whole or len(entries) < len(lines)
         for entry in entries:
             self.take(entry)
         self.before = (self.before + whole)[-CHECKED_BYTES:]
@@ -239,49 +228,26 @@ class HistoryTail:
             number = number_of(value)
             if number is None or name in ("step", "epoch") or len(name) > LONGEST_NAME:
                 continue
-            if name not in self.curves and len(self.curves) == MOST_CURVES:
-                continue
-            self.curves.setdefault(name, Curve()).add((step, number))
-            self.latest[name] = number
-
-
-def number_of(value: Json) -> float | None:
-    """Return a finite number, or None for any other value."""
-    try:
-        found = None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
-    except OverflowError:
-        return None
-    return found if found is not None and math.isfinite(found) else None
-
-
-START, RESUME, STOP, END = "start", "resume", "stop", "end"
-MOST_SESSION_BYTES = 1_000_000  # that are read; a line has about 150
+            if name in self.curves or len(self.curves) < MOST_CURVES:
+                self.curves.setdefault(name, Curve()).add((step, number))
+                self.latest[name] = number
 
 
 # Not in history.jsonl: a run that is repeated, or killed and resumed, writes the same history byte for byte.
 @dataclass(frozen=True)
 class Moment:
-    """One line of the file.
+    """One line of sessions.jsonl."""
 
-    Attributes:
-        event: "start", "resume", "stop" (by a signal) or "end" (after the last step).
-        step: The number of steps trained so far.
-        max_steps: The number of steps of the whole training.
-        time: The time by the clock of the machine that trains, in UTC.
-        machine: The name of that machine.
-        process: The number of the process there.
-    """
-
-    event: str
-    step: int
-    max_steps: int
-    time: str = ""
+    event: str  # "start", "resume", "stop" (by a signal) or "end" (after the last step)
+    step: int  # steps trained so far
+    max_steps: int  # of the whole training
+    time: str = ""  # by the clock of the machine that trains, in UTC
     machine: str = ""
     process: int = 0
 
 
 def note_moment(folder: Path, event: str, step: int, max_steps: int) -> None:
-    """Add a line to the file; a start begins a new file. A full disk does not end a training."""
+    """Add a line to sessions.jsonl; a start begins a new file. A full disk does not end a training."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     moment = Moment(event, step, max_steps, now, platform.node(), os.getpid())
     with suppress(OSError), (folder / SESSIONS_NAME).open("w" if event == START else "a", encoding="utf-8") as opened:
@@ -289,25 +255,20 @@ def note_moment(folder: Path, event: str, step: int, max_steps: int) -> None:
 
 
 def read_moments(folder: Path) -> list[Moment]:
-    """Return the lines of the file, up to the first that is damaged or incomplete; empty if there is no file."""
-    found: list[Moment] = []
+    """Return the lines of sessions.jsonl, up to the first that is damaged or incomplete; empty if there is no file."""
+    moments: list[Moment] = []
     with suppress(OSError, NotARecordError):
         with open_regular(folder / SESSIONS_NAME) as opened:
             lines = opened.read(MOST_SESSION_BYTES).split(b"\n")[:-1]
         for entry in entries_in(lines):
-            found.append(decoded(Moment, entry))
-    return found
+            moments.append(decoded(Moment, entry))
+    return moments
 
 
-def resumed_steps(folder: Path) -> list[int]:
-    """Return the steps after which a run was resumed."""
-    return resumes_in(read_moments(folder))
-
-
-def resumes_in(moments: Sequence[Moment]) -> list[int]:
+def resumed_steps(moments: Sequence[Moment]) -> list[int]:
     """Return the steps after which a training was resumed, without those that a later resume went back behind."""
-    kept: list[int] = []
+    steps: list[int] = []
     for moment in moments:
         if moment.event in (START, RESUME):
-            kept = [step for step in kept if step < moment.step] + [moment.step]
-    return [step for step in kept if step > 0]
+            steps = [step for step in steps if step < moment.step] + [moment.step]
+    return [step for step in steps if step > 0]

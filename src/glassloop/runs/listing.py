@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -32,6 +34,10 @@ from glassloop.runs.record import (
 from glassloop.runs.status import RunSummary, summary_of
 from glassloop.runs.study import read_seeds
 
+DEEPEST = 4  # levels of folders below the first
+MOST_RUNS, MOST_FOLDERS = 5_000, 20_000
+WORST_FIRST = (RUNNING, DAMAGED, FAILED, KILLED, STOPPED, WAITING, FINISHED)
+
 
 def duration(seconds: float) -> str:
     """Return `45 s`, `3 min 20 s`, `2 h 5 min` or `3 d 4 h`."""
@@ -53,27 +59,14 @@ def amount(size: float) -> str:
     return f"{size:.1f} GB"
 
 
-DEEPEST = 4  # levels of folders below the first
-
-
-MOST_RUNS, MOST_FOLDERS = 5_000, 20_000
-
-
 @dataclass(frozen=True)
 class Found:
-    """The runs of a folder.
+    """The runs of a folder."""
 
-    Attributes:
-        runs: The run folders by name: their path below the folder.
-        groups: The folders with a seeds.json or study.json, by name.
-        links: How many links were not followed because they lead outside.
-        complete: Whether all folders were visited.
-    """
-
-    runs: dict[str, Path]
-    links: int = 0
-    complete: bool = True
-    groups: dict[str, Path] = field(default_factory=dict)
+    runs: dict[str, Path]  # by name: their path below the folder
+    links: int = 0  # that were not followed because they lead outside
+    complete: bool = True  # all folders were visited
+    groups: dict[str, Path] = field(default_factory=dict)  # the folders with a seeds.json or study.json, by name
 
 
 def find_runs(root: Path) -> Found:
@@ -83,78 +76,49 @@ def find_runs(root: Path) -> Found:
     """
     runs: dict[str, Path] = {}
     groups: dict[str, Path] = {}
-    links, visited, waiting = 0, 0, [(root, 0)]
-    inside = os.path.realpath(root)
-    while waiting:
-        folder, level = waiting.pop()
-        visited += 1
-        if visited > MOST_FOLDERS or len(runs) >= MOST_RUNS:
+    links = 0
+    for visited, (path, subfolders, files) in enumerate(os.walk(root)):
+        if visited >= MOST_FOLDERS or len(runs) >= MOST_RUNS:
             return Found(runs, links, complete=False, groups=groups)
-        try:
-            with os.scandir(folder) as entries:
-                names = {entry.name: entry for entry in entries}
-        except (OSError, ValueError):
-            continue
-        own = str(folder.relative_to(root)) if folder != root else root.absolute().name or "run"
-        if not names.keys().isdisjoint((RUN_NAME, TRAINER_NAME, HISTORY_NAME)):
-            runs[own] = folder
-            continue
-        if not names.keys().isdisjoint((SEEDS_NAME, STUDY_NAME)):
-            groups[own] = folder
-        for name, entry in names.items() if level < DEEPEST else ():
-            if name.startswith(".") or name == MODEL_NAME or is_checkpoint_name(name):
-                continue
-            try:
-                if entry.is_symlink():  # one that stays inside leads to a folder that is found anyway
-                    links += entry.is_dir() and not within(entry.path, inside)
-                elif entry.is_dir():
-                    waiting.append((Path(entry.path), level + 1))
-            except OSError:
-                continue
+        folder = Path(path)
+        below = folder.relative_to(root)
+        name = str(below) if folder != root else root.absolute().name or "run"
+        present = {*subfolders, *files}
+        is_leaf = not present.isdisjoint((RUN_NAME, TRAINER_NAME, HISTORY_NAME))
+        if is_leaf:
+            runs[name] = folder
+        elif not present.isdisjoint((SEEDS_NAME, STUDY_NAME)):
+            groups[name] = folder
+        if is_leaf or len(below.parts) >= DEEPEST:
+            subfolders.clear()
+        # `os.walk` visits what stays in this list, but no links: one that stays inside leads to a folder that is found anyway.
+        subfolders[:] = [sub for sub in subfolders if not (sub[0] == "." or sub == MODEL_NAME or is_checkpoint_name(sub))]
+        links += sum((folder / sub).is_symlink() and leads_outside(folder / sub, root) for sub in subfolders)
     return Found(runs, links, groups=groups)
 
 
-def within(path: str, inside: str) -> bool:
-    """Return whether a link leads to a folder inside another."""
-    found = os.path.realpath(path)
-    return os.path.commonpath([found, inside]) == inside
-
-
-WORST_FIRST = (RUNNING, DAMAGED, FAILED, KILLED, STOPPED, WAITING, FINISHED)
+def leads_outside(link: Path, root: Path) -> bool:
+    """Return whether a link leads to a folder that is not below another."""
+    inside = os.path.realpath(root)
+    return os.path.commonpath([os.path.realpath(link), inside]) != inside
 
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run, or the runs of several seeds.
+    """A run, or the runs of several seeds."""
 
-    Attributes:
-        name: Its path below the folder that is listed.
-        folder: The run folder.
-        status: "running", "finished", "stopped", "failed", "killed", "damaged", or "waiting" for a seed not yet started.
-        metrics: The scores of the final evaluation, the run's own metrics first; of several seeds, their means.
-        deviation: Of several seeds, the standard deviation of each metric.
-        positive_label: The class that the metric f1 is the score of.
-        step: The last step that was logged.
-        max_steps: Number of steps of the whole training; 0 if unknown.
-        seconds: How long a finished run took; of several seeds, all of them.
-        size: Number of bytes of all files.
-        started: When the run was started, by the clock of its machine, in UTC.
-        problem: Why it is damaged.
-        seeds: The runs of several seeds.
-    """
-
-    name: str
+    name: str  # its path below the folder that is listed
     folder: Path
-    status: str
-    metrics: dict[str, float] = field(default_factory=dict)
-    deviation: dict[str, float] = field(default_factory=dict)
-    positive_label: str | None = None
-    step: int = 0
-    max_steps: int = 0
-    seconds: float | None = None
-    size: int = 0
-    started: str = ""
-    problem: str = ""
+    status: str  # "running", "finished", "stopped", "failed", "killed", "damaged"; "waiting" for a seed not yet started
+    metrics: dict[str, float] = field(default_factory=dict)  # scores of the final evaluation; of several seeds, their means
+    deviation: dict[str, float] = field(default_factory=dict)  # of several seeds, the standard deviation of each metric
+    positive_label: str | None = None  # the class that the metric f1 is the score of
+    step: int = 0  # the last one that was logged
+    max_steps: int = 0  # of the whole training; 0 if unknown
+    seconds: float | None = None  # how long a finished run took; of several seeds, all of them
+    size: int = 0  # bytes of all files
+    started: str = ""  # by the clock of its machine, in UTC
+    problem: str = ""  # why it is damaged
     seeds: tuple[ListedRun, ...] = ()
 
 
@@ -170,14 +134,12 @@ class RunList:
 def listed_runs(root: Path) -> RunList:
     """Return the runs below a folder. The runs of several seeds are one entry."""
     found = find_runs(root)
-    alone: list[ListedRun] = []
-    groups: dict[Path, list[ListedRun]] = {}
-    seeds = {folder for folder in found.groups.values() if is_seeds_folder(folder)}
+    entries: list[ListedRun] = []
+    seeds: dict[Path, list[ListedRun]] = {folder: [] for folder in found.groups.values() if is_seeds_folder(folder)}
     for name, folder in found.runs.items():
-        in_group = folder.parent in seeds
-        (groups.setdefault(folder.parent, []) if in_group else alone).append(listed_run(summary_of(name, folder)))
+        seeds.get(folder.parent, entries).append(listed_run(summary_of(name, folder)))
     names = {folder: name for name, folder in found.groups.items()}
-    entries = [*alone, *(listed_seeds(names[folder], folder, runs) for folder, runs in groups.items())]
+    entries += [listed_seeds(names[folder], folder, runs) for folder, runs in seeds.items() if runs]
     entries = [replace(entry, size=size_of(entry.folder)) for entry in entries]
     return RunList(tuple(sorted(entries, key=lambda run: (run.started, run.name), reverse=True)), found.links, found.complete)
 
@@ -189,7 +151,7 @@ def listed_run(run: RunSummary) -> ListedRun:
         run.name,
         run.folder,
         run.status,
-        metrics=scores_of(record),
+        metrics=scores_of(record) if record else {},
         positive_label=record.positive_label if record else None,
         step=run.step,
         max_steps=run.max_steps,
@@ -199,20 +161,21 @@ def listed_run(run: RunSummary) -> ListedRun:
     )
 
 
-def scores_of(record: RunRecord | None) -> dict[str, float]:
+def scores_of(record: RunRecord) -> dict[str, float]:
     """Return the scores of the final evaluation without prefix and timings, those of the run's own metrics first."""
-    found = {} if record is None else {key.removeprefix("eval_"): value for key, value in (record.evaluation or {}).items()}
-    order = [*(record.metrics if record else ()), *found]
-    return {key: found[key] for key in dict.fromkeys(order) if key in found and not is_timing(key)}
+    scores = {key.removeprefix("eval_"): value for key, value in (record.evaluation or {}).items()}
+    return {key: scores[key] for key in dict.fromkeys([*record.metrics, *scores]) if key in scores and not is_timing(key)}
 
 
 def listed_seeds(name: str, folder: Path, runs: Iterable[ListedRun]) -> ListedRun:
     """Return the runs of several seeds as one entry, without its size."""
     several = sorted(runs, key=lambda run: (len(run.name), run.name))
+    known: list[str] = []
+    problem = ""
     try:
-        known, problem = [seed_name(seed) for seed in read_seeds(folder).seeds], ""
+        known = [seed_name(seed) for seed in read_seeds(folder).seeds]
     except GlassloopError as error:
-        known, problem = [], error.problem
+        problem = error.problem
     present = {run.folder.name for run in several}
     waiting = [ListedRun(f"{name}/{seed}", folder / seed, WAITING) for seed in known if seed not in present]
     statuses = {run.status for run in [*several, *waiting]} | ({DAMAGED} if problem else set())
@@ -238,15 +201,10 @@ def listed_seeds(name: str, folder: Path, runs: Iterable[ListedRun]) -> ListedRu
 
 def size_of(folder: Path) -> int:
     """Return the number of bytes of all files in a folder. Links and what cannot be read count as nothing."""
-    total, waiting = 0, [str(folder)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    elif entry.is_file(follow_symlinks=False):
-                        total += entry.stat(follow_symlinks=False).st_size
-        except (OSError, ValueError):
-            continue
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                state = Path(path, name).lstat()
+                total += state.st_size if stat.S_ISREG(state.st_mode) else 0
     return total

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -16,57 +16,41 @@ from glassloop.base.records import Json, NotARecordError, collection_paused, rea
 from glassloop.settings.training import TASKS, DataSettings, TrainingArguments, repeated
 
 RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
-
-
 TRAINER_NAME = "trainer.json"  # the record of a training by a Trainer, which has no run.json
-
-
 REPORT_NAME = "report.html"
-
-
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
-
-
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
-
-
 MODEL_NAME = "model"
-
-
 CARD_NAME, CALIBRATION_NAME = "README.md", "calibration.json"  # in the folder of the model, written after it
-
-
 KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: checkpoints.kept-1
-
-
 RESERVE_NAME = f".{MODEL_NAME}.reserved"  # disk space for the final model, held during training
-
-
 PREDICTIONS_SUFFIX = "-predictions.jsonl"
-
-
 SEEDS_NAME = "seeds.json"
-
-
 STUDY_NAME, RUNGS_NAME = "study.json", "rungs.json"  # of a study, and of each of its runs that was paused
-
-
 CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
-
-
 EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
-
-
 NAMES = (
     *(RUN_NAME, TRAINER_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME),
     *(CARD_NAME, CALIBRATION_NAME),
 )
-
-
 WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
-
-
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
+
+FORMAT = 1
+
+# Every status that a run, a seed or a study can have. Records never say killed or damaged: locks and broken files do.
+WAITING = "waiting"  # not started yet
+RUNNING = "running"
+FINISHED = "finished"
+STOPPED = "stopped"  # by a signal
+FAILED = "failed"  # by an error
+PAUSED = "paused"  # stopped at a step of a study, with a checkpoint: a weak setting, or one that will be continued
+KILLED = "killed"
+DAMAGED = "damaged"
+TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: among its metrics, but not scores
+SELECTION = "selection"  # the split that settings are chosen on, held out from the training rows
+RESTORE = "restore the file, or train again"
+F1, PRECISION, RECALL, COST = "f1", "precision", "recall", "cost"
 
 
 def predictions_name(split: str) -> str:
@@ -94,6 +78,17 @@ def seed_name(seed: int) -> str:
     return f"seed-{seed}"
 
 
+def has_name(path: Path) -> bool:
+    """Return whether a path exists, or may exist in a folder that cannot be read."""
+    try:
+        path.lstat()
+    except PermissionError:
+        return True  # reading it reports the missing permission
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def is_run(folder: Path) -> bool:
     """Return whether a folder has a run.json, whatever its content and whoever may read it."""
     return has_name(folder / RUN_NAME)
@@ -114,21 +109,10 @@ def is_study(folder: Path) -> bool:
     return has_name(folder / STUDY_NAME)
 
 
-def has_name(path: Path) -> bool:
-    """Return whether a path exists, or may exist in a folder that cannot be read."""
-    try:
-        path.lstat()
-    except PermissionError:
-        return True  # reading it reports the missing permission
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def checkpoints_in(folder: Path) -> list[Path]:
     """Return the completely written checkpoints in a run folder, newest first, damaged or not."""
-    found = [path for path in folder.glob("checkpoint-*") if is_checkpoint_name(path.name)] if folder.is_dir() else []
-    return sorted(found, key=step_of, reverse=True)
+    checkpoints = [path for path in folder.glob("checkpoint-*") if is_checkpoint_name(path.name)] if folder.is_dir() else []
+    return sorted(checkpoints, key=step_of, reverse=True)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -143,50 +127,25 @@ def leftovers(folder: Path) -> list[Path]:
 
 def remove_leftovers(folder: Path) -> list[str]:
     """Remove the incomplete files that a crash left in a folder, and return their names."""
-    found = leftovers(folder)
-    for path in found:
+    paths = leftovers(folder)
+    for path in paths:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-    return [path.name for path in found]
+    return [path.name for path in paths]
 
 
-FORMAT = 1
+def file_checksums(folder: Path, without: Collection[str]) -> dict[str, str]:
+    """Return the SHA-256 of every file in a folder, except for those at the top that may change later."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return {name: sha256_of(folder / name) for name in names if name not in without}
 
 
-# Every status that a run, a seed or a study can have. Records never say killed or damaged: locks and broken files do.
-WAITING = "waiting"  # not started yet
-
-
-RUNNING = "running"
-
-
-FINISHED = "finished"
-
-
-STOPPED = "stopped"  # by a signal
-
-
-FAILED = "failed"  # by an error
-
-
-PAUSED = "paused"  # stopped at a step of a study, with a checkpoint: a weak setting, or one that will be continued
-
-
-KILLED = "killed"
-
-
-DAMAGED = "damaged"
-
-
-TIMINGS = ("runtime", "samples_per_second")  # how long an evaluation took: among its metrics, but not scores
-
-
-SELECTION = "selection"  # the split that settings are chosen on, held out from the training rows
-
-
-def held_out_splits(splits: Mapping[str, SplitFacts]) -> list[str]:
-    """Return the splits with labels that a run is evaluated on: the selection split, then those for validation."""
-    names = [name for name in splits if name == SELECTION or name.startswith("validation")]
-    return sorted((name for name in names if not splits[name].unlabelled), key=lambda name: name != SELECTION)
+def check_files(folder: Path, expected: Mapping[str, str], since: str, remedy: str) -> None:
+    """Raise `ModelError` if a file is missing in a folder, or does not have the expected checksum."""
+    for name, checksum in expected.items():
+        if not (folder / name).is_file():
+            raise ModelError(f"{folder / name}: missing", remedy)
+        if sha256_of(folder / name) != checksum:
+            raise ModelError(f"{folder / name}: changed since {since} (its checksum differs)", remedy)
 
 
 def is_timing(metric: str) -> bool:
@@ -209,25 +168,34 @@ class SplitFacts:
     fingerprint: str = ""
 
 
+def held_out_splits(splits: Mapping[str, SplitFacts]) -> list[str]:
+    """Return the splits with labels that a run is evaluated on: the selection split, then those for validation."""
+    names = [name for name in splits if name == SELECTION or name.startswith("validation")]
+    return sorted((name for name in names if not splits[name].unlabelled), key=lambda name: name != SELECTION)
+
+
+def split_changes(stored: Mapping[str, SplitFacts], now: Mapping[str, SplitFacts], names: Iterable[str]) -> list[str]:
+    """Return a phrase with the old and the new state for each of the named splits that has changed."""
+
+    def state(split: SplitFacts | None) -> str:
+        return f"{split.num_rows:,} rows ({split.fingerprint[:8]})" if split else "none"
+
+    changed = [
+        name for name in names if name in stored and (name not in now or stored[name].fingerprint != now[name].fingerprint)
+    ]
+    return [f"{name}: {state(stored[name])} then, {state(now.get(name))} now" for name in changed]
+
+
 @dataclass(frozen=True)
 class LengthFacts:
-    """How long the rows of a split are, in tokens after truncation.
-
-    Attributes:
-        mean: Mean number of tokens.
-        median: Median number of tokens.
-        longest: Tokens of the longest row.
-        num_truncated: Rows that lost tokens.
-        longest_before: Tokens that the longest of these rows had before; 0 if none was cut.
-        counts: Number of rows in bins of equal width from 0 to `longest`.
-    """
+    """How long the rows of a split are, in tokens after truncation."""
 
     mean: float
     median: float
     longest: int
-    num_truncated: int = 0
-    longest_before: int = 0
-    counts: tuple[int, ...] = ()
+    num_truncated: int = 0  # rows that lost tokens
+    longest_before: int = 0  # tokens that the longest of these rows had before; 0 if none was cut
+    counts: tuple[int, ...] = ()  # rows in bins of equal width from 0 to `longest`
 
 
 @dataclass(frozen=True)
@@ -411,31 +379,6 @@ class RunRecord:
         return self.status == FINISHED
 
 
-def split_changes(stored: Mapping[str, SplitFacts], now: Mapping[str, SplitFacts], names: Iterable[str]) -> list[str]:
-    """Return a phrase with the old and the new state for each of the named splits that has changed."""
-
-    def shown(split: SplitFacts | None) -> str:
-        return f"{split.num_rows:,} rows ({split.fingerprint[:8]})" if split else "none"
-
-    changed = [
-        name for name in names if name in stored and (name not in now or stored[name].fingerprint != now[name].fingerprint)
-    ]
-    return [f"{name}: {shown(stored[name])} then, {shown(now.get(name))} now" for name in changed]
-
-
-def read_run(folder: Path) -> RunRecord:
-    """Return the record of a run. Raises `ModelError` if run.json is missing, damaged, edited, or of a newer version."""
-    refuse_seeds(folder)
-    if not is_run(folder):
-        raise ModelError(f"{folder} is not a run folder: {RUN_NAME} is missing", "name the folder of a run")
-    return read_record(folder / RUN_NAME)
-
-
-def record_of(folder: Path) -> RunRecord:
-    """Return the record of a run of the command or of a Trainer. Raises `ModelError` as `read_run` does."""
-    return read_record(folder / TRAINER_NAME) if is_trainer_folder(folder) else read_run(folder)
-
-
 def read_record(path: Path) -> RunRecord:
     """Return the record in a run.json or trainer.json. Raises `ModelError` if it is damaged, edited, or of a newer version."""
     # Decoded by the types of the dataclasses, so a wrong value is an error where it is read. Unknown entries are
@@ -458,18 +401,25 @@ def refuse_seeds(folder: Path) -> None:
         )
 
 
-def write_run(folder: Path, record: RunRecord) -> None:
-    """Replace run.json, completely or not at all. The record of a finished run gets the checksums of its model's files.
+def read_run(folder: Path) -> RunRecord:
+    """Return the record of a run. Raises `ModelError` if run.json is missing, damaged, edited, or of a newer version."""
+    refuse_seeds(folder)
+    if not is_run(folder):
+        raise ModelError(f"{folder} is not a run folder: {RUN_NAME} is missing", "name the folder of a run")
+    return read_record(folder / RUN_NAME)
 
-    The model card and the calibration are not among them: they change later.
-    """
+
+def record_of(folder: Path) -> RunRecord:
+    """Return the record of a run of the command or of a Trainer. Raises `ModelError` as `read_run` does."""
+    return read_record(folder / TRAINER_NAME) if is_trainer_folder(folder) else read_run(folder)
+
+
+def write_run(folder: Path, record: RunRecord) -> None:
+    """Replace run.json, completely or not at all. The record of a finished run gets the checksums of its model's files."""
     # With a SHA-256 of itself and of the model's files: without them, 3 of 120 random damages changed predictions
     # without a message. A flipped bit of a weight is a valid weight.
     if record.finished:
-        model = folder / MODEL_NAME
-        later = (model / CARD_NAME, model / CALIBRATION_NAME)
-        found = sorted(path for path in model.rglob("*") if path.is_file() and path not in later)
-        record = replace(record, files={path.relative_to(model).as_posix(): sha256_of(path) for path in found})
+        record = replace(record, files=file_checksums(folder / MODEL_NAME, (CARD_NAME, CALIBRATION_NAME)))
     write_sealed(folder / RUN_NAME, record)
 
 
@@ -478,41 +428,24 @@ def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
 
     Raises `ModelError` if there is no model yet, or if a file of a finished run's model has changed since it was written.
     """
-    run, model = read_run(folder), folder / MODEL_NAME
+    run = read_run(folder)
+    model = folder / MODEL_NAME
     if not model.is_dir():
-        raise ModelError(
-            f"{folder}: the run is {run.status} and has no model yet", f"train it to the end: glassloop train --resume {folder}"
-        )
+        problem = f"{folder}: the run is {run.status} and has no model yet"
+        raise ModelError(problem, f"train it to the end: glassloop train --resume {folder}")
     remedy = f"restore the file, or use the model as it is now: name {model} instead"
-    for name, checksum in run.files.items():
-        if not (model / name).is_file():
-            raise ModelError(f"{model / name}: missing", remedy)
-        if sha256_of(model / name) != checksum:
-            raise ModelError(f"{model / name}: changed since the run wrote it (its checksum differs)", remedy)
+    check_files(model, run.files, "the run wrote it", remedy)
     return model, run
-
-
-F1, PRECISION, RECALL, COST = "f1", "precision", "recall", "cost"
-
-
-AGAIN = "fit it again: glassloop calibrate RUN, or remove it: glassloop calibrate RUN --remove"
 
 
 @dataclass(frozen=True)
 class Target:
-    """What thresholds are chosen for.
-
-    Attributes:
-        name: "f1", "precision", "recall" or "cost". With several labels, each label has its own threshold.
-        least: The recall that is kept while precision is maximized, or the precision that is kept while recall is.
-        false_positive: Cost of a label that is given but not true.
-        false_negative: Cost of a label that is true but not given.
-    """
+    """What thresholds are chosen for: F1, precision, recall or cost. With several labels, each label has its own threshold."""
 
     name: str
-    least: float | None = None
-    false_positive: float = 1.0
-    false_negative: float = 1.0
+    least: float | None = None  # the recall that is kept while precision is maximized, or the other way round
+    false_positive: float = 1.0  # cost of a label that is given but not true
+    false_negative: float = 1.0  # cost of a label that is true but not given
 
     @property
     def kept(self) -> str | None:
@@ -549,37 +482,21 @@ class Gain:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How the logits of a model become probabilities and answers.
+    """How the logits of a model become probabilities and answers: calibration.json."""
 
-    Attributes:
-        temperature: What logits are divided by.
-        thresholds: The probability from which a label is chosen, by its name.
-        target: What the thresholds are for; None without thresholds.
-        positive_label: The class of two that scores refer to.
-        split: The split whose stored predictions it was fitted on.
-        num_rows: Number of its rows.
-        fingerprint: Fingerprint of these rows, as in run.json.
-        predictions: SHA-256 of the file with their predictions.
-        folds: Number of folds that the gains are computed with.
-        gains: The scores before and after, each on rows that were not used for fitting.
-        weights: SHA-256 of the files with the weights of the model.
-        written: When it was written.
-        glassloop: The version that wrote it.
-    """
-
-    temperature: float
-    thresholds: dict[str, float]
-    target: Target | None
-    positive_label: str | None
-    split: str
+    temperature: float  # what logits are divided by
+    thresholds: dict[str, float]  # the probability from which a label is chosen, by its name
+    target: Target | None  # what the thresholds are for
+    positive_label: str | None  # the class of two that scores refer to
+    split: str  # whose stored predictions it was fitted on
     num_rows: int
-    fingerprint: str
-    predictions: str
-    folds: int
+    fingerprint: str  # of these rows, as in run.json
+    predictions: str  # SHA-256 of the file with their predictions
+    folds: int  # that the gains are computed with
     gains: tuple[Gain, ...]
-    weights: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files with the weights of the model
     written: str = ""
-    glassloop: str = ""
+    glassloop: str = ""  # the version that wrote it
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -589,43 +506,36 @@ class Calibration:
             raise ValueError(f"a threshold is {wrong[0]}, not a probability")
 
 
-def write_calibration(model: Path, found: Calibration) -> Path:
+def write_calibration(model: Path, calibration: Calibration) -> Path:
     """Replace the calibration of a model folder, completely or not at all, and return its path."""
     remove_leftovers(model)
-    write_sealed(path := model / CALIBRATION_NAME, found)
+    write_sealed(path := model / CALIBRATION_NAME, calibration)
     return path
 
 
 def read_calibration(model: Path, known: Mapping[str, str] | None = None) -> Calibration | None:
     """Return the calibration of a model folder; None if it has none.
 
-    Args:
-        model: The folder of the model. One without safetensors, such as an export, is not compared with the weights.
-        known: SHA-256 of files of the model that were just checked.
-
-    Raises:
-        ModelError: If the file is damaged, of a newer version, or was fitted for other weights.
+    A folder without safetensors, such as an export, is not compared with the weights. `known` is the SHA-256 of files of the
+    model that were just checked. Raises `ModelError` if the file is damaged, too new, or was fitted for other weights.
     """
     path = model / CALIBRATION_NAME
     if not path.is_file():
         return None
+    again = "fit it again: glassloop calibrate RUN, or remove it: glassloop calibrate RUN --remove"
     try:
-        found = read_sealed(Calibration, path, FORMAT)
+        calibration = read_sealed(Calibration, path, FORMAT)
     except NotARecordError as error:
-        raise ModelError(f"{path}: the calibration cannot be read: {error}", AGAIN) from error
-    now = weights_of(model, known)
-    if now and now != found.weights:
-        raise ModelError(f"{path}: was fitted for other weights than those in {model}", AGAIN)
-    return found
+        raise ModelError(f"{path}: the calibration cannot be read: {error}", again) from error
+    if weights_of(model, known) not in ({}, calibration.weights):
+        raise ModelError(f"{path}: was fitted for other weights than those in {model}", again)
+    return calibration
 
 
 def weights_of(model: Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the SHA-256 of each file with weights in a model folder; `known` ones are not computed again."""
     names = sorted(path.name for path in model.glob("*.safetensors"))
     return {name: (known or {}).get(name) or sha256_of(model / name) for name in names}
-
-
-RESTORE = "restore the file, or train again"
 
 
 def predicted_splits(folder: Path) -> list[str]:
@@ -650,15 +560,17 @@ def objects_in(lines: Sequence[bytes], path: Path) -> list[dict[str, Json]]:
     """Return the JSON object of each line. Raise `ModelError` with the first line of the file that is none."""
     try:
         with collection_paused():  # it would walk over all rows many times
-            found = json.loads(b"[" + b",".join(lines) + b"]")  # at once, in half the time
-        if len(found) == len(lines) and all(isinstance(entry, dict) for entry in found):
-            return list(found)
+            rows = json.loads(b"[" + b",".join(lines) + b"]")  # at once, in half the time
+        if len(rows) == len(lines) and all(isinstance(row, dict) for row in rows):
+            return list(rows)
     except (ValueError, RecursionError):
         pass
+    rows = []
     for number, line in enumerate(lines, 1):
         try:
-            if not isinstance(json.loads(line), dict):
+            rows.append(row := json.loads(line))
+            if not isinstance(row, dict):
                 raise ValueError("not a JSON object")
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}, line {number:,}: {error}", RESTORE) from error
-    raise ModelError(f"{path}: the lines are not JSON objects", RESTORE)
+    return rows

@@ -34,64 +34,47 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_is_read_as_it_was_written(folder: Path) -> None:
-    found = read_export(folder)
-    assert (found.check, found.run, found.labels, [*found.files]) == (CHECK, RECORD, ("a", "b, c"), ["model.onnx"])
-    assert (is_export(folder), is_export(folder / "model.onnx"), found.precision) == (True, False, "fp32")
-    assert replace(found, kind="onnx-int8").precision == "int8"
-
-
-def test_the_readme_may_be_edited(folder: Path) -> None:
+def test_it_is_read_as_it_was_written_and_the_readme_may_be_edited(folder: Path) -> None:
     (folder / "README.md").write_text("other words")
-    assert read_export(folder).kind == "onnx"
+    record = read_export(folder)
+    assert (record.check, record.run, record.labels, [*record.files]) == (CHECK, RECORD, ("a", "b, c"), ["model.onnx"])
+    assert (is_export(folder), is_export(folder / "model.onnx"), record.precision) == (True, False, "fp32")
+    assert replace(record, kind="onnx-int8").precision == "int8"
 
 
-def test_a_changed_file(says, folder: Path) -> None:
-    (folder / "model.onnx").write_bytes(b"others")
-    with says(f"{folder / 'model.onnx'}: changed since the export (its checksum differs)", RESTORE, ModelError):
+def test_a_file_that_is_not_as_the_export_left_it(says, folder: Path) -> None:
+    record, model = read_export(folder), folder / "model.onnx"
+    model.write_bytes(b"others")
+    with says(f"{model}: changed since the export (its checksum differs)", RESTORE, ModelError):
         read_export(folder)
-
-
-def test_a_model_without_a_checksum(says, folder: Path) -> None:
-    write_export(folder, replace(read_export(folder), files={}))
+    model.unlink()
+    with says(f"{model}: missing", RESTORE, ModelError):
+        read_export(folder)
+    write_export(folder, replace(record, files={}))
     with says(f"{folder / 'export.json'}: there is no checksum of model.onnx", RESTORE, ModelError):
         read_export(folder)
-
-
-def test_a_missing_file(says, folder: Path) -> None:
-    (folder / "model.onnx").unlink()
-    with says(f"{folder / 'model.onnx'}: missing", RESTORE, ModelError):
+    write_export(folder, replace(record, check=None))
+    with says(f"{folder}: the export was interrupted", "export the run again", ModelError):
         read_export(folder)
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    ("change", "problem", "remedy"),
     [
-        ({"max_length": 65}, "its checksum differs, so it was edited or damaged"),
-        ({"max_length": "long"}, 'max_length is "long", not a whole number'),
-        ({"kind": "openvino"}, ": the kind is not onnx, onnx-int8 or torch"),
+        ({"max_length": 65}, "cannot be read: its checksum differs, so it was edited or damaged", RESTORE),
+        ({"max_length": "long"}, 'cannot be read: max_length is "long", not a whole number', RESTORE),
+        ({"kind": "openvino"}, "cannot be read: : the kind is not onnx, onnx-int8 or torch", RESTORE),
+        ({"format": 2}, "has format 2", "update Glassloop"),
     ],
 )
-def test_an_edited_record(folder: Path, change: dict[str, object], problem: str) -> None:
+def test_an_edited_record(folder: Path, change: dict[str, object], problem: str, remedy: str) -> None:
     path = folder / "export.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ModelError) as caught:
         read_export(folder)
-    assert caught.value.problem == f"{path}: the record of the export cannot be read: {problem}"
-
-
-def test_a_newer_version(folder: Path) -> None:
-    path = folder / "export.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
-    with pytest.raises(ModelError) as caught:
-        read_export(folder)
-    assert caught.value.remedy == "update Glassloop"
-
-
-def test_an_interrupted_export_that_was_renamed(says, folder: Path) -> None:
-    write_export(folder, replace(read_export(folder), check=None))
-    with says(f"{folder}: the export was interrupted", "export the run again", ModelError):
-        read_export(folder)
+    assert caught.value.problem.startswith(f"{path}: ")
+    assert problem in caught.value.problem
+    assert caught.value.remedy == remedy
 
 
 def test_reference_rows(folder: Path) -> None:

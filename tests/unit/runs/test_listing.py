@@ -13,7 +13,7 @@ from run_folders import RECORD, drawn_rows, write_drawn_run, write_drawn_seeds
 from glassloop.base.files import LOCK_NAME, locked
 from glassloop.runs import listing as scan
 from glassloop.runs.history import note_moment
-from glassloop.runs.listing import ListedRun, find_runs, listed_runs, size_of
+from glassloop.runs.listing import ListedRun, amount, duration, find_runs, listed_runs, size_of
 from glassloop.runs.record import write_run
 from glassloop.runs.study import SeedRecord, read_seeds, write_seeds
 
@@ -68,6 +68,7 @@ def test_awkward_folders_never_end_it(tmp_path: Path) -> None:
     (root / "folder" / "run.json").mkdir(parents=True)
     (root / "dangling").symlink_to(root / "nowhere")
     (root / "circle").symlink_to("circle")
+    (root / "inside").symlink_to(root)
     (root / "outside").symlink_to(tmp_path)
     (root / "file").write_text("")
     (root / "loose").mkdir()
@@ -114,38 +115,22 @@ def make(folder: Path, name: str = "run.json") -> Path:
 
 def test_runs_of_a_command_of_a_trainer_and_of_seeds(tmp_path: Path) -> None:
     make(tmp_path / "mrpc")
-    make(tmp_path / "trainer", "history.jsonl")
-    make(tmp_path / "study" / "small" / "seed-1")
-    make(tmp_path / ".hidden")
     make(tmp_path / "mrpc" / "inside")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("")
-    assert {*find_runs(tmp_path).runs} == {"mrpc", "trainer", "study/small/seed-1"}
-    assert [*find_runs(tmp_path / "mrpc").runs] == ["mrpc"], "the folder itself is a run"
-    assert find_runs(tmp_path / "missing").runs == {}
-
-
-def test_folders_of_seeds_and_studies_are_groups(tmp_path: Path) -> None:
+    make(tmp_path / "history", "history.jsonl")
+    make(tmp_path / "trainer", "trainer.json")
     make(tmp_path / "seeds", "seeds.json")
     make(tmp_path / "seeds" / "seed-1")
     make(tmp_path / "deep" / "study", "study.json")
-    make(tmp_path / "trained", "trainer.json")
+    make(tmp_path / "deep" / "study" / "runs" / "x")
+    make(tmp_path / "a" / "b" / "c" / "d" / "too deep")
+    for name in (".hidden", "model", "checkpoint-3"):
+        make(tmp_path / name)
     found = find_runs(tmp_path)
+    assert {*found.runs} == {"mrpc", "history", "trainer", "seeds/seed-1", "deep/study/runs/x"}
     assert {*found.groups} == {"seeds", "deep/study"}
-    assert {*found.runs} == {"seeds/seed-1", "trained"}
-    assert [*find_runs(tmp_path / "seeds").groups] == ["seeds"], "the folder itself is one"
-
-
-def test_a_link_that_leaves_the_folder_is_counted_and_not_followed(tmp_path: Path) -> None:
-    outside, root = make(tmp_path / "outside"), tmp_path / "runs"
-    make(root / "real")
-    (root / "link").symlink_to(outside)
-    (root / "circle").symlink_to(root)
-    (root / "broken").symlink_to(root / "nowhere")
-    found = find_runs(root)
-    assert found.links == 1
-    assert "link" not in found.runs
-    assert "real" in found.runs
+    assert [*find_runs(tmp_path / "mrpc").runs] == ["mrpc"], "the folder itself is a run"
+    assert [*find_runs(tmp_path / "seeds").groups] == ["seeds"]
+    assert find_runs(tmp_path / "missing").runs == {}
 
 
 def test_names_with_any_bytes(tmp_path: Path) -> None:
@@ -160,3 +145,18 @@ def test_too_many_folders_end_the_search(tmp_path: Path, monkeypatch: pytest.Mon
         make(tmp_path / f"run-{number}")
     found = find_runs(tmp_path)
     assert (len(found.runs), found.complete) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0, "0 s"), (-5, "0 s"), (0.4, "0 s"), (45, "45 s"), (60, "1 min"), (200, "3 min 20 s"), (1000, "16 min"),
+        (3600, "1 h"), (7500, "2 h 5 min"), (90_000, "1 d 1 h"), (86_400 * 40, "40 d"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+def test_amounts() -> None:
+    assert [amount(size) for size in (12, 2_000, 3_400_000, 1_250_000_000)] == ["12 B", "2 kB", "3 MB", "1.2 GB"]

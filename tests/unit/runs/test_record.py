@@ -1,4 +1,4 @@
-"""The record of a run: what is derived from it, and what has changed since it was written."""
+"""The run folder: its names, the record of a run with its model, its calibration and its predictions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import RECORD, write_run_with_model
+from run_folders import FOUND, RECORD, write_run_with_model
 
-from glassloop.base.errors import ModelError
+from glassloop.base.errors import ModelError, SettingsError
+from glassloop.base.files import sha256_of
 from glassloop.base.records import sealed
 from glassloop.runs.record import (
     FINISHED,
@@ -22,16 +23,67 @@ from glassloop.runs.record import (
     MODEL_NAME,
     RUN_NAME,
     TIMINGS,
+    TRAINED_NAME,
     Columns,
+    Gain,
     SplitFacts,
+    Target,
+    checkpoint_name,
+    checkpoints_in,
+    has_checkpoint,
     is_run,
     is_timing,
     model_of_run,
+    predicted_splits,
+    predictions_name,
+    read_calibration,
+    read_predictions,
     read_run,
+    remove_leftovers,
+    seed_name,
     split_changes,
+    weights_of,
+    write_calibration,
     write_run,
 )
 from glassloop.settings.training import DataSettings, TrainingArguments
+
+# --- the names in a run folder -----------------------------------------------------------------------------------
+
+
+def test_names() -> None:
+    assert (checkpoint_name(500), seed_name(42)) == ("checkpoint-500", "seed-42")
+    assert predictions_name("validation_matched") == "validation_matched-predictions.jsonl"
+
+
+LEFTOVERS = (
+    *(".checkpoint-10.abcd_123", ".run.json.abcd_123", ".model.old", ".model.abcd_123.old", ".x-predictions.jsonl.abcd_123"),
+)
+OTHERS = (".notes.abcd_123", ".lock", "run.json", ".run.json.swp", ".gitignore", "checkpoint-10.kept-1")
+
+
+def test_leftovers_are_removed_and_named_and_files_of_others_stay(tmp_path: Path) -> None:
+    for name in (*LEFTOVERS, *OTHERS):
+        (tmp_path / name).mkdir() if "checkpoint" in name else (tmp_path / name).touch()
+    assert remove_leftovers(tmp_path) == sorted(LEFTOVERS)
+    assert remove_leftovers(tmp_path) == []
+    assert {path.name for path in tmp_path.iterdir()} == {*OTHERS}
+
+
+def test_checkpoints_are_found_newest_first(tmp_path: Path) -> None:
+    assert checkpoints_in(tmp_path / "missing") == []
+    for name in ("checkpoint-10.kept-1", ".checkpoint-20.abcd_123", "checkpoint-07", "checkpoint-x", "other"):
+        (tmp_path / name).mkdir()
+    assert not has_checkpoint(tmp_path), "one that was moved aside is not used"
+    for name in ("checkpoint-3", "checkpoint-12"):
+        (tmp_path / name).mkdir()
+    assert [path.name for path in checkpoints_in(tmp_path)] == ["checkpoint-12", "checkpoint-3"]
+    assert has_checkpoint(tmp_path)
+    (tmp_path / "other" / TRAINED_NAME).touch()
+    assert has_checkpoint(tmp_path / "other")
+
+
+# --- parts of the record -----------------------------------------------------------------------------------------
 
 
 def test_the_settings_are_given_back_as_load_examples_takes_them() -> None:
@@ -57,18 +109,15 @@ def test_changed_splits_are_described_with_both_states() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [*TIMINGS, "eval_runtime", "eval_mismatched_samples_per_second", "train_steps_per_second"])
-def test_timings_are_recognised(name: str) -> None:
-    assert is_timing(name)
-
-
-@pytest.mark.parametrize("name", ["loss", "eval_f1", "eval_seconds", "second"])
-def test_scores_are_not_timings(name: str) -> None:
-    assert not is_timing(name)
+def test_timings_are_recognised() -> None:
+    for name in (*TIMINGS, "eval_runtime", "eval_mismatched_samples_per_second", "train_steps_per_second"):
+        assert is_timing(name)
+    for name in ("loss", "eval_f1", "eval_seconds", "second"):
+        assert not is_timing(name)
 
 
 def test_runs_are_read_without_the_heavy_libraries() -> None:
-    modules = [f"glassloop.runs.{name}" for name in ("layout", "record", "history")]
+    modules = [f"glassloop.runs.{name}" for name in ("record", "history", "status", "listing", "study", "export")]
     heavy = ("torch", "transformers", "numpy", "rich", "pyarrow", "datasets")
     code = f"import sys, {', '.join(modules)}; print([name for name in {heavy!r} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
@@ -246,21 +295,9 @@ def test_a_model_that_has_changed_is_refused(says, finished: Path, name: str, da
         model_of_run(finished)
 
 
-def make_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def make_dangling_link(path: Path) -> None:
-    path.symlink_to(path.with_name("gone"))
-
-
-def make_link_to_itself(path: Path) -> None:
-    path.symlink_to(path)
-
-
-@pytest.mark.parametrize("make", [make_folder, make_dangling_link, make_link_to_itself])
-def test_something_else_in_its_place(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    make(tmp_path / RUN_NAME)
+@pytest.mark.parametrize("target", [None, "gone", RUN_NAME], ids=["a folder", "a dangling link", "a link to itself"])
+def test_something_else_in_its_place(tmp_path: Path, target: str | None) -> None:
+    (tmp_path / RUN_NAME).symlink_to(tmp_path / target) if target else (tmp_path / RUN_NAME).mkdir()
     assert is_run(tmp_path)
     with pytest.raises(ModelError, match="the record of the run cannot be read: "):
         read_run(tmp_path)
@@ -302,3 +339,81 @@ def test_card_and_calibration_may_change_after_the_run(tmp_path: Path) -> None:
     assert {*read_run(run).files} == {"config.json", "model.safetensors"}
     (run / "model" / "README.md").write_text("edited")
     assert model_of_run(run)[0] == run / "model"
+
+
+# --- calibration.json: written whole, read with every check, and refused for other weights.
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    write_calibration(tmp_path, replace(FOUND, weights=weights_of(tmp_path)))
+    return tmp_path
+
+
+def test_the_calibration_of_other_weights_is_refused(says, model: Path) -> None:
+    stored = replace(FOUND, weights=weights_of(model))
+    assert read_calibration(model) == stored
+    assert read_calibration(model, {"model.safetensors": sha256_of(model / "model.safetensors")}) == stored
+    assert sorted(path.name for path in model.iterdir()) == ["calibration.json", "model.safetensors"]
+    (model / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(ModelError) as caught:
+        read_calibration(model)
+    assert caught.value.problem == f"{model}/calibration.json: was fitted for other weights than those in {model}"
+    assert "glassloop calibrate RUN --remove" in caught.value.remedy
+    (model / "model.safetensors").rename(model / "model-00001.safetensors")
+    with pytest.raises(ModelError, match="fitted for other weights"):
+        read_calibration(model)
+    (model / "model-00001.safetensors").unlink()
+    assert read_calibration(model) is not None, "an export has other files"
+    (model / "calibration.json").unlink()
+    assert read_calibration(model) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"temperature": 3.0}, "its checksum differs, so it was edited or damaged"),
+        ({"temperature": 0}, "the temperature is 0.0, not a positive number"),
+        ({"thresholds": {"a": 1.5}}, "a threshold is 1.5, not a probability"),
+        ({"gains": "many"}, 'gains is "many", not a list'),
+        ({"format": 9}, "has format 9, but this version of Glassloop reads formats up to 1"),
+        (None, "the calibration cannot be read: not JSON"),
+    ],
+)
+def test_a_damaged_calibration_is_refused(model: Path, change: dict[str, object] | None, problem: str) -> None:
+    path = model / "calibration.json"
+    path.write_text("{" if change is None else json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ModelError) as caught:
+        read_calibration(model)
+    assert problem in caught.value.problem
+
+
+def test_what_a_calibration_is_for_in_words() -> None:
+    assert str(Target("f1")) == "highest F1"
+    assert str(Target("precision", 0.9)) == "highest precision at a recall of 0.9 or more"
+    assert str(Target("cost", None, 1, 5)) == "least cost (false positive 1, false negative 5)"
+    assert Gain("f1", 0.5, 0.75).change == 0.25
+
+
+# --- predictions: every row is read back as it was written, and damage is reported with its line.
+
+ROWS = [{"row": 0, "prediction": "a\u2028b", "logits": [1.0], "text": "x\x85y"}, {"row": 1, "prediction": "c", "logits": [2.0]}]
+
+
+def test_rows_with_any_line_separator_are_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match='no predictions for the split "test"\ntry:  train it to its end'):
+        read_predictions(tmp_path, "test")
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
+    (tmp_path / "validation-predictions.jsonl").write_text(text, encoding="utf-8")
+    assert predicted_splits(tmp_path) == ["validation"]
+    assert read_predictions(tmp_path, "validation") == ROWS
+    with pytest.raises(SettingsError, match=r'no predictions for the split "\.\./x"\ntry:  use one of validation'):
+        read_predictions(tmp_path, "../x")
+
+
+@pytest.mark.parametrize("damaged", ["{\n", "[]\n", '{"a": 1}\nx', "\n", '{"a": 1},{"b": 2}\n'])
+def test_damage_is_reported_with_its_line(tmp_path: Path, damaged: str) -> None:
+    (tmp_path / "validation-predictions.jsonl").write_text('{"row": 0}\n' + damaged)
+    with pytest.raises(ModelError, match=r"validation-predictions\.jsonl, line [23]: "):
+        read_predictions(tmp_path, "validation")

@@ -1,64 +1,141 @@
-"""sessions.jsonl: starts and resumes are read again, whatever else is in the file."""
+"""Which folder a run gets, and what its files say about it: of the command, of a Trainer, of another machine, damaged."""
 
 from __future__ import annotations
 
 import os
-import platform
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from run_folders import RECORD, log_steps, write_watched
 
-from glassloop.base.files import Holder
+from glassloop.base.errors import DataError, LockedError, ResourceError, SettingsError, TooLargeError
+from glassloop.base.files import Holder, locked
 from glassloop.base.records import write_sealed
-from glassloop.runs.history import END, RESUME, START, STOP, Moment, note_moment, read_moments, resumed_steps, resumes_in
-from glassloop.runs.record import FINISHED, SESSIONS_NAME, TRAINER_NAME
-from glassloop.runs.status import changed, file_states, seconds_per_step, state_of, status_of, summary_of
+from glassloop.runs.history import END, RESUME, START, STOP, Moment, note_moment
+from glassloop.runs.record import FINISHED, HISTORY_NAME, SESSIONS_NAME, TRAINER_NAME, read_run
+from glassloop.runs.status import (
+    changed,
+    cleared_unless_started,
+    file_states,
+    free_folder,
+    new_folders,
+    refuse_changed,
+    remove_if_empty,
+    state_of,
+    status_of,
+    summary_of,
+)
+
+# --- the folder of a run -----------------------------------------------------------------------------------------
 
 
-def test_what_is_noted_is_read(tmp_path: Path) -> None:
-    assert read_moments(tmp_path) == []
-    note_moment(tmp_path, START, 0, 30)
-    note_moment(tmp_path, STOP, 12, 30)
-    first, second = read_moments(tmp_path)
-    assert (first.event, first.step, first.max_steps) == ("start", 0, 30)
-    assert (second.event, second.step) == ("stop", 12)
-    assert (first.machine, first.process) == (platform.node(), os.getpid())
-    assert first.time.endswith("+00:00")
-    note_moment(tmp_path, RESUME, 12, 30)
-    assert resumed_steps(tmp_path) == [12]
-    note_moment(tmp_path, START, 0, 50)
-    assert [moment.max_steps for moment in read_moments(tmp_path)] == [50], "a start begins a new file"
+def test_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert free_folder(None) == Path("runs/run-001")
+    for name in ("run-007", "run-x", "notes"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    assert free_folder(None) == Path("runs/run-008")
+    (tmp_path / "runs" / "run-1000").mkdir()
+    assert free_folder("") == Path("runs/run-1001")
+    with ThreadPoolExecutor(8) as pool:
+        folders = [*pool.map(lambda _: free_folder(None), range(40))]
+    assert len({*folders}) == 40, "runs that start at once get folders of their own"
+    assert all(folder.is_dir() for folder in folders)
 
 
-def test_a_folder_that_cannot_be_written_does_not_end_a_training(tmp_path: Path) -> None:
-    (tmp_path / SESSIONS_NAME).mkdir()
-    note_moment(tmp_path, START, 0, 30)
-    assert read_moments(tmp_path) == []
+def test_a_new_or_empty_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert free_folder(str(tmp_path / "new" / "deep")) == tmp_path / "new" / "deep"
+    assert free_folder(str(tmp_path)) == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert free_folder("~/mine") == tmp_path / "mine"
 
 
-def test_damaged_lines_end_the_file(tmp_path: Path) -> None:
-    note_moment(tmp_path, START, 0, 30)
-    with (tmp_path / SESSIONS_NAME).open("a") as opened:
-        opened.write('{"event": "resume", "step": "two"}\n{"event": "end", "step": 30, "max_steps": 30}\n')
-    assert [moment.event for moment in read_moments(tmp_path)] == [START]
+def test_other_files_are_not_removed(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs").write_text("years of work")
+    with says(f"output_dir {tmp_path} contains files that do not belong to a run", "choose an empty or new folder"):
+        free_folder(str(tmp_path))
+    with says(f"output_dir {tmp_path / 'runs'} is a file", "choose an empty or new folder"):
+        free_folder(str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ResourceError, match="runs is a file"):
+        free_folder(None)
+    assert (tmp_path / "runs").read_text() == "years of work"
 
 
-def test_a_pipe_is_not_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / SESSIONS_NAME)
-    assert read_moments(tmp_path) == []
+@pytest.mark.parametrize(
+    ("name", "content"), [("run.json", "a run"), ("study.json", "a study"), ("seeds.json", "runs of several seeds")]
+)
+def test_a_run_a_study_and_several_seeds_are_never_overwritten(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(SettingsError) as caught:
+        free_folder(str(tmp_path))
+    assert caught.value.problem == f"output_dir {tmp_path} already contains {content}"
+    assert f"--resume {tmp_path}" in caught.value.remedy
 
 
-def test_resumes_that_a_later_one_went_back_behind_are_gone() -> None:
-    moments = [Moment(START, 0, 90), Moment(RESUME, 20, 90), Moment(RESUME, 40, 90), Moment(END, 90, 90)]
-    assert resumes_in(moments) == [20, 40]
-    assert resumes_in([*moments, Moment(RESUME, 30, 90)]) == [20, 30]
-    assert resumes_in([Moment(RESUME, 20, 90), Moment(RESUME, 20, 90)]) == [20]
-    assert resumes_in([]) == []
+def test_only_new_folders_in_which_nothing_was_written_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    remove_if_empty(*new_folders(free_folder(None)))
+    assert not (tmp_path / "runs").exists()
+    folder = free_folder(None)
+    (folder / "run.json").write_text("{}")
+    remove_if_empty(*new_folders(folder))
+    assert folder.exists()
+    (tmp_path / "there").mkdir()
+    folders = new_folders(tmp_path / "there" / "new" / "run")
+    assert [path.name for path in folders] == ["run", "new"]
+    folders[0].mkdir(parents=True)
+    remove_if_empty(*folders)
+    assert [*(tmp_path / "there").iterdir()] == []
 
 
-# --- The status of a run, from its files.
+def test_a_folder_is_looked_at_again_under_the_lock(tmp_path: Path, text_run: Path) -> None:
+    (tmp_path / ".lock").write_text("")
+    refuse_changed(tmp_path, None)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(SettingsError, match="already contains a run"):
+        refuse_changed(tmp_path, None)
+    stored = read_run(text_run)
+    refuse_changed(text_run, stored)
+    with pytest.raises(LockedError, match="in the meantime"):
+        refuse_changed(text_run, replace(stored, status="running"))
+
+
+@pytest.mark.parametrize(
+    ("error", "started", "left"),
+    [
+        (SettingsError("a", "b"), False, []),
+        (DataError("a", "b"), False, []),
+        (TooLargeError("a", "b"), False, []),
+        (SettingsError("a", "b"), True, ["deep", "run.json"]),
+        (ResourceError("a full disk", "make room and resume"), False, ["deep", "run.json"]),
+        (KeyboardInterrupt(), False, ["deep", "run.json"]),
+    ],
+)
+def test_a_run_that_never_started_leaves_nothing(tmp_path: Path, error: BaseException, started: bool, left: list[str]) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    with pytest.raises(type(error)), cleared_unless_started(tmp_path, lambda: started):
+        raise error
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
+
+
+def test_a_folder_in_use_is_named_as_such_and_not_moved_aside(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "runs").mkdir(parents=True)  # a study begins with it
+    with locked(run, print), pytest.raises(LockedError, match=f"{run} is in use by process"):
+        free_folder(str(run))
+    (run / "run.json").write_text("{}")
+    with locked(run, print), pytest.raises(LockedError):
+        free_folder(str(run), overwrite=True)
+    assert free_folder(str(run), overwrite=True) == run
+    assert not run.exists()
+    assert (tmp_path / "run.kept-1" / "run.json").exists()
+
+
+# --- its status --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -82,45 +159,50 @@ def test_the_status(held: Holder, finished: bool, has_record: bool, events: list
     assert status_of(held, finished, has_record, [Moment(event, 0, 8) for event in events]) == expected
 
 
-def test_the_time_of_a_step_is_counted_from_the_last_resume() -> None:
-    started, resumed = Moment(START, 0, 100), Moment(RESUME, 40, 100)
-    assert seconds_per_step([started], 20, 1000.0, 1010.0) == 0.5
-    assert seconds_per_step([started, resumed], 50, 1000.0, 1010.0) == 1.0
-    assert seconds_per_step([started, resumed], 40, 1000.0, 1010.0) is None, "no new step yet"
-    assert seconds_per_step([started], 20, 1010.0, 1000.0) is None, "the disk was copied"
-    assert seconds_per_step([started, Moment(STOP, 20, 100)], 20, 1000.0, 1010.0) is None
-    assert seconds_per_step([], 20, 1000.0, 1010.0) is None
-
-
-# --- What the files of a run say: of the command, of a Trainer, of another machine, damaged.
+@pytest.mark.parametrize(
+    ("moments", "step", "began", "expected"),
+    [
+        ([(START, 0)], 20, 1000, 0.5),
+        ([(START, 0), (RESUME, 40)], 50, 1000, 1.0),  # counted from the last resume
+        ([(START, 0), (RESUME, 40)], 40, 1000, None),  # no new step yet
+        ([(START, 0)], 20, 1020, None),  # the disk was copied
+        ([(START, 0), (STOP, 20)], 20, 1000, None),
+        ([], 20, 1000, None),
+    ],
+)
+def test_the_time_of_a_step(tmp_path: Path, moments: list, step: int, began: int, expected: float | None) -> None:
+    (tmp_path / SESSIONS_NAME).touch()
+    for event, at in moments:
+        note_moment(tmp_path, event, at, 100)
+    log_steps(tmp_path, step)
+    os.utime(tmp_path / SESSIONS_NAME, (began, began))
+    os.utime(tmp_path / HISTORY_NAME, (1010, 1010))
+    assert summary_of("a", tmp_path).step_seconds == expected
 
 
 def test_a_run_of_the_command(tmp_path: Path) -> None:
-    found = summary_of("a", write_watched(tmp_path / "a"))
-    assert (found.name, found.status, found.step, found.max_steps, found.by_trainer) == ("a", "failed", 4, 8, False)
-    assert found.record is not None
-    assert (found.seconds_left, found.running) == (None, False)
+    summary = summary_of("a", write_watched(tmp_path / "a"))
+    assert (summary.name, summary.status, summary.step, summary.max_steps, summary.by_trainer) == ("a", "failed", 4, 8, False)
+    assert summary.record is not None
+    assert (summary.seconds_left, summary.running) == (None, False)
+    summary = summary_of("a", tmp_path / "a", Holder.ELSEWHERE)
+    assert (summary.elsewhere, summary.running, summary.seconds_left) == (True, True, 8.0)
 
 
 def test_a_run_of_a_trainer_has_a_record_of_its_own(tmp_path: Path) -> None:
     note_moment(tmp_path, START, 0, 8)
     log_steps(tmp_path, 4)
     write_sealed(tmp_path / TRAINER_NAME, replace(RECORD, seconds=3.0))
-    found = summary_of("t", tmp_path)
-    assert (found.status, found.by_trainer, found.record and found.record.seconds) == ("failed", True, 3.0)
+    summary = summary_of("t", tmp_path)
+    assert (summary.status, summary.by_trainer, summary.record and summary.record.seconds) == ("failed", True, 3.0)
     note_moment(tmp_path, END, 8, 8)
     assert summary_of("t", tmp_path).status == "finished", "even if the record could not be written at the end"
     write_sealed(tmp_path / TRAINER_NAME, replace(RECORD, status=FINISHED))
     assert summary_of("t", tmp_path).status == "finished"
     (tmp_path / TRAINER_NAME).write_text("{")
-    found = summary_of("t", tmp_path)
-    assert (found.status, found.record) == ("damaged", None)
-    assert TRAINER_NAME in found.problem
-
-
-def test_a_run_of_another_machine(tmp_path: Path) -> None:
-    found = summary_of("a", write_watched(tmp_path / "a"), Holder.ELSEWHERE)
-    assert (found.elsewhere, found.running, found.seconds_left) == (True, True, 8.0)
+    summary = summary_of("t", tmp_path)
+    assert (summary.status, summary.record) == ("damaged", None)
+    assert TRAINER_NAME in summary.problem
 
 
 def test_the_state_of_a_file_changes_when_it_is_written(tmp_path: Path) -> None:
@@ -128,7 +210,6 @@ def test_the_state_of_a_file_changes_when_it_is_written(tmp_path: Path) -> None:
     before = file_states(run)
     log_steps(run, 6)
     after = file_states(run)
-    assert [name for name in before if before[name] != after[name]] == ["history.jsonl"]
+    assert [name for name in before if before[name] != after[name]] == [HISTORY_NAME]
     assert state_of(tmp_path) is None
-    assert changed(None, (1, 2, 3_000_000_000)) == 3.0
-    assert changed(None) == 0.0
+    assert (changed(None, (1, 2, 3_000_000_000)), changed(None)) == (3.0, 0.0)

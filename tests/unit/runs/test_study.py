@@ -1,18 +1,36 @@
-"""study.json: written and read again the same; a damaged one is named."""
+"""study.json and seeds.json: what is read is what was written, and any damage is one error."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_study import record_for
 
 from glassloop.base.errors import ModelError
-from glassloop.runs.study import RoundRecord, SeedRecord, read_rungs, read_study, write_study
+from glassloop.models.loading import find_model
+from glassloop.predictor import Predictor
+from glassloop.runs.record import FAILED, is_seeds_folder, read_run
+from glassloop.runs.study import (
+    MeasuresRecord,
+    RoundRecord,
+    SeedRecord,
+    SeedsRecord,
+    read_rungs,
+    read_seeds,
+    read_study,
+    write_seeds,
+    write_study,
+)
+from glassloop.settings.file import RunSettings
 from glassloop.settings.study import StudySettings
+from glassloop.settings.training import DataSettings, TrainingArguments
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_study_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = record_for(
         StudySettings({"learning_rate": "1e-3,2e-3", "group_by_length": "true,false"}, seeds=2, budget="3h", fold=2),
         tried=({"learning_rate": 1e-3, "group_by_length": True}, {"learning_rate": 2e-3, "group_by_length": None}),
@@ -25,14 +43,13 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
     write_study(tmp_path, record)
     assert read_study(tmp_path) == record
+    assert read_rungs(tmp_path) == {}
 
 
 def test_runs_of_a_setting_are_those_of_the_search_or_final_ones() -> None:
     runs = {"a": SeedRecord(0, 1, "1/10"), "b": SeedRecord(0, 1), "c": SeedRecord(1, 1, "1/10", "failed")}
     record = record_for(StudySettings({"max_steps": "1,2"}), runs=runs)
-    assert [*record.runs_of(0)] == ["a"]
-    assert [*record.runs_of(0, final=True)] == ["b"]
-    assert [*record.failed] == ["c"]
+    assert ([*record.runs_of(0)], [*record.runs_of(0, final=True)], [*record.failed]) == (["a"], ["b"], ["c"])
 
 
 def test_scores_at_a_fraction_are_those_of_the_rung_or_of_an_earlier_end() -> None:
@@ -42,7 +59,7 @@ def test_scores_at_a_fraction_are_those_of_the_rung_or_of_an_earlier_end() -> No
 
 
 @pytest.mark.parametrize(("text", "problem"), [("{", "not JSON"), ("{}", "base is missing"), (None, "missing")])
-def test_a_damaged_record_is_refused(tmp_path: Path, text: str | None, problem: str) -> None:
+def test_a_damaged_study_is_refused(tmp_path: Path, text: str | None, problem: str) -> None:
     if text is not None:
         (tmp_path / "study.json").write_text(text)
     with pytest.raises(ModelError, match=r"not a study: study\.json") as raised:
@@ -50,5 +67,88 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str | None, problem: 
     assert problem in raised.value.problem
 
 
-def test_missing_rungs_are_empty(tmp_path: Path) -> None:
-    assert read_rungs(tmp_path) == {}
+# --- seeds.json --------------------------------------------------------------------------------------------------
+
+
+def finished(seed: int, accuracy: float) -> SeedRecord:
+    scores, measures = {"accuracy": accuracy}, MeasuresRecord(("accuracy",))
+    return SeedRecord(
+        0, seed, None, "finished", validation=scores, baseline={"accuracy": 0.5}, measures=measures, rows={"a": "b"}
+    )
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> SeedsRecord:
+    settings = RunSettings("rows.csv", training=TrainingArguments(max_steps=3), data=DataSettings(labels=("a, b", "c")))
+    seeds = {1: finished(1, 0.6), 2: finished(2, 0.8), 3: SeedRecord(0, 3, None, FAILED, exit_code=3, error=("x", "y"))}
+    seeds_record = SeedsRecord(settings, seeds, tmp_path, "failed", {"torch": "2"})
+    write_seeds(seeds_record)
+    return seeds_record
+
+
+def test_seeds_are_read_as_they_were_written_with_mean_and_deviation_of_the_finished(record: SeedsRecord) -> None:
+    assert is_seeds_folder(record.folder)
+    assert read_seeds(record.folder) == record
+    results = json.loads((record.folder / "seeds.json").read_text())["results"]
+    assert results["mean"] == record.mean == {"accuracy": pytest.approx(0.7)}
+    assert results["standard_deviation"] == record.standard_deviation == {"accuracy": pytest.approx(0.02**0.5)}
+    assert results["baseline"] == record.baseline == {"accuracy": 0.5}
+    assert (record.unfinished, [*record.finished]) == ([3], [1, 2])
+    alone = SeedsRecord(RunSettings(), {1: finished(1, 0.6)}, record.folder)
+    assert (alone.mean, alone.standard_deviation) == ({"accuracy": 0.6}, None)
+
+
+def test_a_record_of_an_earlier_version_is_read(record: SeedsRecord) -> None:
+    path = record.folder / "seeds.json"
+    stored = json.loads(path.read_text()) | {"words": ["train", "rows.csv"], "directory": "somewhere"}
+    stored["base"] |= {"data": {"labels": ["a, b", "c"]}, "model": None}
+    stored["runs"]["seed-3"] = {"seed": 3, "status": "failed"}
+    path.write_text(json.dumps(stored))
+    assert read_seeds(record.folder).settings == record.settings
+    assert read_seeds(record.folder).seeds[3] == SeedRecord(seed=3, status=FAILED)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda stored: [],
+        lambda stored: None,
+        lambda stored: {},
+        lambda stored: {**stored, "runs": []},
+        lambda stored: {**stored, "runs": {}},
+        lambda stored: {**stored, "runs": {"x": []}},
+        lambda stored: {**stored, "runs": {"seed-1": {"status": 1}}},
+        lambda stored: {**stored, "runs": {"seed-1": {"validation": {"f1": "high"}}}},
+        lambda stored: {**stored, "base": None},
+        lambda stored: {**stored, "base": {**stored["base"], "training": []}},
+        lambda stored: {**stored, "base": {**stored["base"], "training": {"seed": "x"}}},
+        lambda stored: {**stored, "base": {**stored["base"], "data": {"rows": "many"}}},
+        lambda stored: {**stored, "base": {**stored["base"], "source": 1}},
+        lambda stored: {**stored, "base": {**stored["base"], "new_head": "yes"}},
+        lambda stored: {**stored, "versions": 5},
+    ],
+)
+def test_a_damaged_record_is_one_error(record: SeedsRecord, change: Callable[[Any], Any]) -> None:
+    path = record.folder / "seeds.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(ModelError, match=r"no seeds to resume: seeds\.json: ") as caught:
+        read_seeds(record.folder)
+    assert caught.value.remedy == "train new seeds"
+
+
+def test_a_folder_without_seeds(tmp_path: Path, says) -> None:
+    assert not is_seeds_folder(tmp_path)
+    with says(f"{tmp_path}: no seeds to resume: seeds.json: missing", kind=ModelError):
+        read_seeds(tmp_path)
+
+
+def test_a_folder_of_seeds_is_not_taken_for_a_run(record: SeedsRecord, says) -> None:
+    """Its runs are named, for whoever reads a run: --resume, evaluate, predict, eject, --model."""
+    folder = record.folder
+    for seed in (1, 2):
+        (folder / f"seed-{seed}").mkdir()
+        (folder / f"seed-{seed}" / "run.json").touch()
+    remedy = f"name one of these runs, or resume all: glassloop train --seeds 2 --resume {folder}"
+    for reader in (read_run, Predictor, find_model):
+        with says(f"{folder} contains one run per seed: seed-1, seed-2", remedy, ModelError):
+            reader(folder)

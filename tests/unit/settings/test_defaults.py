@@ -7,27 +7,15 @@ import math
 import pytest
 
 from glassloop import TrainingArguments
-from glassloop.settings.defaults import (
-    CHOSEN_SETTINGS,
-    batch_size,
-    choose_settings,
-    has_own_settings,
-    learning_rate,
-    num_epochs,
-)
+from glassloop.settings.defaults import CHOSEN_SETTINGS, choose_settings, has_own_settings, learning_rate, num_epochs
 
 MINILM, BASE, LARGE = 12 * 6 * 384**2, 12 * 12 * 768**2, 12 * 24 * 1024**2
 CHOSEN = ("per_device_train_batch_size", "num_train_epochs", "learning_rate", "warmup_steps")
 
 
-@pytest.mark.parametrize("source", ["glue", "glue/mrpc"])
-def test_glue_keeps_the_settings_of_the_notes(source: str) -> None:
-    assert has_own_settings(source)
-
-
-@pytest.mark.parametrize("source", [None, "quickstart", "glue.csv", "my/glue/mrpc.csv", "glued/x"])
-def test_other_data_does_not(source: str | None) -> None:
-    assert not has_own_settings(source)
+def test_only_glue_keeps_the_settings_of_the_notes() -> None:
+    sources = ["glue", "glue/mrpc", None, "quickstart", "glue.csv", "my/glue/mrpc.csv", "glued/x"]
+    assert [source for source in sources if has_own_settings(source)] == ["glue", "glue/mrpc"]
 
 
 def test_everything_is_chosen_for_a_user_who_gives_nothing() -> None:
@@ -35,9 +23,8 @@ def test_everything_is_chosen_for_a_user_who_gives_nothing() -> None:
     found = choose_settings(args, {"seed"}, 2400, 2, MINILM)
     assert (found.names, {*CHOSEN_SETTINGS}) == (CHOSEN, {*CHOSEN})
     assert found.settings.seed == 7
-    assert (
-        found.reason
-        == "batch size, epochs, learning rate, warm-up: from 2,400 training rows, 2 outputs, 10.6 M encoder weights"
+    assert found.reason == (
+        "batch size, epochs, learning rate, warm-up: from 2,400 training rows, 2 outputs, 10.6 M encoder weights"
     )
     assert choose_settings(args, {"seed"}, 2400, 2, None).reason.endswith(": from 2,400 training rows, 2 outputs")
 
@@ -73,8 +60,9 @@ def test_processes_and_accumulation_share_the_batch(processes: int, accumulate: 
 
 @pytest.mark.parametrize("rows", [1, 2, 18, 100, 1000, 1001, 10_000, 10_001, 250_000, 1_000_000, 50_000_000])
 def test_there_are_enough_steps_but_not_too_many_epochs(rows: int) -> None:
-    per_epoch = math.ceil(rows / batch_size(rows))
-    epochs = num_epochs(per_epoch, 2)
+    chosen = choose_settings(TrainingArguments(), (), rows, 2, BASE).settings
+    per_epoch = math.ceil(rows / chosen.per_device_train_batch_size)
+    epochs = chosen.num_train_epochs
     steps = epochs * per_epoch
     assert epochs >= 1
     assert steps >= 1000 or epochs == num_epochs(1, 2)  # as many epochs as there may be
@@ -90,7 +78,6 @@ def test_many_labels_get_more_steps() -> None:
 
 def test_a_smaller_encoder_gets_a_higher_rate() -> None:
     rates = [learning_rate(weights, 1000) for weights in (LARGE, BASE, MINILM, 1000)]
-    assert rates == sorted(rates)
     assert rates == [1.6e-5, 3e-5, 8.5e-5, 3e-4]
     assert learning_rate(None, 1000) == 3e-5
 

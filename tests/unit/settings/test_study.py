@@ -19,7 +19,7 @@ def test_every_problem_is_reported_before_any_work() -> None:
         "seeds is 0, not a whole number of 1 or more",
         "fold is 1, not a whole number of 2 or more",
         'strategy is "gird", not one of auto, grid, random, halving, optuna',
-        'budget is "soon", not a time such as 30m or 2h',
+        "budget is 'soon', not a time such as 30m or 2h",
         'unknown setting "learning_rat" to vary; did you mean "learning_rate"?',
         "seed cannot be varied",
         "optim is not a number, so it cannot be drawn from a range",
