@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO, cast
 
 from glassloop.base.errors import GlassloopError, printable
 
@@ -140,15 +140,14 @@ class TolerantStream:
                 os.close(nowhere)
 
 
-def tolerant(stream: Any) -> Any:  # TextIO and TolerantStream are no common type for mypy
+def tolerant(stream: TextIO | TolerantStream | None) -> TextIO:
     """Return a stream that never raises because text cannot be written."""
-    return stream if isinstance(stream, TolerantStream) else TolerantStream(stream)
+    return cast("TextIO", stream if isinstance(stream, TolerantStream) else TolerantStream(stream))
 
 
 def messages() -> TextIO:
     """Return standard error for messages and progress bars, which never end a run."""
-    stream: TextIO = tolerant(sys.stderr)
-    return stream
+    return tolerant(sys.stderr)
 
 
 def has_terminal() -> bool:
@@ -167,10 +166,9 @@ def tolerant_streams() -> Iterator[TolerantStream]:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     before = sys.stdout, sys.stderr
-    output = tolerant(sys.stdout)
-    sys.stdout, sys.stderr = output, tolerant(sys.stderr)
+    sys.stdout, sys.stderr = tolerant(sys.stdout), tolerant(sys.stderr)
     try:
-        yield output
+        yield cast("TolerantStream", sys.stdout)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

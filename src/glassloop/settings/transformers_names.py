@@ -218,10 +218,7 @@ LOADER_NAMES = {name: f"dataloader_{name}" for name in ("num_workers", "pin_memo
 
 
 class Setters:
-    """Assigns settings by the names that each method of transformers' `TrainingArguments` gives them, and returns them.
-
-    `others` are further settings by name.
-    """
+    """Assigns settings by the names that each method of transformers' `TrainingArguments` gives them, and returns them."""
 
     def _with(self: Kind, **settings: object) -> Kind:
         for name, value in settings.items():
@@ -239,7 +236,11 @@ class Setters:
         seed: int = 42,
         **others: object,
     ) -> Kind:
-        """Set how to train."""
+        """Set how to train, and return the settings.
+
+        `learning_rate` is the peak, `batch_size` that of a device, `num_epochs` and `max_steps` the length (the latter wins),
+        `gradient_accumulation_steps` the batches of a step, `weight_decay` and `seed` as usual, `others` any settings by name.
+        """
         return self._with(
             learning_rate=learning_rate,
             per_device_train_batch_size=batch_size,
@@ -254,25 +255,34 @@ class Setters:
     def set_evaluate(
         self: Kind, strategy: str = "no", steps: int = 500, batch_size: int = 8, delay: float | None = None, **others: object
     ) -> Kind:
-        """Set when to evaluate."""
+        """Set when to evaluate: the `strategy` no, steps or epoch, and the `steps` between evaluations; return the settings.
+
+        `batch_size` is that of a device, `delay` the steps or epochs before the first one, `others` any settings by name.
+        """
         return self._with(
             eval_strategy=strategy, eval_steps=steps, per_device_eval_batch_size=batch_size, eval_delay=delay or 0.0, **others
         )
 
     def set_testing(self: Kind, batch_size: int = 8, **others: object) -> Kind:
-        """Set the batch size of predictions."""
+        """Set the `batch_size` of predictions per device, and `others` by name; return the settings."""
         return self._with(per_device_eval_batch_size=batch_size, **others)
 
     def set_save(
         self: Kind, strategy: str = "steps", steps: int = 500, total_limit: int | None = None, **others: object
     ) -> Kind:
-        """Set when to save checkpoints."""
+        """Set when to save: the `strategy` no, steps or epoch, and the `steps` between checkpoints; return the settings.
+
+        `total_limit` checkpoints stay; `others` are any settings by name.
+        """
         return self._with(save_strategy=strategy, save_steps=steps, save_total_limit=total_limit, **others)
 
     def set_logging(
         self: Kind, strategy: str = "steps", steps: int = 500, report_to: str | list[str] = "none", **others: object
     ) -> Kind:
-        """Set when and where to log."""
+        """Set when to log: the `strategy` no, steps or epoch, and the `steps` between entries; return the settings.
+
+        `report_to` names experiment trackers; `others` are any settings by name, such as first_step.
+        """
         others = {LOGGING_NAMES.get(name, name): value for name, value in others.items()}
         return self._with(logging_strategy=strategy, logging_steps=steps, report_to=report_to, **others)
 
@@ -286,7 +296,10 @@ class Setters:
         epsilon: float = 1e-8,
         args: str | None = None,
     ) -> Kind:
-        """Set the optimizer."""
+        """Set the optimizer by its `name`, and return the settings.
+
+        `learning_rate` is the peak, `beta1`, `beta2`, `epsilon` and `weight_decay` are those of AdamW, `args` extra settings.
+        """
         self._with(optim=name, optim_args=args, learning_rate=learning_rate, weight_decay=weight_decay)
         return self._with(adam_beta1=beta1, adam_beta2=beta2, adam_epsilon=epsilon)
 
@@ -298,14 +311,21 @@ class Setters:
         warmup_steps: float = 0,
         warmup_ratio: float | None = None,
     ) -> Kind:
-        """Set the learning rate schedule; `warmup_ratio` is an earlier name of `warmup_steps`."""
+        """Set the learning rate schedule by its `name`, and return the settings.
+
+        `num_epochs` and `max_steps` are its length (the latter wins), `warmup_steps` a number or a fraction of all steps, for
+        which `warmup_ratio` is an earlier name.
+        """
         warmup = warmup_steps or warmup_ratio or 0
         return self._with(lr_scheduler_type=name, num_train_epochs=num_epochs, max_steps=max_steps, warmup_steps=warmup)
 
     def set_dataloader(
         self: Kind, train_batch_size: int = 8, eval_batch_size: int = 8, drop_last: bool = False, **others: object
     ) -> Kind:
-        """Set how batches are made."""
+        """Set the `train_batch_size` and `eval_batch_size` of a device, and return the settings.
+
+        `drop_last` drops the last incomplete batch; `others` are num_workers, sampler_seed and any settings by name.
+        """
         names = {**LOADER_NAMES, "sampler_seed": "data_seed"}
         return self._with(
             per_device_train_batch_size=train_batch_size,
