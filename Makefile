@@ -31,7 +31,7 @@ quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predi
 
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-test: $(READY) ## Check every promise once, with two processes (about ten minutes).
+test: $(READY) ## Check every promise once, with two processes (about seven minutes).
 	@echo "==> pytest without the exhaustive cases"
 	$(PYTEST) -m 'not exhaustive'
 
@@ -69,7 +69,7 @@ wheel: $(READY) ## Build the wheel, install it into an empty environment and tra
 	@echo "==> tools/check_wheel.py"
 	$(BIN)/python tools/check_wheel.py
 
-bench: $(READY) ## Measure training and prediction on this CPU, beside the usual loops (about ten minutes).
+bench: $(READY) ## Measure training and prediction on this CPU, beside the usual loops (about seven minutes).
 	@echo "==> benchmarks/cpu.py"
 	$(BIN)/python benchmarks/cpu.py --out runs/bench $(if $(GLUE),--data '$(GLUE)')
 
