@@ -69,7 +69,7 @@ wheel: $(READY) ## Build the wheel, install it into an empty environment and tra
 	@echo "==> tools/check_wheel.py"
 	$(BIN)/python tools/check_wheel.py
 
-bench: $(READY) ## Measure training and prediction on this CPU, beside the usual loops (about seven minutes).
+bench: $(READY) ## Measure training and prediction on this CPU, beside the usual loops (about ten minutes).
 	@echo "==> benchmarks/cpu.py"
 	$(BIN)/python benchmarks/cpu.py --out runs/bench $(if $(GLUE),--data '$(GLUE)')
 
