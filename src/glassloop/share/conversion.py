@@ -20,29 +20,6 @@ from glassloop.models.loading import quiet_transformers, short_reason
 from glassloop.runs.export import MODEL_FILES, ONNX_INT8, TORCH
 
 MOST_BYTES = 1_800_000_000  # of weights inside an ONNX file; its format ends at 2 GiB
-
-
-def write_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str], config: Config, path: Path) -> None:
-    """Write a program as an ONNX file. Weights of more than 1.8 GB are stored beside it."""
-    found = torch.onnx.export(
-        program, dynamo=True, input_names=[*inputs], output_names=["logits"], verbose=False, optimize=True
-    )
-    if found is None:
-        raise RuntimeError("torch.onnx returned no program")
-    size = sum(weight.numel() * weight.element_size() for weight in program.state_dict.values())
-    found.save(path, external_data=size > MOST_BYTES)
-
-
-def write_int8(path: Path) -> None:
-    """Replace the weights in an ONNX file by 8-bit numbers. Activations are quantized while the model runs."""
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    model = onnx.load(path)
-    del model.graph.value_info[:]  # sizes that torch wrote; the quantizer infers them again, and fails if they differ
-    quantize_dynamic(model, path, weight_type=QuantType.QInt8, per_channel=True)
-
-
 ROWS, TOKENS = 3, 11  # of the example: sizes of 1, and sizes that the model has too, would be taken for constants
 REHEARSED_LAYERS = 2
 PACKAGES, ONNX_PACKAGES = ("torch", "transformers"), ("onnx", "onnxscript", "onnxruntime")
@@ -50,19 +27,13 @@ ANOTHER = "use glassloop serve or Predictor with the run itself"
 
 
 class Logits(torch.nn.Module):
-    """A model that takes its inputs in order and returns only logits.
-
-    Args:
-        model: A model of transformers.
-        inputs: The names of its inputs.
-    """
+    """A model that takes its inputs in the order of their names, `inputs`, and returns only logits."""
 
     def __init__(self, model: Model, inputs: Sequence[str]) -> None:
         super().__init__()
         self.model, self.inputs = model, inputs
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Return the logits of padded rows."""
         logits: torch.Tensor = self.model(**dict(zip(self.inputs, tensors, strict=True)), return_dict=True).logits
         return logits
 
@@ -121,26 +92,29 @@ def program_of(model: Model, inputs: Sequence[str]) -> torch.export.ExportedProg
 
 
 def write_model(model: Model, inputs: Sequence[str], kind: str, folder: Path) -> None:
-    """Write the model file of a format into a folder.
-
-    Args:
-        model: A model of transformers on the CPU.
-        inputs: The names of its inputs.
-        kind: The format: "onnx", "onnx-int8" or "torch".
-        folder: Where to write.
-
-    Raises:
-        ModelError: If the model cannot be converted.
-    """
+    """Write the file of a format ("onnx", "onnx-int8" or "torch") into a folder. Raises `ModelError` if that fails."""
     program, path = program_of(model, inputs), folder / MODEL_FILES[kind]
     with converting(model.config):
         if kind == TORCH:
             program._example_inputs = None  # torch would pickle them
             torch.export.save(program, path)
             return
-        write_onnx(program, inputs, model.config, path)
+        converted = torch.onnx.export(
+            program, dynamo=True, input_names=[*inputs], output_names=["logits"], verbose=False, optimize=True
+        )
+        if converted is None:
+            raise RuntimeError("torch.onnx returned no program")
+        size = sum(weight.numel() * weight.element_size() for weight in program.state_dict.values())
+        converted.save(path, external_data=size > MOST_BYTES)
         if kind == ONNX_INT8:
-            write_int8(path)
+            import onnx
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+
+            quantized = onnx.load(path)
+            # Sizes that torch wrote; the quantizer infers them again, and fails if they differ.
+            del quantized.graph.value_info[:]
+            # Activations are quantized while the model runs.
+            quantize_dynamic(quantized, path, weight_type=QuantType.QInt8, per_channel=True)
 
 
 @contextmanager

@@ -98,31 +98,16 @@ def validation_rows(folder: Path, run: RunRecord) -> StoredRows:
 
 @dataclass(frozen=True)
 class Changes:
-    """How an exported model differs from the model of its run on the same rows.
+    """How an exported model differs from the model of its run on the same rows, which are counted from 0."""
 
-    Attributes:
-        largest: The largest difference of two logits.
-        largest_row: Its row, from 0.
-        flipped: The rows whose answer changed, from 0. Scores have none.
-        metrics: Each metric of the run, before and after.
-    """
-
-    largest: float
+    largest: float  # difference of two logits
     largest_row: int
-    flipped: tuple[int, ...]
+    flipped: tuple[int, ...]  # the rows whose answer changed; scores have none
     metrics: dict[str, MetricChange]
 
 
 def changes(rows: StoredRows, run: RunRecord, answering: Answering, before: np.ndarray, after: np.ndarray) -> Changes:
-    """Return how the logits of an exported model differ from those of the run's model.
-
-    Args:
-        rows: The rows, with their labels.
-        run: The record of the run.
-        answering: How logits become answers.
-        before: The logits of the run's model.
-        after: Those of the exported model.
-    """
+    """Return how the logits of an exported model, `after`, differ from those of the run's model, `before`."""
     apart = np.abs(after.astype(np.float64) - before).max(axis=1)
     answers = [np.asarray(answering.choices(logits)) for logits in (before, after)]
     differs = (answers[0] != answers[1]).reshape(len(apart), -1).any(axis=1)
@@ -142,18 +127,12 @@ def changes(rows: StoredRows, run: RunRecord, answering: Answering, before: np.n
 
 
 def speeds(
-    predictors: Mapping[str, Predictor],
-    rows: Sequence[EncodedText],
-    rounds: int = ROUNDS,
+    predictors: Mapping[str, Predictor], rows: Sequence[EncodedText], rounds: int = ROUNDS,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Return the rows per second of each predictor on the same encoded rows, the best of several rounds in turn.
 
-    Args:
-        predictors: What to measure, by name.
-        rows: Encoded rows.
-        rounds: How often each one predicts all rows, after one round to warm up. A slow model gets at least one round.
-        clock: Returns the time in seconds.
+    One more round warms up. A slow model gets at least one round.
     """
     best, began = dict.fromkeys(predictors, float("inf")), clock()
     with stage("measuring the speed", (rounds + 1) * len(predictors) * len(rows)):
@@ -267,38 +246,24 @@ def compared(
         "exported": sum(path.stat().st_size for path in folder.glob(f"{MODEL_FILES[record.kind]}*")),
         "run": sum(path.stat().st_size for path in ours.model_dir.glob("*.safetensors")),
     }
-    check = ExportCheck(
-        rows.split,
-        len(rows.entries),
-        found.largest,
-        found.largest_row,
-        found.flipped,
-        found.metrics,
-        sizes,
-        per_second,
-        torch.get_num_threads(),
-    )
+    differences = (found.largest, found.largest_row, found.flipped, found.metrics)
+    check = ExportCheck(rows.split, len(rows.entries), *differences, sizes, per_second, torch.get_num_threads())
     if stores_texts:
-        write_reference(folder, rows, exported)
+        # With texts: the server's check at its start needs them. Token ids would protect nothing, the tokenizer turns them
+        # back.
+        entries = [rows.entries[place] for place in rows.spread(CHECKED_ROWS)]
+        logits = exported.logits(*([str(entry[name]) for entry in entries] for name in rows.texts)).tolist()
+        stored = [
+            {"row": entry.get("row"), "logits": numbers, **{name: entry[name] for name in rows.texts}}
+            for entry, numbers in zip(entries, logits, strict=True)
+        ]
+        write_text(folder / REFERENCE_NAME, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in stored))
     flipped = []
     for row in found.flipped:
         entry, answers = rows.entries[row], ours.answering.describe(np.stack([before[row], after[row]]))
         texts = tuple(str(entry[name]) for name in rows.texts)
         flipped.append(FlippedRow(row, entry["label"], answers[0].label, answers[1].label, texts))
     return Exported(folder, record, check, tuple(flipped))
-
-
-def write_reference(folder: Path, rows: StoredRows, exported: Predictor) -> None:
-    """Store some validation rows with the logits of the exported model, with which a server checks it at its start."""
-    # With texts: the server's check at its start needs them. Token ids would protect nothing, the tokenizer turns them
-    # back.
-    entries = [rows.entries[place] for place in rows.spread(CHECKED_ROWS)]
-    logits = exported.logits(*([str(entry[name]) for entry in entries] for name in rows.texts))
-    lines = [
-        {"row": entry.get("row"), "logits": found, **{name: entry[name] for name in rows.texts}}
-        for entry, found in zip(entries, logits.tolist(), strict=True)
-    ]
-    write_text(folder / REFERENCE_NAME, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def refuse_other_folders(folder: Path) -> None:

@@ -38,17 +38,10 @@ class Published:
 
 
 def published_files(folder: Path, more: Mapping[str, Path] | None = None) -> list[Published]:
-    """Return what is uploaded from a model folder.
+    """Return what is uploaded from a model folder, and `more` files by their names. Raises `ModelError` if it has no model.
 
     Weights, settings, tokenizer, card and calibration are; checkpoints, optimizer states, predictions, histories and reports
     are not. In settings, and in the record of an export, a local path is shortened to its last part.
-
-    Args:
-        folder: The folder of the model.
-        more: Further files by their names in the repository.
-
-    Raises:
-        ModelError: If the folder has no model.
     """
     # By kind instead of exclusion: a new kind of file stays private until somebody decides otherwise.
     found = []
@@ -103,15 +96,9 @@ def refuse_repository(name: str) -> None:
 
 
 def upload(
-    folder: Path,
-    name: str,
-    message: str,
-    *,
-    token: str | None = None,
-    revision: str | None = None,
-    private: bool | None = None,
-    more: Mapping[str, Path] | None = None,
-) -> str:
+    folder: Path, name: str, message: str, *, token: str | None = None, revision: str | None = None,
+    private: bool | None = None, more: Mapping[str, Path] | None = None,
+) -> str:  # fmt: skip
     """Upload a model folder to a repository of the model hub in one commit, and return its address.
 
     Args:
