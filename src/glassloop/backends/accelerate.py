@@ -29,10 +29,8 @@ class AccelerateProcesses:
         return int(self.accelerator.gather(torch.tensor([signal], device=self.accelerator.device)).max().item())
 
     def wait(self) -> None:
-        if self.accelerator.device.type == "cpu":
-            torch.distributed.barrier()  # on a machine with a GPU, Accelerate's own barrier needs one GPU per process
-        else:
-            self.accelerator.wait_for_everyone()
+        # On a machine with a GPU, Accelerate's own barrier needs one GPU per process.
+        torch.distributed.barrier() if self.accelerator.device.type == "cpu" else self.accelerator.wait_for_everyone()
 
     def gather_figures(self, figures: torch.Tensor) -> torch.Tensor:
         # Norms are the same in all processes.

@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 # The model itself stays whole in main memory and a split copy is trained: evaluations, callbacks and checkpoints see
 # ordinary weights, and an evaluation cannot hang on uneven batches. FSDP version 1 would need this code twice.
 class FSDPBackend(PlainBackend):
-    """Trains a copy of the model that Accelerate has split over the processes.
-
-    The model itself stays whole, in main memory. Evaluations, checkpoints and callbacks read that one, after all processes
-    together have copied the trained weights into it.
-    """
+    """Trains a copy of the model that Accelerate has split over the processes."""
 
     name = "accelerate"
 
@@ -81,9 +77,8 @@ class FSDPBackend(PlainBackend):
         del twins
         choose_layers(self.plugin, copied)
         self.plugin.mixed_precision_policy = precision_policy(self.precision, self.device)
-        self.split, prepared = self.accelerator.prepare(copied, optimizer)
-        self.optimizer = prepared
-        return self.split, prepared, scheduler
+        self.split, self.optimizer = self.accelerator.prepare(copied, optimizer)
+        return self.split, self.optimizer, scheduler
 
     def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
         return self.whole if self.split is not None and model is self.split else model
@@ -110,7 +105,6 @@ class FSDPBackend(PlainBackend):
 
     @contextmanager
     def evaluation_context(self, model: torch.nn.Module) -> Iterator[None]:
-        """Keep the whole model on the device during a pass."""
         if self.split is None or model is not self.whole:
             yield
             return
@@ -156,7 +150,6 @@ class FSDPBackend(PlainBackend):
         return moved.full_tensor() if isinstance(moved, DTensor) else moved
 
     def end_training(self) -> None:
-        """Drop the split copy; the whole model returns to the device."""
         if self.whole is not None:
             self.whole.to(self.device)
             self.whole, self.split, self.optimizer = None, None, None
@@ -183,31 +176,30 @@ def precision_policy(precision: str, device: torch.device) -> MixedPrecisionPoli
 
 
 def choose_layers(plugin: FullyShardedDataParallelPlugin, model: Model) -> None:
-    """Choose the layers to split by: those that the config names, or the model, or the members of its module lists.
-
-    A model without any of them is split as one part.
-    """
-    if plugin.auto_wrap_policy is None:
+    """Choose the layers to split by: those that the config names, or the model, or the members of its module lists."""
+    if plugin.auto_wrap_policy is None:  # a model without any of them is split as one part
         return
     words = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     there = {type(module).__name__ for module in model.modules()}
     there -= {type(module).__name__ for module in model.modules() if words in module.modules()}  # split separately
     lists = (module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
-    kinds = (plugin.transformer_cls_names_to_wrap, getattr(model, "_no_split_modules", None),
-             [type(layer).__name__ for layers in lists for layer in layers])  # fmt: skip
-    found = next((names for kind in kinds if (names := there & {*(kind or ())})), set())
-    plugin.transformer_cls_names_to_wrap = sorted(found)
-    plugin.auto_wrap_policy = transformer_auto_wrap_policy if found else None  # by size: fully_shard refuses lists
+    members = [type(layer).__name__ for layers in lists for layer in layers]
+    kinds = (plugin.transformer_cls_names_to_wrap, getattr(model, "_no_split_modules", None), members)
+    chosen = next((names for kind in kinds if (names := there & {*(kind or ())})), set())
+    plugin.transformer_cls_names_to_wrap = sorted(chosen)
+    plugin.auto_wrap_policy = transformer_auto_wrap_policy if chosen else None  # by size: fully_shard refuses lists
 
 
 def refuse_options(plugin: FullyShardedDataParallelPlugin, accelerator: Accelerator, precision: str) -> None:
     """Raise `SettingsError` for options with which Accelerate would silently compute other numbers than one process."""
-    if precision == "fp16":
-        raise SettingsError("FSDP is not supported in fp16", "use mixed_precision bf16 or no")
-    if plugin.activation_checkpointing:
-        problem = "fsdp_activation_checkpointing uses different dropout masks in the forward and the backward pass"
-        raise SettingsError(problem, "set it to false, and call model.gradient_checkpointing_enable()")
-    if plugin.ignored_modules is not None:
-        raise SettingsError("with fsdp_ignored_modules each process would train these modules separately", "omit them")
-    if getattr(accelerator, "parallelism_config", None) is not None:
-        raise SettingsError("FSDP together with a parallelism_config is not supported", "omit parallelism_config")
+    masks = "fsdp_activation_checkpointing uses different dropout masks in the forward and the backward pass"
+    modules = "with fsdp_ignored_modules each process would train these modules separately"
+    several = getattr(accelerator, "parallelism_config", None) is not None
+    for unsupported, problem, remedy in (
+        (precision == "fp16", "FSDP is not supported in fp16", "use mixed_precision bf16 or no"),
+        (plugin.activation_checkpointing, masks, "set it to false, and call model.gradient_checkpointing_enable()"),
+        (plugin.ignored_modules is not None, modules, "omit them"),
+        (several, "FSDP together with a parallelism_config is not supported", "omit parallelism_config"),
+    ):
+        if unsupported:
+            raise SettingsError(problem, remedy)

@@ -156,7 +156,6 @@ def copy_into(static: Batch, batch: Batch) -> None:
 
 @cache  # cuBLAS keeps 68 MB for each stream until the process ends
 def capture_stream(device: int) -> torch.cuda.Stream:
-    """Return the stream of all captured steps on a GPU."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 

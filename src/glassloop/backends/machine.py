@@ -123,7 +123,6 @@ def hub_found() -> Finding:
 
 
 def data_found() -> Finding:
-    """Return whether GLASSLOOP_DATA names a folder with GLUE files."""
     name, advice = "GLASSLOOP_DATA", "set it to a folder that contains glue/MRPC/"
     place = os.environ.get(name)
     if not place:

@@ -44,16 +44,7 @@ from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.data.interfaces import Model, Row
 from glassloop.data.rows import Repeats, random_states_kept, repeats_of
 from glassloop.runs.record import Difference
-from glassloop.training.interfaces import (
-    Backend,
-    LRScheduler,
-    Optimizer,
-    OptimizerFactory,
-    RowBatches,
-    Say,
-    StepFunction,
-    TrainingUse,
-)
+from glassloop.training.interfaces import Backend, LRScheduler, OptimizerFactory, RowBatches, Say, StepFunction, TrainingUse
 from glassloop.training.optimizer import decay_groups
 
 NO_TRAINING = TrainingUse((), 0.0)
@@ -62,10 +53,8 @@ NO_TRAINING = TrainingUse((), 0.0)
 class PackedBackend(PlainBackend):
     """One process, one device: packed batches, and an optimizer over flat storage.
 
-    Args:
-        captures: Whether steps are captured as CUDA graphs: the backend "graphs", for one GPU.
-        int8: Whether it is the backend "int8", for predictions on a CPU. Its first passes are in fp32, and measure; after
-            `quantize`, linear layers run in int8.
+    With `captures` it is the backend "graphs", whose steps are captured as CUDA graphs. With `int8` it is for predictions on a
+    CPU: its first passes are in fp32, and measure; after `quantize`, linear layers run in int8.
     """
 
     name = "packed"
@@ -86,7 +75,6 @@ class PackedBackend(PlainBackend):
         self.differences: WeakKeyDictionary[nn.Module, Difference] = WeakKeyDictionary()
 
     def why_not(self, model: Model) -> str | None:
-        """Return why this backend cannot run a model; None if it can."""
         if self.precision == "fp16":
             return "fp16 needs a scaler"
         if self.stream is not None:  # a model that cannot be packed is run padded, if it is what transformers builds
@@ -131,13 +119,11 @@ class PackedBackend(PlainBackend):
         self, model: nn.Module, learning_rate: float, *, weight_decay: float, betas: tuple[float, float], epsilon: float,
         fused: bool,
     ) -> FlatAdamW:  # fmt: skip
-        """Return AdamW over the flat storage of a started training."""
         groups, fused = decay_groups(model, weight_decay), fused or self.device.type == "cuda"
         self.optimizer = FlatAdamW(groups, self.storage, lr=learning_rate, betas=betas, eps=epsilon, fused=fused or None)
         return self.optimizer
 
     def end_training(self) -> None:
-        """Remove the savings from the model, which keeps its trained weights."""
         if self.savings is not None:
             self.savings.remove()
         self.savings, self.optimizer, self.use = None, None, NO_TRAINING
@@ -176,14 +162,13 @@ class PackedBackend(PlainBackend):
         return nullcontext() if self.stream is None else graphs.in_stream(self.stream)
 
     def wrap_step(
-        self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: Say
+        self, step: Callable[..., torch.Tensor], optimizer: torch.optim.Optimizer, scheduler: LRScheduler, say: Say
     ) -> StepFunction:
         """Return the function that runs a step, or captures it for each new shape and replays it afterwards."""
         # on_gradients must be called in every step, not only while a step is captured
         if self.stream is None or self.use.reads_gradients:
             return super().wrap_step(step, optimizer, scheduler, say)
-        replaced = isinstance(self.savings, ReplacedLayers)
-        if isinstance(self.savings, ReplacedLayers):
+        if replaced := isinstance(self.savings, ReplacedLayers):
             graphs.compile_kernels(self.savings, self.optimizer, self.backward)
         flat = cast(FlatAdamW, optimizer)  # `make_optimizer` makes no other
         return graphs.GraphStep(partial(step, scheduler=graphs.Idle()), flat, scheduler, say, own_modules=not replaced)
@@ -256,13 +241,11 @@ class PackedBackend(PlainBackend):
         return self.optimizer.clip(max_norm)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update the weights, and the model's word vectors too if a callback reads them."""
         super().step(optimizer)
         if self.use.reads_weights:
             self.sync_to_model()
 
     def describe_savings(self, model: Model, use: TrainingUse) -> list[str]:
-        """Return a short description of each saving that a training uses."""
         names = ["one-pass AdamW"] if why_not_packed(model) else ["packed batches", "one-pass AdamW"]
         if layers_of(model):
             names.insert(1, "last layer for first tokens only")
@@ -309,7 +292,6 @@ def with_few_shapes(batches: Batches) -> Batches:
 
 
 def why_not_int8(model: Model) -> str | None:
-    """Return why a model cannot predict in int8 on this CPU; None if it can."""
     if (reason := PackedBackend(int8=True).why_not(model)) is not None:
         return reason
     reason = why_no_kernels()
@@ -348,7 +330,6 @@ def trial_loss(logits: torch.Tensor) -> torch.Tensor:
 
 
 def plain_figures(model: nn.Module, batch: Batch, backend: PlainBackend, *, trains: bool) -> Figures:
-    """Return what the unmodified model computes for a padded batch."""
     with torch.set_grad_enabled(trains), backend.forward(model):
         logits = model(**backend.move(batch.inputs)).logits.float()
     if not trains:
@@ -439,7 +420,6 @@ def supported_backend(backend: Backend, model: Model, say: Say = lambda line: No
 
 
 def fall_back_to_plain(backend: Backend, reason: str, say: Say) -> PlainBackend:
-    """Return the plain backend, and report why it is used."""
     say(f"backend plain instead of {backend.name}: {reason}")
     return PlainBackend(backend.device, backend.precision)
 

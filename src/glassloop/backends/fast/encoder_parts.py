@@ -129,7 +129,6 @@ def layer_calls(model: Model) -> list[int]:
 
 
 def embeddings_of(model: Model) -> EmbeddingParts | None:
-    """Return the embedding tables of a model; None if they have no fast form."""
     family = FAMILIES.get(model.config.model_type)
     if family is None or family.layout is None:
         return None
@@ -144,7 +143,6 @@ def embeddings_of(model: Model) -> EmbeddingParts | None:
 
 
 def head_of(model: Model) -> HeadParts | None:
-    """Return the classification head of a model; None if it is not known."""
     family = FAMILIES.get(model.config.model_type)
     if family is None or family.head is None:
         return None
@@ -298,7 +296,6 @@ def weight_shapes(part: nn.Module) -> dict[str, torch.Size | None]:
 
 
 def shared_weights(model: nn.Module) -> list[frozenset[str]]:
-    """Return the names of each weight that has several."""
     names = defaultdict(list)
     for name, weight in model.named_parameters(remove_duplicate=False):
         names[id(weight)].append(name)

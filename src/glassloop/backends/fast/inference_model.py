@@ -53,13 +53,11 @@ class PreparedLinear:
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")  # type: ignore[no-any-return]
 
     def gelu(self, x: torch.Tensor, approximate: str) -> torch.Tensor:
-        """Return GELU(x @ weight^T + bias)."""
         if not self.prepared:
             return functional.gelu(self(x), approximate=approximate)
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "gelu", [], approximate)  # type: ignore[no-any-return]
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Return x @ weight^T + bias + residual."""
         if not self.prepared:
             return self(x).add_(residual)
         return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")  # type: ignore[no-any-return]
@@ -224,7 +222,6 @@ class Scales:
 
     @property
     def zero(self) -> int:
-        """The integer that stands for 0."""
         return round(float(self.offset) - 0.5)
 
     def quantized(self, x: torch.Tensor) -> torch.Tensor:
@@ -262,7 +259,6 @@ class Int8Linear:
         return found
 
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Add x @ weight^T + bias to `residual` and return it."""
         found: torch.Tensor = torch.ops.onednn.qlinear_pointwise.binary(
             x, 1.0, 0, self.weight, self.factors, self.zeros, residual, self.bias, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0,
             "none", [], "",
@@ -342,13 +338,11 @@ class InferenceLayers:
     def after_backward(self) -> None: ...
 
     def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> object:
-        """Run the model over a packed batch, or over any inputs that it accepted before."""
         if packed is None:
             return self.plain_forward(*args, **inputs)
         return LightOutput(self.run(Packing.from_inputs(packed, inputs)))
 
     def run(self, packing: Packing) -> torch.Tensor:
-        """Return the logits of a packed batch."""
         parts, groups = self.embeddings, groups_of(packing)
         total = functional.embedding(packing.ids, parts.words.weight)
         if parts.types is not None:

@@ -321,7 +321,6 @@ class TorchOperations:
         return y, y.to(self.matmul_dtype), (total, mean, inverse_std, mask)
 
     def embed_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
-        """Return the gradient of word + type + position."""
         return self.norm_backward(apply_mask(grad, saved[3]), saved, norm, storage)
 
     def norm_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
@@ -361,7 +360,6 @@ class TorchOperations:
     def linear_gelu(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return x @ weight^T + bias, and its GELU."""
         pre_activation = self.linear(x, weight, bias.to(self.matmul_dtype))
         if self.needs_gradients:
             return pre_activation, functional.gelu(pre_activation, approximate=approximate)
@@ -370,7 +368,6 @@ class TorchOperations:
     def linear_gelu_backward(
         self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
     ) -> torch.Tensor:
-        """Return the gradient of x @ weight^T + bias."""
         found: torch.Tensor = aten.gelu_backward(grad, pre_activation, approximate=approximate)
         storage.add(linear.bias, found.sum(0, dtype=torch.float32))
         return found

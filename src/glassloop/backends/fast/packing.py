@@ -80,7 +80,6 @@ class Packing:
 
     @classmethod
     def from_inputs(cls, packed: torch.Tensor, inputs: Mapping[str, object]) -> Packing:
-        """Return the packing that the inputs of a model describe, with `packed` on the device."""
         numbers = cast(PackedInputs, inputs)
         return cls(packed, numbers["tokens"], numbers["rows"], numbers["longest"], numbers["has_filler"])
 
@@ -151,15 +150,10 @@ def pack(
     ids: Ragged, types: np.ndarray | None, uncounted: int | None = None, multiples: tuple[int, int] | None = None,
     vocabulary: np.ndarray | None = None, *, ordered: bool = True,
 ) -> PackedInputs:  # fmt: skip
-    """Pack rows of token ids into the inputs of a packed batch.
+    """Pack rows of token ids and their joined token types into the inputs of a packed batch.
 
-    Args:
-        ids: The token ids of all rows.
-        types: The token types of all rows, joined.
-        uncounted: The token id that positions start after and skip; None if they start at 0.
-        multiples: On a GPU, what the number of tokens and the longest length are rounded up to.
-        vocabulary: The new id of each token id, if only some word vectors are trained.
-        ordered: Whether to sort the tokens by id and by position, which only gradients on a GPU need.
+    Positions start after the id `uncounted` and skip it. `multiples`: on a GPU, what the number of tokens and the longest
+    length are rounded up to. `ordered`: sort the tokens by id and by position, which only gradients on a GPU need.
     """
     words, lengths = ids
     rows, total, has_filler = len(lengths), len(words), multiples is not None
@@ -251,7 +245,6 @@ class ListColumn:
         return self.values[part][offsets[row] : offsets[row + 1]]
 
     def join(self, numbers: np.ndarray) -> Ragged:
-        """Return the chosen rows one after the other."""
         if len(self.values) > 1:
             return join_rows([self[number] for number in numbers])
         starts = self.offsets[0][numbers]
@@ -285,15 +278,10 @@ def read_columns(rows: Dataset) -> dict[str, ListColumn | np.ndarray]:
 
 
 class PackedBatches:
-    """The batches of `Batches`, packed. Several at a time are uploaded to a GPU ahead of their steps.
+    """The batches of `Batches`, packed, in their order. Several at a time are uploaded to a GPU ahead of their steps.
 
-    Args:
-        batches: The padded batches, which decide the order of the rows.
-        device: Where the packed batches go.
-        uncounted: The token id that positions start after and skip; None if they start at 0.
-        vocabulary: The new id of each token id, if only some word vectors are trained.
-        limits: The most tokens of a row, and the number of word vectors. Kernels do not check them.
-        flash: Whether flash attention will run, whose lengths are rounded up further.
+    Positions start after the id `uncounted` and skip it. `vocabulary` is the new id of each token id, if only some word vectors
+    are trained. `limits` are the most tokens of a row, and the number of word vectors. `flash`: flash attention will run.
     """
 
     def __init__(
@@ -354,7 +342,6 @@ class PackedBatches:
             pending = []
 
     def packed(self, numbers: np.ndarray, *, ordered: bool) -> tuple[PackedInputs, np.ndarray | None]:
-        """Return the inputs and the labels of some rows in main memory."""
         tokens, others = self.columns(numbers)
         inputs = packed_tokens(tokens, self.uncounted, self.limits, self.multiples, self.vocabulary, ordered=ordered)
         return inputs, labels_among(others)

@@ -91,15 +91,10 @@ class Region(NamedTuple):
 class FlatStorage:
     """Weights, gradients and moments, each in one block; every parameter becomes a view of its stretch.
 
-    Args:
-        model: The model whose parameters are stored.
-        layers: Its fast layers. Their matrices come first, so that one copy in `matmul_dtype` holds them all.
-        no_decay: The ids of the parameters without weight decay.
-        embedding_vectors: The norm of the embeddings, whose gradients the kernels write like those of the layers' vectors.
-        tables: By parameter id, the tables of which only some rows are trained.
-        matmul_dtype: The dtype of matrix multiplications. Unless it is fp32, the layers' matrices and vectors get a copy in it.
-        low_precision_gradients: Whether the gradients of the layers' matrices are kept in `matmul_dtype` too.
-        trains: Whether parameters move into the storage; else only what layers read in one piece is copied.
+    The matrices of fast layers come first, so that one copy in `matmul_dtype` holds them all; with `low_precision_gradients`
+    their gradients have that type, too. `no_decay` and `tables`, of which only some rows are trained, go by parameter id.
+    `embedding_vectors` are the norm of the embeddings, whose gradients the kernels write like those of the layers' vectors.
+    Unless it `trains`, only what layers read in one piece is copied.
     """
 
     def __init__(
@@ -156,7 +151,6 @@ class FlatStorage:
         self.refresh_low_copies()
 
     def open_for_training(self) -> None:
-        """Allocate gradients and moments."""
         size = self.weights.numel()
         self.moments = (self.weights.new_zeros(size), self.weights.new_zeros(size))
         dtype = self.matmul_dtype if self.low_precision_gradients else torch.float32
@@ -181,7 +175,6 @@ class FlatStorage:
         return slot
 
     def full_gradient(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return a parameter's gradient in its full shape and in fp32."""
         table, gradient = self.tables.get(id(weight)), self.gradient(weight).float()
         return table.expand(gradient) if table is not None else gradient
 
@@ -259,7 +252,6 @@ class FlatStorage:
             weight.grad = None
 
     def zero_missing_gradients(self) -> None:
-        """Zero the gradients of parameters that got none in this step."""
         for weight in self.parameters:
             if id(weight) not in self.written:
                 self.gradient(weight).zero_()

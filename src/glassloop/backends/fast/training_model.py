@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import nn
 from torch.autograd.function import FunctionCtx
 from torch.utils.hooks import RemovableHandle
 
+from glassloop.backends.fast import operations
 from glassloop.backends.fast.encoder_parts import (
     EmbeddingParts,
     LayerParts,
@@ -20,18 +20,7 @@ from glassloop.backends.fast.encoder_parts import (
     layer_calls,
     layers_of,
 )
-from glassloop.backends.fast.operations import (
-    DropoutMasks,
-    Saved,
-    TorchOperations,
-    apply_mask,
-    aten,
-    attend,
-    attend_backward,
-    attend_qkv,
-    attend_qkv_backward,
-    with_filler,
-)
+from glassloop.backends.fast.operations import DropoutMasks, Saved, TorchOperations, apply_mask, aten, with_filler
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
 from glassloop.base.errors import ModelError
@@ -105,14 +94,14 @@ class PostNormLayer(torch.autograd.Function):
             queries = ops.linear(low_source, storage.matmul_weight(query), bias[:width]).view(len(source), layer.heads, -1)
         if first_tokens_only and x.is_cuda:  # on a GPU few launches count for more than few multiplications
             keys_values = ops.linear(low_x, storage.matmul_weight(key, value), bias[width:]).view(len(x), 2, layer.heads, -1)
-            attended, saved_attention = attend(
+            attended, saved_attention = operations.attend(
                 queries, keys_values[:, 0], keys_values[:, 1], packing, attention_rate, ops.masks
             )
         elif first_tokens_only:
             attended, saved_attention = attend_first_tokens(queries, low_x, layer, packing, storage, attention_rate, ops.masks)
         else:
             heads = ops.linear(low_x, storage.matmul_weight(query, key, value), bias).view(len(x), 3, layer.heads, -1)
-            attended, saved_attention = attend_qkv(heads, packing, attention_rate, ops.masks)
+            attended, saved_attention = operations.attend_qkv(heads, packing, attention_rate, ops.masks)
         low_attended = attended.reshape(len(source), width)
         out_norm, down_norm = layer.out_norm, layer.down_norm
         h, low_h, saved_out = ops.add_and_norm(
@@ -150,11 +139,11 @@ class PostNormLayer(torch.autograd.Function):
         linears = [layer.query, layer.key, layer.value]
         weights = [part.weight for part in linears]
         if not first_tokens_only:
-            joined = ops.join_gradients(attend_qkv_backward(grad_attended, saved_attention), linears, storage)
+            joined = ops.join_gradients(operations.attend_qkv_backward(grad_attended, saved_attention), linears, storage)
             storage.add_matmul_gradient(weights, joined, low_x)
             return (ops.add_matmul(grad_source, joined, storage.matmul_weight(*weights), follows_fast_layer), *[None] * 8)
         if grad.is_cuda:
-            flat = [part.reshape(part.shape[0], -1) for part in attend_backward(grad_attended, saved_attention)]
+            flat = [part.reshape(part.shape[0], -1) for part in operations.attend_backward(grad_attended, saved_attention)]
             grad_query = ops.join_gradients(flat[:1], linears[:1], storage)
             joined = ops.join_gradients(flat[1:], linears[1:], storage)
             storage.add_matmul_gradient(weights[1:], joined, low_x)
@@ -219,12 +208,6 @@ def attend_first_tokens_backward(
     return grad_query, grad_grid.view(-1, grid.shape[-1]).index_select(0, packing.slot_of_token).float()
 
 
-class ModelOutput(Protocol):
-    """What a classifier returns."""
-
-    logits: torch.Tensor
-
-
 class FastModel:
     """A model with flat storage, whose forward method takes packed batches as well as all inputs that it took before.
 
@@ -269,24 +252,23 @@ class FastModel:
             weight.data.index_copy_(0, self.vocabulary.used, self.storage.view(self.storage.weights, id(weight)))
 
     def sync_from_model(self) -> None:
-        """Take over the module's weights, which were just loaded."""
         if self.vocabulary is not None:
             weight = self.model.get_input_embeddings().weight
             self.storage.view(self.storage.weights, id(weight)).copy_(self.vocabulary.select(weight.detach()))
         self.storage.refresh_low_copies()
 
-    def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> ModelOutput:
+    def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> object:
         """Run the model over a packed batch, or over any inputs that it accepted before."""
         if packed is None:
             self.sync_to_model()
-            return self.plain_forward(*args, **inputs)  # type: ignore[no-any-return]
+            return self.plain_forward(*args, **inputs)
         self.packing = Packing.from_inputs(packed, inputs)
         try:
             return self.run(self.packing)
         finally:
             self.packing = None
 
-    def run(self, packing: Packing) -> ModelOutput:
+    def run(self, packing: Packing) -> object:
         raise NotImplementedError
 
     def after_backward(self) -> None:
@@ -310,7 +292,7 @@ class OwnLayers(FastModel):
             self.hooks.append(model.base_model.final_norm.register_forward_hook(self.keep_hidden))
             self.hooks.append(model.head.register_forward_pre_hook(self.pool))
 
-    def run(self, packing: Packing) -> ModelOutput:
+    def run(self, packing: Packing) -> object:
         config = self.model.config
         usual = config._attn_implementation
         if self.model.training:
@@ -318,7 +300,7 @@ class OwnLayers(FastModel):
         config._attn_implementation = PACKED_ATTENTION
         tokens = {"input_ids": packing.ids[None], "position_ids": packing.positions[None]}
         try:
-            return self.plain_forward(**tokens, packing=packing, dropout_masks=self.masks)  # type: ignore[no-any-return]
+            return self.plain_forward(**tokens, packing=packing, dropout_masks=self.masks)
         finally:
             config._attn_implementation = usual
             self.hidden = None
@@ -347,12 +329,12 @@ class PackedAttention(torch.autograd.Function):
         ctx: Context, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float,
         masks: DropoutMasks, window: int,
     ) -> torch.Tensor:  # fmt: skip
-        attended, ctx.kept = attend(query, key, value, packing, rate, masks, window)
+        attended, ctx.kept = operations.attend(query, key, value, packing, rate, masks, window)
         return attended
 
     @staticmethod
     def backward(ctx: Context, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return (*attend_backward(grad.contiguous(), ctx.kept), None, None, None, None)
+        return (*operations.attend_backward(grad.contiguous(), ctx.kept), None, None, None, None)
 
 
 def packed_attention(
@@ -377,14 +359,8 @@ def no_mask(*args: object, attention_mask: torch.Tensor | None = None, **ignored
 class ReplacedLayers(FastModel):
     """A model of a family whose layers have a fast form; padded batches still use the old ones.
 
-    Args:
-        model: The classifier.
-        matmul_dtype: The dtype of matrix multiplications.
-        trains: Whether the weights will be trained; else they stay where they are.
-        no_decay: The ids of the parameters without weight decay.
-        vocabulary: The word vectors that are trained; None for all of them.
-        low_precision_gradients: Whether the gradients of the layers' matrices are kept in `matmul_dtype`.
-        first_tokens_only: Whether the last layer computes only the first token of each row, which the head reads.
+    `first_tokens_only`: the last layer computes only the first token of each row, which the head reads. Other options are those
+    of `FlatStorage`.
     """
 
     def __init__(
@@ -424,7 +400,7 @@ class ReplacedLayers(FastModel):
             layer.module.forward = partial(self.layer_forward, layer, layer.module.forward)
         embeddings.module.forward = partial(self.embed, embeddings.module.forward)
 
-    def run(self, packing: Packing) -> ModelOutput:
+    def run(self, packing: Packing) -> object:
         self.num_layers_run = 0
         self.ops.before_forward(self.storage, packing, self.model.training)
         tokens = {"input_ids": packing.ids[None], "position_ids": packing.positions[None]}
@@ -433,7 +409,7 @@ class ReplacedLayers(FastModel):
         try:
             # The layers choose their precision themselves. The head has few rows and runs in fp32.
             with torch.autocast(packing.numbers.device.type, enabled=False):
-                return self.plain_forward(**tokens)  # type: ignore[no-any-return]
+                return self.plain_forward(**tokens)
         finally:
             # Through autograd the last output refers to these operations, a circle that Python never frees.
             self.last_output = self.ops.last_low = None

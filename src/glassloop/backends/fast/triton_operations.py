@@ -6,21 +6,10 @@ import torch
 import triton
 from torch import nn
 
+from glassloop.backends.fast import triton_kernels as kernels
 from glassloop.backends.fast.operations import KernelLauncher, Saved, TorchOperations
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage
-from glassloop.backends.fast.triton_kernels import (
-    add_and_norm_kernel,
-    embed_kernel,
-    gelu_backward_kernel,
-    gelu_kernel,
-    join_gradients_kernel,
-    norm_backward_kernel,
-    scalars_kernel,
-    squares_kernel,
-    table_gradient_kernel,
-    update_kernel,
-)
 
 MIN_ROWS_PER_PROGRAM = 2
 MAX_PARTIAL_SUMS = 264  # column sums are first taken over at most this many groups of rows
@@ -96,7 +85,7 @@ class TritonOperations(TorchOperations):
         self.num_dropouts += 1
         salt = self.num_dropouts * DROPOUT_SALT & 0x7FFFFFFF  # always a 32-bit number, so that one compiled kernel fits all
         self.launch(
-            add_and_norm_kernel, (rows,),
+            kernels.add_and_norm_kernel, (rows,),
             product, bias, residual, gain, shift, y, low_y, normed, inverse_std, self.seed, salt, rate, eps, width,
             HAS_DROPOUT=rate > 0, HAS_LOW_COPY=self.has_low_copy, BLOCK=triton.next_power_of_2(width), num_warps=4,
         )  # fmt: skip
@@ -106,21 +95,29 @@ class TritonOperations(TorchOperations):
         self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear, norm: nn.LayerNorm,
         storage: FlatStorage,
     ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        grad_residual = torch.empty_like(saved[0])
+        grad_product = torch.empty(saved[0].shape, dtype=self.matmul_dtype, device=grad.device)
+        self.launch_norm_backward(grad, extra_grad, saved, linear, norm, storage, grad_residual, grad_product)
+        return grad_residual, grad_product
+
+    def launch_norm_backward(
+        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear | None, norm: nn.LayerNorm,
+        storage: FlatStorage, grad_total: torch.Tensor, grad_product: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """Fill `grad_total`, and `grad_product` with that of a linear layer before the norm; embeddings have none."""
         normed, inverse_std, seed, salt, rate = saved
         extra_grad = self.take_deferred(grad) if extra_grad is None else extra_grad
         rows, width = normed.shape
-        grad_residual = torch.empty_like(normed)
-        grad_product = torch.empty(rows, width, dtype=self.matmul_dtype, device=grad.device)
-        (bias_start, gain_start, shift_start), accumulate = self.columns_of(storage, linear.bias, norm.weight, norm.bias)
+        biases = [] if linear is None else [linear.bias]
+        starts, accumulate = self.columns_of(storage, *biases, norm.weight, norm.bias)
         self.launch(
-            norm_backward_kernel, (self.num_partial_sums,),
+            kernels.norm_backward_kernel, (self.num_partial_sums,),
             grad.contiguous(), grad if extra_grad is None else extra_grad, normed, inverse_std, norm.weight,
-            grad_residual, grad_product, self.partial_sums, storage.num_vector_values, bias_start, gain_start, shift_start,
+            grad_total, grad_product, self.partial_sums, storage.num_vector_values, *([0] if linear is None else []), *starts,
             seed, salt, rate, rows, width,
-            HAS_EXTRA_GRAD=extra_grad is not None, HAS_DROPOUT=rate > 0, DROPOUT_AFTER_NORM=False, ACCUMULATE=accumulate,
-            BLOCK=triton.next_power_of_2(width), num_warps=8 if width > 512 else 4,
+            HAS_EXTRA_GRAD=extra_grad is not None, HAS_DROPOUT=rate > 0, DROPOUT_AFTER_NORM=linear is None,
+            ACCUMULATE=accumulate, BLOCK=triton.next_power_of_2(width), num_warps=8 if width > 512 else 4,
         )  # fmt: skip
-        return grad_residual, grad_product
 
     def embed(
         self, words: torch.Tensor, positions: torch.Tensor, types: torch.Tensor | None, packing: Packing, norm: nn.LayerNorm,
@@ -131,28 +128,17 @@ class TritonOperations(TorchOperations):
         low_y = torch.empty_like(y, dtype=self.matmul_dtype) if self.has_low_copy else y
         inverse_std = torch.empty(tokens, device=words.device)
         self.launch(
-            embed_kernel, (tokens,),
+            kernels.embed_kernel, (tokens,),
             words, positions, words if types is None else types, packing.ids, packing.positions, packing.types,
             norm.weight, norm.bias, y, low_y, normed, inverse_std, self.seed, 0, rate, norm.eps, width,
             HAS_TYPES=types is not None, HAS_DROPOUT=rate > 0, HAS_LOW_COPY=self.has_low_copy,
             BLOCK=triton.next_power_of_2(width), num_warps=4,
         )  # fmt: skip
-        return y, low_y, (normed, inverse_std, self.seed, rate)
+        return y, low_y, (normed, inverse_std, self.seed, 0, rate)
 
     def embed_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
-        normed, inverse_std, seed, rate = saved
-        extra_grad = self.take_deferred(grad)
-        rows, width = normed.shape
-        grad_total = torch.empty_like(normed)
-        (gain_start, shift_start), accumulate = self.columns_of(storage, norm.weight, norm.bias)
-        self.launch(
-            norm_backward_kernel, (self.num_partial_sums,),
-            grad.contiguous(), grad if extra_grad is None else extra_grad, normed, inverse_std, norm.weight,
-            grad_total, grad_total, self.partial_sums, storage.num_vector_values, 0, gain_start, shift_start,
-            seed, 0, rate, rows, width,
-            HAS_EXTRA_GRAD=extra_grad is not None, HAS_DROPOUT=rate > 0, DROPOUT_AFTER_NORM=True, ACCUMULATE=accumulate,
-            BLOCK=triton.next_power_of_2(width), num_warps=8 if width > 512 else 4,
-        )  # fmt: skip
+        grad_total = torch.empty_like(saved[0])
+        self.launch_norm_backward(grad, None, saved, None, norm, storage, grad_total, grad_total)
         return grad_total
 
     def add_table_gradient(
@@ -165,7 +151,7 @@ class TritonOperations(TorchOperations):
             slot.zero_()
         count, width = grad.shape
         self.launch(
-            table_gradient_kernel, (count, triton.cdiv(width, 256)),
+            kernels.table_gradient_kernel, (count, triton.cdiv(width, 256)),
             grad, rows, order, slot, count, width, padding,
             ACCUMULATE=accumulate, BLOCK=256, num_warps=2,
         )  # fmt: skip
@@ -179,7 +165,7 @@ class TritonOperations(TorchOperations):
         activation = torch.empty_like(pre_activation)
         size = pre_activation.numel()
         self.launch(
-            gelu_kernel, (triton.cdiv(size, 1024),),
+            kernels.gelu_kernel, (triton.cdiv(size, 1024),),
             pre_activation, bias, activation, pre_activation.shape[1], size,
             TANH=approximate == "tanh", BLOCK=1024, num_warps=4,
         )  # fmt: skip
@@ -192,7 +178,7 @@ class TritonOperations(TorchOperations):
         found = torch.empty_like(pre_activation)
         (bias_start,), accumulate = self.columns_of(storage, linear.bias)
         self.launch(
-            gelu_backward_kernel, (triton.cdiv(width, 256), self.num_partial_sums),
+            kernels.gelu_backward_kernel, (triton.cdiv(width, 256), self.num_partial_sums),
             grad, pre_activation, linear.bias, found, self.partial_sums, storage.num_vector_values, bias_start, rows, width,
             TANH=approximate == "tanh", ACCUMULATE=accumulate, BLOCK=256, num_warps=4,
         )  # fmt: skip
@@ -206,7 +192,7 @@ class TritonOperations(TorchOperations):
         (bias_start,), accumulate = self.columns_of(storage, linears[0].bias)
         sources = [part.contiguous() for part in parts]
         self.launch(
-            join_gradients_kernel, (triton.cdiv(width, 256), len(parts), self.num_partial_sums),
+            kernels.join_gradients_kernel, (triton.cdiv(width, 256), len(parts), self.num_partial_sums),
             sources[0], sources[min(1, len(parts) - 1)], sources[-1], joined, self.partial_sums, storage.num_vector_values,
             bias_start, rows, width, len(parts),
             ACCUMULATE=accumulate, BLOCK=256, num_warps=2,
@@ -237,7 +223,7 @@ class TritonAdamW:
         # In fp32 and by torch's own function, as in torch's AdamW. fp64 would be more accurate (`1 - beta2**step` is off by up
         # to 1e-5 in the first steps), but the difference would move losses more than all other roundings of a step.
         powers = torch.pow(self.betas, steps)
-        self.launch(scalars_kernel, (1,), powers, learning_rate, norm, max_norm, self.scalars, CLIPS=clips, num_warps=1)
+        self.launch(kernels.scalars_kernel, (1,), powers, learning_rate, norm, max_norm, self.scalars, CLIPS=clips, num_warps=1)
         for region in store.regions:
             gradients = store.matrix_gradients
             if not region.in_layers:
@@ -245,7 +231,7 @@ class TritonAdamW:
             low_copy = store.low_matrices if region.in_layers else None
             size = region.stop - region.start
             self.launch(
-                update_kernel, (triton.cdiv(size, 1024),),
+                kernels.update_kernel, (triton.cdiv(size, 1024),),
                 store.weights[region.span], store.moments[0][region.span], store.moments[1][region.span], gradients,
                 self.scalars if low_copy is None else low_copy, learning_rate, self.scalars, size,
                 beta1, beta2, eps, decay if region.decays else 0.0,
@@ -257,5 +243,5 @@ class TritonAdamW:
         """Return the norm of several blocks together; sums are always taken in the same order."""
         sums = torch.zeros(len(blocks), NUM_SUMS, device=blocks[0].device)
         for block, row in zip(blocks, sums, strict=True):
-            self.launch(squares_kernel, (NUM_SUMS,), block, block.numel(), row, BLOCK=4096, num_warps=8)
+            self.launch(kernels.squares_kernel, (NUM_SUMS,), block, block.numel(), row, BLOCK=4096, num_warps=8)
         return sums.sum().sqrt_()
