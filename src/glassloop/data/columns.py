@@ -18,11 +18,7 @@ from glassloop.runs.record import Columns
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, name_problem, split_names
 
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
-
-
 TEXT_NAMES = ("text", "sentence")
-
-
 PAIR_NAMES = (
     ("sentence1", "sentence2"),
     ("text", "text_pair"),
@@ -33,13 +29,10 @@ PAIR_NAMES = (
     ("question", "sentence"),
     ("query", "passage"),
 )
-
-
 NUMBERS_SAMPLED = 1000
-
-
 # More are dropped with a note, except texts and labels.
 MOST_KEPT_COLUMNS = 1_000  # `datasets` takes a second for every ten thousand, each time a data set is opened
+JOIN = "\n"  # white space to most tokenizers, and a token of its own to those that keep it
 
 
 @dataclass(frozen=True)
@@ -57,49 +50,43 @@ class Known:
 NOTHING_KNOWN = Known()
 
 
+# --- which columns hold texts and labels ---------------------------------------------------------------------------
+
+
 def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Known) -> Columns:
     """Return the columns named by the user, else those the source knows, else those that can be found without doubt."""
-    label = settings.label_columns or ((known.label,) if known.label else ()) or (find_label(head, source),)
-    known_names = dict.fromkeys(head.column_names)  # Arrow makes a new list each time it is asked
+    names = dict.fromkeys(head.column_names)  # Arrow makes a new list each time it is asked
+    label = settings.label_columns or ((known.label,) if known.label else ())
+    if not label:
+        label = tuple(name for name in names if name.lower() in LABEL_NAMES)
+        if len(label) != 1:
+            what = f"several could be the label: {listed(label)}" if label else "no column is called label"
+            near = next((near for name in LABEL_NAMES[:2] if (near := did_you_mean(name, names))), "")
+            raise DataError(f"{source}: {what}; found {listed(names)}{near}", "name the label column with --label")
     if settings.text:
-        text, pair = text_name(settings.text, known_names) or "", text_name(settings.text_pair, known_names)
-    elif known.text:
-        text, pair = known.text, known.text_pair
+        # Several columns, which are joined, are named with commas.
+        text, pair = (
+            named if named is None or (isinstance(named, str) and named in names) else ",".join(split_names(named))
+            for named in (settings.text, settings.text_pair)
+        )
     else:
-        text, pair = find_texts(head, source, label)
-    texts = [name for named in (text, pair) if named for name in columns_of_text(named, known_names)]
+        text, pair = (known.text, known.text_pair) if known.text else find_texts(head, source, label)
+    columns = Columns(text or "", pair, label)
+    texts = [name for named in columns.texts for name in columns_of_text(named, names)]
     for name in (*texts, *label):
-        if name not in known_names:
+        if name not in names:
             raise DataError(
-                f"{source}: there is no column {visible(name)}; found {listed(known_names)}" + did_you_mean(name, known_names),
+                f"{source}: there is no column {visible(name)}; found {listed(names)}{did_you_mean(name, names)}",
                 "name the columns with --text, --text_pair and --label",
             )
-    found = Columns(text, pair, tuple(label))
-    if found.label_name not in label and found.label_name in known_names:
+    if columns.label_name not in label and columns.label_name in names:
         raise DataError(
-            f"{source}: there is a column {visible(found.label_name)} in addition to the label columns {listed(label)}",
+            f"{source}: there is a column {visible(columns.label_name)} in addition to the label columns {listed(label)}",
             "rename or remove it: the labels are stored under that name",
         )
-    for name in texts:
-        if name in label:
-            raise DataError(f"{source}: column {visible(name)} is named as text and as label", "name two different columns")
-    return found
-
-
-def text_name(named: str | tuple[str, ...] | None, known: Container[str]) -> str | None:
-    """Return the column of a text that the user named. Several columns, which are joined, are named with commas."""
-    if named is None or (isinstance(named, str) and named in known):
-        return named
-    return ",".join(split_names(named))
-
-
-def find_label(head: pa.Table, source: str) -> str:
-    found = [name for name in head.column_names if name.lower() in LABEL_NAMES]
-    if len(found) == 1:
-        return str(found[0])
-    what = f"several could be the label: {listed(found)}" if found else "no column is called label"
-    near = next((near for name in LABEL_NAMES[:2] if (near := did_you_mean(name, head.column_names))), "")
-    raise DataError(f"{source}: {what}; found {listed(head.column_names)}{near}", "name the label column with --label")
+    if both := [name for name in texts if name in label]:
+        raise DataError(f"{source}: column {visible(both[0])} is named as text and as label", "name two different columns")
+    return columns
 
 
 def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str, str | None]:
@@ -127,15 +114,15 @@ def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str
 
 
 def is_string(kind: pa.DataType) -> bool:
-    """Return whether cells of this type are texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_text(column: pa.ChunkedArray) -> bool:
+    """Return whether a column contains texts that are not all numbers."""
     if not is_string(column.type):
         return False
     cells = [cell for cell in column.slice(0, NUMBERS_SAMPLED).to_pylist() if cell is not None and cell.strip()]
-    return not (cells and all(is_float(cell) for cell in cells))
+    return not (cells and all(map(is_float, cells)))
 
 
 def is_float(cell: str) -> bool:
@@ -144,6 +131,26 @@ def is_float(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def columns_of_text(name: str, columns: Container[str]) -> tuple[str, ...]:
+    """Return the columns of a text: the one called `name`, else those that it names, separated by commas."""
+    return (name,) if name in columns else split_names(name)
+
+
+def with_joined(table: pa.Table, texts: Iterable[str], source: str) -> pa.Table:
+    """Return a table with a new column for each text that is joined from several. Empty cells are omitted."""
+    for name in texts:
+        parts = columns_of_text(name, table.column_names)
+        if len(parts) > 1:
+            for part in parts:
+                if not is_string(kind := table[part].type):
+                    problem = f"{source}: column {visible(part)} has the type {kind}, which is not text"
+                    raise DataError(problem, "join only columns with text: --text")
+            rows = zip(*(table[part].to_pylist() for part in parts), strict=True)
+            texts_of_rows = [JOIN.join(cell for cell in row if cell is not None and cell.strip()) for row in rows]
+            table = table.append_column(name, pa.array(texts_of_rows, pa.string()))
+    return table
 
 
 def notes_on_columns(head: pa.Table, columns: Columns) -> list[str]:
@@ -171,53 +178,26 @@ def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Tab
     Of a very wide table only texts and label are stored. A column whose type `datasets` does not support is dropped.
     """
     if table.num_columns > MOST_KEPT_COLUMNS:
-        kept = {*table.column_names}
-        table = table.select([name for name in (*columns.texts, *columns.label) if name in kept])
+        names = {*table.column_names}
+        table = table.select([name for name in (*columns.texts, *columns.label) if name in names])
     table = table.drop_columns([field.name for field in table.schema if not storable(field.type)])
-    for column in columns.texts:
-        text = pc.fill_null(pc.cast(table[column], pa.string()), "")
-        table = table.set_column(table.column_names.index(column), column, text)
-    name = columns.label_name
-    if name in table.column_names:
-        table = table.set_column(table.column_names.index(name), name, label)
-    else:
-        table = table.append_column(name, label)
+    cells = {column: pc.fill_null(pc.cast(table[column], pa.string()), "") for column in columns.texts}
+    for name, column in {**cells, columns.label_name: label}.items():
+        if name in table.column_names:
+            table = table.set_column(table.column_names.index(name), name, column)
+        else:
+            table = table.append_column(name, column)
     return table.replace_schema_metadata(None)
 
 
-JOIN = "\n"  # white space to most tokenizers, and a token of its own to those that keep it
-
-
-def columns_of_text(name: str, found: Container[str]) -> tuple[str, ...]:
-    """Return the columns of a text: the one called `name`, else those that it names, separated by commas."""
-    return (name,) if name in found else split_names(name)
-
-
-def with_joined(table: pa.Table, texts: Iterable[str], source: str) -> pa.Table:
-    """Return a table with a new column for each text that is joined from several. Empty cells are omitted."""
-    for name in texts:
-        parts = columns_of_text(name, table.column_names)
-        if len(parts) > 1:
-            for part in parts:
-                if not is_string(kind := table[part].type):
-                    problem = f"{source}: column {visible(part)} has the type {kind}, which is not text"
-                    raise DataError(problem, "join only columns with text: --text")
-            rows = zip(*(table[part].to_pylist() for part in parts), strict=True)
-            texts_of_rows = [JOIN.join(cell for cell in row if cell is not None and cell.strip()) for row in rows]
-            table = table.append_column(name, pa.array(texts_of_rows, pa.string()))
-    return table
-
+# --- labels that look alike ----------------------------------------------------------------------------------------
 
 # Cyrillic and Greek letters that most fonts draw like these Latin ones.
 LATIN = str.maketrans(
     "АВЕЅІЈКМНОРСТХУԀԚԜаеѕіјорсхуԁһԛԝΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυχϲϳ", "ABESIJKMHOPCTXYDQWaesijopcxydhqwABEZHIKMNOPTYXavopuxcj"
 )
-
-
 # Dashes and quotes that programs put in the place of those on a keyboard.
 PUNCTUATION = str.maketrans("\u2010\u2012\u2013\u2014\u2015\u2212\u2018\u2019\u02bc\u201c\u201d", "------'''\"\"")
-
-
 INVISIBLE = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", *map(chr, range(0xFE00, 0xFE10))}
 
 
@@ -244,22 +224,15 @@ def spelled(group: tuple[str, ...]) -> Iterator[str]:
         yield visible(name.encode("ascii", "backslashreplace").decode() if hidden else name)
 
 
+# --- several labels in a cell --------------------------------------------------------------------------------------
+
 SEPARATORS = (";", "|", ",")
-
-
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-
-
 BARE = r"""[^\s'",\[\]]+(?: +[^\s'",\[\]]+)*"""
-
-
 ITEM = re.compile(rf"\s*({QUOTED}|{BARE})\s*(?:,|$)")
-
-
 DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
-
-
 SINGLE = "use --task single_label_classification if each cell is one class"
+Where = Callable[[str | None], str]  # what a person calls the first row with a label cell
 
 
 def lists_in(cells: Sequence[str | None]) -> list[list[str] | None] | None:
@@ -287,10 +260,8 @@ def items_of(text: str) -> list[str] | None:
     return items
 
 
-def refuse_several(values: Iterable[str], where: Callable[[str | None], str]) -> None:
+def refuse_several(values: list[str], where: Where) -> None:
     """Raise `DataError` if label cells seem to contain several labels each: their parts occur in other cells too."""
-    # Cells such as a;b are refused only if their parts occur in other cells too: otherwise they are names.
-    values = [*values]
     lists = [value for value in values if value.strip().startswith("[") and value.strip().endswith("]") and "'" in value]
     if lists:
         raise DataError(
@@ -302,27 +273,24 @@ def refuse_several(values: Iterable[str], where: Callable[[str | None], str]) ->
         several = [value for value in values if len(parts[value]) > 1]
         if not several:
             continue
+        start = f"{where(several[0])}: label {visible(several[0])}"
         if separator == "," and all(DECIMAL_COMMA.fullmatch(value) or value.lstrip("-").isdigit() for value in values):
             raise DataError(
-                f"{where(several[0])}: label {visible(several[0])} is a number with a decimal comma, or two labels",
+                f"{start} is a number with a decimal comma, or two labels",
                 'write scores with a point (0.5); for several labels in one cell, use --label_separator ","',
             )
         counts = Counter(part for own in parts.values() for part in own)
         named = {part for value in several for part in parts[value]}
-        if 2 * sum(counts[part] > 1 for part in named) > len(named):
-            raise DataError(
-                f"{where(several[0])}: label {visible(several[0])} looks like several labels: {len(several):,} different cells "
-                f"combine {listed(sorted(named), 6)}",
-                f'use --label_separator "{separator}" for several labels in one cell, or {SINGLE}',
-            )
+        if 2 * sum(counts[part] > 1 for part in named) > len(named):  # otherwise cells such as a;b are names
+            combined = f"{len(several):,} different cells combine {listed(sorted(named), 6)}"
+            remedy = f'use --label_separator "{separator}" for several labels in one cell, or {SINGLE}'
+            raise DataError(f"{start} looks like several labels: {combined}", remedy)
 
+
+# --- label cells ---------------------------------------------------------------------------------------------------
 
 UNLABELLED = -1  # what public data sets write if the labels are secret
-
-
 MAX_CLASSES = 10_000
-
-
 Cell = str | tuple[str, ...] | None
 
 
@@ -369,15 +337,20 @@ class LabelCells:
     def are_lists(self) -> bool:
         return any(isinstance(cell, tuple) for cell in self.codes_of)
 
+    @property
+    def labelled(self) -> bool:
+        """Whether there are labels: a column, and not only marks that the labels are secret."""
+        return not set(self.cells) <= {str(UNLABELLED), f"{UNLABELLED}.0"}
+
     def values(self) -> list[str]:
         """Return the different label texts, one by one if rows have several."""
-        return list(dict.fromkeys(value for cell in self.cells if cell is not None for value in parts_of(cell)))
+        return list(dict.fromkeys(value for cell in self.cells for value in parts_of(cell)))
 
     def counts(self, rows: np.ndarray | slice = slice(None)) -> Counter[str]:
         """Return how often each label text occurs in the chosen rows."""
         found: Counter[str] = Counter()
         for cell, number in zip(self.cells, np.bincount(self.codes[rows], minlength=len(self.codes_of)), strict=False):
-            for value in parts_of(cell) if cell is not None and number else ():
+            for value in parts_of(cell) if number else ():
                 found[value] += int(number)
         return found
 
@@ -387,23 +360,23 @@ class LabelCells:
         rows = np.flatnonzero(np.isin(self.codes, wanted))
         return int(rows[0]) if len(rows) else None
 
-    @property
-    def labelled(self) -> bool:
-        """Whether there are labels: a column, and not only marks that the labels are secret."""
-        return not set(self.cells) <= {str(UNLABELLED), f"{UNLABELLED}.0"}
 
-
-def parts_of(cell: str | tuple[str, ...]) -> tuple[str, ...]:
-    return cell if isinstance(cell, tuple) else (cell,)
+def parts_of(cell: Cell) -> tuple[str, ...]:
+    """Return the labels of a cell; none of a missing one."""
+    return cell if isinstance(cell, tuple) else () if cell is None else (cell,)
 
 
 def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None) -> pa.Array:
     """Return the label cells of a table as text, or as lists of text if a row may have several labels."""
-    if len(columns) > 1:
-        parts = [as_text(table[name].combine_chunks()) for name in columns]
-        rows = zip(*(part.to_pylist() for part in parts), strict=True)
-        return pa.array([several_columns(row, columns) for row in rows], pa.list_(pa.string()))
-    cells = as_text(table[columns[0]].combine_chunks())
+    parts = [as_text(table[name].combine_chunks()) for name in columns]
+    if len(columns) > 1:  # the names of the columns with 1; None if a cell is neither 0 nor 1
+        meaning = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+        marks = (
+            [meaning.get((cell or "").lower()) for cell in row] for row in zip(*map(pa.Array.to_pylist, parts), strict=True)
+        )
+        rows = [None if None in row else [name for name, mark in zip(columns, row, strict=True) if mark] for row in marks]
+        return pa.array(rows, pa.list_(pa.string()))
+    cells = parts[0]
     if pa.types.is_string(cells.type) and (lists := lists_in(cells.to_pylist())) is not None:
         return pa.array(lists, pa.list_(pa.string()))
     if separator is not None and not pa.types.is_list(cells.type):
@@ -411,14 +384,6 @@ def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None
         parted = [None if row is None else [part.strip() for part in row if part.strip()] for row in split]
         return pa.array(parted, pa.list_(pa.string()))
     return cells
-
-
-def several_columns(row: tuple[str | None, ...], columns: tuple[str, ...]) -> list[str] | None:
-    """Return the names of the columns with 1; None if a cell is neither 0 nor 1."""
-    meaning = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-    if any(cell is None or cell.lower() not in meaning for cell in row):
-        return None
-    return [name for name, cell in zip(columns, row, strict=True) if cell is not None and meaning[cell.lower()]]
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -437,25 +402,15 @@ def as_text(cells: pa.Array) -> pa.Array:
     return pc.cast(cells, pa.string())
 
 
+# --- the task, the label names and their numbers -------------------------------------------------------------------
+
 SCORE_VALUES = 20  # more different fractions than this can only be scores
-
-
 LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
-
-
 WHOLE_FRACTION = re.compile(r"(-?(?:0|[1-9]\d*))\.0+")  # as pandas writes whole numbers beside missing ones
-
-
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
-
-
 # One leading zero makes all labels names: numbers are not written like that.
-CODE = re.compile(r"0\d+")  # a leading zero: nobody writes a number that way
-
-
+CODE = re.compile(r"0\d+")
 MODEL = "the model"  # whose labels a trained model keeps
-
-
 OTHER_LABELS = "fix the row, or train the model for other labels: glassloop train --new_head"
 
 
@@ -489,10 +444,8 @@ class LabelSet:
         """
         values, numbers = [*values], self.label2id
         places = {str(place): numbers[name] for place, name in enumerate(self.order or ())}
-        by_place = (
-            places and all(whole(value) in places for value in values) and all(number_of(name) is None for name in self.names)
-        )
-        known = places if by_place else numbers
+        are_places = all(whole(value) in places for value in values) and not any(map(is_finite, self.names))
+        known = places if places and are_places else numbers
         alike = {whole(name): number for name, number in known.items()} | known
         return known | {value: alike[whole(value)] for value in values if value not in known and whole(value) in alike}
 
@@ -501,7 +454,7 @@ def settle_labels(
     found: LabelCells,
     settings: DataSettings,
     known: tuple[str, ...] | None,
-    where: Callable[[str | None], str],
+    where: Where,
     outputs: LabelSet | None = None,
 ) -> tuple[str, LabelSet | None]:
     """Return the task and its labels, from the cells of the training rows. `where` names the first row with a cell.
@@ -510,43 +463,42 @@ def settle_labels(
     Raise `DataError` for cells that are missing, negative or fractions, have stray spaces or gaps, or mix words and numbers.
     """
     # Integer labels must be consecutive and not negative: in this field -1 and -100 mean "no label".
-    values = found.values()
-    several = found.are_lists or settings.task == SEVERAL
+    values, task = found.values(), settings.task
+    several = found.are_lists or task == SEVERAL
+    columns = settings.label_columns if len(settings.label_columns) > 1 else None
     if None in found.cells:
-        missing = "0 or 1 to every label column" if len(settings.label_columns) > 1 else "the label"
+        missing = "0 or 1 to every label column" if columns else "the label"
         raise DataError(f"{where(None)}: the label is missing", f"add {missing}, or remove the row")
-    unnamed = known is None and settings.label_names is None and outputs is None
-    if settings.task == SCORE or (settings.task == "auto" and not several and unnamed and are_scores(found)):
-        for value in values:
-            if number_of(value) is None:
-                raise DataError(f"{where(value)}: label {visible(value)} is not a number", "a score must be a finite number")
+    if task == "auto" and not several and known is None and settings.label_names is None and outputs is None:
+        # A few different fractions could be classes or scores, so the user has to say which.
+        fractions = [value for value in values if not whole(value).lstrip("-").isdigit()]
+        task = SCORE if len(fractions) > SCORE_VALUES and all(map(is_number, values)) else task
+    if task == SCORE:
+        if wrong := [value for value in values if not is_finite(value)]:
+            problem = f"{where(wrong[0])}: label {visible(wrong[0])} is not a number"
+            raise DataError(problem, "a score must be a finite number")
         return SCORE, None
     if not values:
         raise DataError(f"{where(None)}: no row has a label", "add at least one label, or name the right column with --label")
-    columns = settings.label_columns if len(settings.label_columns) > 1 else None
     order = order_of(settings, columns or known, outputs)
-    given = outputs.names if outputs else settings.label_names or columns or known
-    if settings.task == SEVERAL and not found.are_lists:
-        raise DataError(
-            f"{where(values[0])}: the label is a single value", "set the separator between labels with --label_separator"
-        )
-    if settings.task == CLASSES and found.are_lists:
+    names = outputs.names if outputs else settings.label_names or columns or known
+    if task == SEVERAL and not found.are_lists:
+        problem = f"{where(values[0])}: the label is a single value"
+        raise DataError(problem, "set the separator between labels with --label_separator")
+    if task == CLASSES and found.are_lists:
         raise DataError(f"{where(values[0])}: the label is a list", "use --task multi_label_classification")
-    if given:
-        refuse_unknown(values, LabelSet(given, order), where, MODEL if outputs else "the settings")
-        names = given
+    if names:
+        refuse_unknown(values, LabelSet(names, order), where, MODEL if outputs else "the settings")
     else:
         if found.overflowed or (len(values) > 50 and len(values) > 0.5 * len(found.codes)):
-            raise DataError(
-                f"{where(values[0])}: the label column has {len(values):,} different values",
-                "name the right column with --label"
-                + (", or use --task regression for scores" if all(map(is_number, values)) else ""),
-            )
-        if settings.task == "auto" and not several:
+            scores = ", or use --task regression for scores" if all(map(is_number, values)) else ""
+            problem = f"{where(values[0])}: the label column has {len(values):,} different values"
+            raise DataError(problem, f"name the right column with --label{scores}")
+        if task == "auto" and not several:
             refuse_several(values, where)
-        names = names_of(values, found, where, fractions=settings.task == CLASSES)
+        names = names_of(values, found, where, fractions=task == CLASSES)
     for name in names:
-        if problem := name_problem(name):
+        if problem := name_problem(name) or "":
             raise DataError(f"{where(name)}: {problem}", "use short label names on one line")
     if len(names) < (1 if several else 2):
         raise DataError(f"{where(None)}: all rows have the label {visible(names[0])}", "training needs at least two labels")
@@ -567,23 +519,19 @@ def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: Lab
     return None if known else outputs.order
 
 
-def names_of(
-    values: list[str], found: LabelCells, where: Callable[[str | None], str], *, fractions: bool = False
-) -> tuple[str, ...]:
+def names_of(values: list[str], found: LabelCells, where: Where, *, fractions: bool = False) -> tuple[str, ...]:
     """Return the names in the order of their numbers: numbers by size, words and codes such as 007 by alphabet.
 
     1.0 is the whole number 1, as pandas writes it. Other `fractions` are refused unless the user says that they are classes.
     """
     for value in values:
         if value != value.strip() or not value:
-            raise DataError(
-                f"{where(value)}: label {visible(value)} has stray spaces or is empty", "remove the spaces in that row"
-            )
-    if any(map(CODE.fullmatch, values)):
-        return tuple(sorted(values))
+            problem = f"{where(value)}: label {visible(value)} has stray spaces or is empty"
+            raise DataError(problem, "remove the spaces in that row")
     numeric = [value for value in values if is_number(value)]
-    if numeric and len(numeric) < len(values):
-        words = [value for value in values if not is_number(value)]
+    if not numeric or any(map(CODE.fullmatch, values)):
+        return tuple(sorted(values))
+    if words := [value for value in values if not is_number(value)]:
         counts = found.counts()
         odd = min((numeric, words), key=lambda kind: sum(counts[value] for value in kind))
         raise DataError(
@@ -591,8 +539,6 @@ def names_of(
             "numbers and words are mixed",
             "use only words or only numbers, or list the names with --labels",
         )
-    if not numeric:
-        return tuple(sorted(values))
     for value in values:
         if not WHOLE.fullmatch(whole(value)):
             if fractions:
@@ -615,47 +561,33 @@ def whole(value: str) -> str:
     return match[1] if (match := WHOLE_FRACTION.fullmatch(value)) else value
 
 
-def are_scores(found: LabelCells) -> bool:
-    """Return whether these cells can only be scores: all are numbers, and there are many different fractions."""
-    # A few different fractions could be classes or scores, so the user has to say which.
-    values = found.values()
-    fractions = [value for value in values if not whole(value).lstrip("-").isdigit()]
-    return len(fractions) > SCORE_VALUES and all(map(is_number, values))
-
-
 def is_number(value: str) -> bool:
     """Return whether `value` is a number. Codes such as 007 are not."""
-    return number_of(value) is not None and not CODE.fullmatch(value)
+    return is_finite(value) and not CODE.fullmatch(value)
 
 
-def number_of(value: str) -> float | None:
-    """Return `value` as a finite number; None if it is not one."""
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    written = value == value.strip() and "_" not in value  # Python would read 1_2 as 12
-    return number if written and abs(number) <= LARGEST_SCORE else None
+def is_finite(value: str) -> bool:
+    """Return whether `value` is a finite number of 32 bits, as people write it: Python would read 1_2 as 12."""
+    return is_float(value) and value == value.strip() and "_" not in value and abs(float(value)) <= LARGEST_SCORE
 
 
-def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Callable[[str | None], str], holder: str) -> None:
+def refuse_unknown(values: Iterable[str], labels: LabelSet, where: Where, holder: str) -> None:
     """Raise for the first cell that is not a label. `holder` says who has the labels."""
-    values = list(values)
+    values = [*values]
     refuse_other_kind(values, labels, where, holder)
     numbers = labels.numbers_of(values)
     for value in values:
         if value not in numbers:
+            label, near = visible(value), did_you_mean(value, labels.names)
             twin = next((name for name in labels.names if shape_of(name) == shape_of(value)), value)
-            if hidden := twin.lower() != value.lower():
-                seen, known = spelled((value, twin))
-            raise DataError(
-                f"{where(value)}: label {seen if hidden else visible(value)} is not one of {listed(labels.names)}"
-                + (f"; it looks like {known}, but has different characters" if hidden else did_you_mean(value, labels.names)),
-                OTHER_LABELS if holder == MODEL else "fix the row, or add the label to --labels",
-            )
+            if twin.lower() != value.lower():
+                label, known = spelled((value, twin))
+                near = f"; it looks like {known}, but has different characters"
+            problem = f"{where(value)}: label {label} is not one of {listed(labels.names)}{near}"
+            raise DataError(problem, OTHER_LABELS if holder == MODEL else "fix the row, or add the label to --labels")
 
 
-def refuse_other_kind(values: list[str], labels: LabelSet, where: Callable[[str | None], str], holder: str) -> None:
+def refuse_other_kind(values: list[str], labels: LabelSet, where: Where, holder: str) -> None:
     """Raise for numbers if the labels are words, or words if they are numbers, unless an order is given."""
     kinds = [{is_number(name) for name in names} for names in (values, labels.names)]
     if labels.order is None and kinds in ([{True}, {False}], [{False}, {True}]):
@@ -671,18 +603,15 @@ def label_lookup(found: LabelCells, task: str, numbers: Mapping[str, int]) -> pa
     """Return the label numbers of each different cell; null for a missing or unknown label."""
     if task == CLASSES:
         return pa.array([None if cell is None else numbers.get(str(cell)) for cell in found.cells], pa.int64())
-    lists = [
-        None
-        if cell is None or any(value not in numbers for value in parts_of(cell))
-        else sorted({numbers[value] for value in parts_of(cell)})
-        for cell in found.cells
-    ]
+    known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
+    cells = zip(found.cells, known, strict=True)
+    lists = [sorted({numbers[value] for value in parts_of(cell)}) if is_known else None for cell, is_known in cells]
     return pa.array(lists, pa.list_(pa.int64()))
 
 
 def scores_of(cells: pa.Array) -> pa.Array:
     """Return label cells as scores; null for a cell that is not a finite number."""
-    return pa.array([None if cell is None else number_of(cell) for cell in cells.to_pylist()], pa.float32())
+    return pa.array([None if cell is None or not is_finite(cell) else float(cell) for cell in cells.to_pylist()], pa.float32())
 
 
 def no_labels(num_rows: int, task: str) -> pa.Array:

@@ -50,349 +50,11 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
 
 
-SHOWN_GROUPS = 6
+LOOK_ALIKE_GROUPS = 6  # in notes; beyond, the rest is a number
 IMBALANCED = 0.9  # the share of rows of one label
 SHOWN_LABELS = 15  # in tables; beyond, the rest is a number
-
-
-def text_keys(columns: list[list[str | None]]) -> np.ndarray:
-    """Return eight bytes per row, equal for equal texts: they find duplicates without keeping the texts."""
-    first, *rest = columns
-    rows = zip(first, rest[0], strict=True) if rest else zip(first, strict=True)
-    digests = (blake2b("\x1f".join(cell or "" for cell in row).encode(), digest_size=8).digest() for row in rows)
-    return np.frombuffer(b"".join(digests), dtype=np.uint64)
-
-
-def facts_of(
-    keys: np.ndarray, found: LabelCells, rows: np.ndarray, labels: LabelSet | None, train_keys: np.ndarray | None
-) -> SplitFacts:
-    """Return the counts of the chosen `rows`. `keys` are those of these rows, `train_keys` those of the training rows."""
-    num_texts, num_conflicts = len(np.unique(keys)), 0
-    label_counts: dict[str, int] = {}
-    if found.labelled:
-        texts_and_labels = np.unique(np.stack([keys, found.codes[rows].astype(np.uint64)]), axis=1)
-        num_conflicts = int((np.unique(texts_and_labels[0], return_counts=True)[1] > 1).sum())
-        if labels:
-            numbers = labels.numbers_of(found.values())
-            label_counts = dict.fromkeys(labels.names, 0)
-            for value, count in found.counts(rows).items():
-                label_counts[labels.names[numbers[value]]] += count
-    return SplitFacts(
-        num_rows=len(keys),
-        label_counts=label_counts,
-        unlabelled=not found.labelled,
-        num_duplicates=len(keys) - num_texts,
-        num_conflicts=num_conflicts,
-        num_in_train=0 if train_keys is None else int(np.isin(keys, train_keys).sum()),
-    )
-
-
 LENGTH_BINS = 24  # of the histogram in the record of a run
-
-
-def length_facts(lengths: np.ndarray, num_cut: int = 0, longest_whole: int = 0) -> LengthFacts | None:
-    """Return how long the rows of a split are; None if it is empty."""
-    if not len(lengths):
-        return None
-    longest = int(lengths.max())
-    counts = np.histogram(lengths, bins=min(LENGTH_BINS, max(longest, 1)), range=(0, max(longest, 1)))[0]
-    mean, median = round(float(lengths.mean()), 2), float(np.median(lengths))
-    return LengthFacts(mean, median, longest, num_cut, longest_whole, tuple(map(int, counts)))
-
-
-def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:
-    """Return one sentence for each thing a person should know before training."""
-    notes = []
-    for name, fact in facts.items():
-        sentences = {
-            counted(fact.num_duplicates, "row repeats", "rows repeat") + " the text of another row": fact.num_duplicates,
-            counted(fact.num_conflicts, "text has", "texts have") + " more than one label": fact.num_conflicts,
-            f"{fact.num_in_train:,} of {fact.num_rows:,} rows are also in train": fact.num_in_train,
-            counted(fact.num_empty, "empty text is", "empty texts are") + " kept": fact.num_empty,
-            "skipped: " + counted(fact.num_skipped, "row", "rows") + " with a missing or unknown label": fact.num_skipped,
-            "there are no labels": fact.unlabelled,
-        }
-        notes += [f"{name}: {sentence}" for sentence, count in sentences.items() if count]
-        if not fact.unlabelled:
-            notes += [f"{name}: {sentence}" for sentence in notes_on_rare(fact.label_counts)]
-        if name == "train":
-            label, count = max(fact.label_counts.items(), key=lambda entry: entry[1], default=("", 0))
-            if IMBALANCED <= count / max(sum(fact.label_counts.values()), 1) < 1:
-                notes.append(
-                    f"{name}: label {visible(label)} has {count:,} of {fact.num_rows:,} rows, so accuracy says little; "
-                    "--class_weights balanced makes all labels count the same"
-                )
-    return notes + notes_on_look_alikes(facts, labels)
-
-
-def notes_on_rare(counts: dict[str, int]) -> Iterator[str]:
-    """Yield a sentence about the labels without rows, and one about those with a single row."""
-    for number, rows in enumerate(("no rows", "1 row")):
-        rare = [label for label, count in counts.items() if count == number]
-        if len(rare) == 1:
-            yield f"label {visible(rare[0])} has {rows}"
-        elif rare:
-            yield f"{len(rare):,} labels have {rows}: {listed(rare, 6)}"
-
-
-def notes_on_look_alikes(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:
-    """Return a sentence for each of the first few groups of labels that look alike."""
-    groups = look_alikes(labels.names) if labels else []
-    notes = []
-    for group in groups[:SHOWN_GROUPS]:
-        rows = [sum(fact.label_counts.get(name, 0) for fact in facts.values()) for name in group]
-        shown = [f"{name} ({counted(number, 'row', 'rows')})" for name, number in zip(spelled(group), rows, strict=True)]
-        notes.append(f"these labels look alike but are different classes: {' and '.join(shown)}")
-    rest = len(groups) - SHOWN_GROUPS
-    return notes + ([f"{counted(rest, 'more group', 'more groups')} of labels look alike"] if rest > 0 else [])
-
-
-class RawSplit(Protocol):
-    """One split before its rows are checked."""
-
-    @property
-    def source(self) -> str:
-        """Return what a person calls the split, such as the name of its file."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Return what a person should know about the split."""
-
-    @property
-    def bad(self) -> BadRows | None:
-        """Return the rows that were skipped because they cannot be read; None if there cannot be any."""
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows in tables of a bounded size. May be called several times."""
-
-    def row_name(self, row: int) -> str:
-        """Return what a person calls a row, such as its file and its number there."""
-
-
-class JoinedSplit:
-    """A split whose tables have the joined texts as columns."""
-
-    def __init__(self, split: RawSplit, texts: tuple[str, ...]) -> None:
-        self.split, self.texts = split, texts
-        self.source, self.notes = split.source, split.notes
-        self.bad: BadRows | None = split.bad
-
-    def tables(self) -> Iterator[pa.Table]:
-        for table in self.split.tables():
-            yield with_joined(table, self.texts, self.source)
-
-    def row_name(self, row: int) -> str:
-        return self.split.row_name(row)
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What the first pass found: 13 bytes per row, whatever the length of the texts."""
-
-    found: LabelCells
-    keys: np.ndarray  # a hash of the texts of each row
-    empties: np.ndarray  # how many texts of each row are empty
-
-
-@dataclass(frozen=True)
-class Part:
-    """The rows of a raw split that become a split of their own."""
-
-    raw: RawSplit
-    survey: Survey
-    rows: np.ndarray  # one bool per row
-
-    @property
-    def keys(self) -> np.ndarray:
-        return np.asarray(self.survey.keys[self.rows])
-
-    @property
-    def num_empty(self) -> int:
-        return int(self.survey.empties[self.rows].sum())
-
-    def where(self, value: str | None) -> str:
-        """Return what a person calls the first row with this label cell (None: a missing one)."""
-        row = self.survey.found.first_row(value)
-        return self.raw.source if row is None else self.raw.row_name(row)
-
-
-def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
-    """Check all texts of a split and collect its label cells. `head` holds its first rows."""
-    # The first of two passes, with 12 bytes per row in memory; eight of them are a hash of the texts that finds
-    # duplicates and overlap.
-    names = dict.fromkeys(head.column_names)
-    absent = [part for text in columns.texts for part in columns_of_text(text, names) if part not in names]
-    labelled = all(column in names for column in columns.label)
-    if not labelled and not name.startswith("test"):
-        absent += [column for column in columns.label if column not in names]
-    if absent:
-        raise DataError(
-            f"{split.source}: there is no column {listed(absent)}; found {listed(names)}",
-            "give every split the columns of the training rows (only test may have no labels)",
-        )
-    for column in columns.label if labelled else ():
-        kind = head[column].type
-        if pa.types.is_nested(getattr(kind, "value_type", kind) if is_list(kind) else kind):
-            raise DataError(
-                f"{split.source}: column {visible(column)} has the type {kind}, which cannot be a label",
-                "name the label column with --label",
-            )
-    found, keys, empties, index = LabelCells(), [], [], 0
-    for table in split.tables():
-        texts = [table[column].combine_chunks() for column in columns.texts]
-        checked = [
-            check_text(text, column, split, index, settings.empty == "keep")
-            for column, text in zip(columns.texts, texts, strict=True)
-        ]
-        empties.append(np.sum(checked, axis=0, dtype=np.uint8))
-        keys.append(text_keys([text.to_pylist() for text in texts]))
-        if labelled:
-            found.add(label_cells(table, columns.label, settings.label_separator))
-        index += table.num_rows
-        advance(table.num_rows)
-    return Part(split, Survey(found, np.concatenate(keys), np.concatenate(empties)), np.ones(index, dtype=bool))
-
-
-def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:
-    """Return which cells are empty. Raise `DataError` if there are any and they may not be kept, or if a cell is not text."""
-    if not is_string(text.type):
-        raise DataError(
-            f"{split.source}: column {visible(column)} has the type {text.type}, which is not text",
-            "name the text column with --text",
-        )
-    with_nul = pc.fill_null(pc.match_substring(text, "\0"), False).to_numpy(zero_copy_only=False)
-    if with_nul.any():
-        name = split.row_name(first + int(np.argmax(with_nul)))
-        raise DataError(
-            f"{name}: {visible(column)} contains a NUL byte", "remove the byte: the file may be damaged, or not a text file"
-        )
-    empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(text), ""), True).to_numpy(zero_copy_only=False)
-    if empty.any() and not keep_empty:
-        rows = np.flatnonzero(empty)
-        names = [split.row_name(first + int(row)) for row in rows[:6]]  # naming a row may mean reading up to it
-        raise DataError(
-            f"{names[0]}: {visible(column)} is empty" + also(names[1:], len(rows) - len(names)),
-            "fill or remove the rows, or keep them with --empty keep",
-        )
-    return np.asarray(empty)
-
-
-def also(names: list[str], more: int) -> str:
-    """Return `; so are row 5, row 9 and 20 more`, or nothing."""
-    rest = f" and {more:,} more" if more else ""
-    return f"; so are {', '.join(name.rpartition(', ')[2] for name in names)}{rest}" if names else ""
-
-
 LEAST_HELD_OUT = 10  # texts, if there are as many; small data keeps a row of each class
-
-
-def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: bool) -> Part:
-    """Return the part without rows whose label is missing or unknown. Raise `DataError` for them unless `skip` is set."""
-    found = part.survey.found
-    if not found.labelled:
-        return part
-    if found.overflowed:
-        raise DataError(
-            f"{part.raw.source}: the label column has more than {len(found.cells):,} different values",
-            "name the right column with --label, or use --task regression for scores",
-        )
-    if not skip:
-        if None in found.cells:
-            raise DataError(f"{part.where(None)}: the label is missing", "add the label, or remove the row")
-        refuse_unknown(found.values(), labels, part.where, holder)
-    refuse_other_kind(found.values(), labels, part.where, holder)
-    numbers = labels.numbers_of(found.values())
-    known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
-    rows = np.array(known)[found.codes]
-    if not rows.any():
-        raise DataError(
-            f"{part.raw.source}: no row has one of the labels {listed(labels.names)}", "fix the labels, or omit the split"
-        )
-    return replace(part, rows=rows)
-
-
-def limited(part: Part, name: str, settings: DataSettings, notes: list[str]) -> Part:
-    """Return a part with at most `limit` of its rows: a random sample in the order of the file."""
-    # After labels and splits are decided, so that a smaller run has the same classes. The first rows of a sorted file
-    # would contain one class.
-    rows = np.flatnonzero(part.rows)
-    if settings.limit is None or len(rows) <= settings.limit:
-        return part
-    chosen = np.random.default_rng(settings.split_seed).choice(rows, settings.limit, replace=False)
-    kept = np.zeros(len(part.rows), dtype=bool)
-    kept[chosen] = True
-    notes.append(f"{name}: {settings.limit:,} of {len(rows):,} rows, drawn at random (limit, split_seed {settings.split_seed})")
-    return replace(part, rows=kept)
-
-
-def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
-    """Hold out a share of the training rows for validation: stratified by class, equal texts always on the same side."""
-    # Equal texts stay on one side, so that the split cannot leak. split_seed is not seed: otherwise the spread over
-    # seeds would mix training and the choice of rows.
-    train = parts["train"]
-    firsts, groups, strata = grouped(train, slice(None), task)
-    random, chosen = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=bool)
-    for members in members_of(strata, firsts):
-        size = max(round(len(members) * settings.validation_share), 1) if len(members) > 1 else 0
-        chosen[random.permutation(members)[:size]] = True
-    most = max(math.ceil(2 * settings.validation_share * len(firsts)), LEAST_HELD_OUT)
-    if chosen.sum() > most:  # one row of each of thousands of small classes would be half of the data
-        chosen[random.permutation(np.flatnonzero(chosen))[most:]] = False
-    cut = chosen[groups]
-    if not cut.any() or cut.all():
-        raise DataError(
-            f"{train.raw.source}: too few different texts to hold out a validation split (equal texts stay on the same side)",
-            "add rows, add a validation split, or use --validation_share 0 for none",
-        )
-    how = "stratified, " if task == CLASSES else ""
-    notes.append(
-        f"no validation split: held out {cut.sum():,} of {len(cut):,} training rows ({how}split_seed {settings.split_seed})"
-    )
-    rest = {name: part for name, part in parts.items() if name != "train"}
-    return {"train": replace(train, rows=~cut), "validation": replace(train, rows=cut), **rest}
-
-
-def hold_out_fold(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
-    """Hold out one of several folds of the training rows as the selection split.
-
-    Each row is in exactly one fold. Folds are stratified by class, and equal texts are always in the same fold.
-    """
-    train, (number, folds) = parts["train"], fold_of(settings.selection_fold) or (1, 1)
-    rows = np.flatnonzero(train.rows)
-    firsts, groups, strata = grouped(train, rows, task)
-    random, fold, before = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=np.int64), 0
-    for members in members_of(strata, firsts):
-        fold[random.permutation(members)] = (before + np.arange(len(members))) % folds
-        before += len(members)
-    held_out = np.zeros(len(train.rows), dtype=bool)
-    held_out[rows[fold[groups] == number - 1]] = True
-    if len(firsts) < folds or held_out.sum() == len(rows):
-        raise DataError(
-            f"{train.raw.source}: {len(firsts):,} different training texts are too few for {folds:,} folds",
-            "add rows, or use fewer folds",
-        )
-    notes.append(
-        f"selection: fold {number} of {folds}, {held_out.sum():,} of {len(rows):,} training rows "
-        f"(split_seed {settings.split_seed})"
-    )
-    rest = {name: part for name, part in parts.items() if name != "train"}
-    return {"train": replace(train, rows=train.rows & ~held_out), SELECTION: replace(train, rows=held_out), **rest}
-
-
-def grouped(part: Part, rows: np.ndarray | slice, task: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Group the rows of a part by their texts. Return the first row of each group, the group of each row, and its class."""
-    _, firsts, groups = np.unique(part.survey.keys[rows], return_index=True, return_inverse=True)
-    strata = part.survey.found.codes[rows][firsts] if task == CLASSES else np.zeros(len(firsts), dtype=np.int32)
-    return firsts, groups, strata
-
-
-def members_of(strata: np.ndarray, firsts: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the groups of each class, in the order of their rows."""
-    for stratum in np.unique(strata):
-        members = np.flatnonzero(strata == stratum)
-        yield members[np.argsort(firsts[members])]
-
-
 DESCRIPTION_NAME = "examples.json"
 BAD_ROWS_NAME = "skipped-rows.csv"
 
@@ -425,6 +87,57 @@ class Examples:
         return len(self.labels.names) if self.labels else 1
 
 
+class RawSplit(Protocol):
+    """One split before its rows are checked."""
+
+    @property
+    def source(self) -> str:
+        """Return what a person calls the split, such as the name of its file."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what a person should know about the split."""
+
+    @property
+    def bad(self) -> BadRows | None:
+        """Return the rows that were skipped because they cannot be read; None if there cannot be any."""
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows in tables of a bounded size. May be called several times."""
+
+    def row_name(self, row: int) -> str:
+        """Return what a person calls a row, such as its file and its number there."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a raw split that become a split of their own, and what the first pass found in all rows of the raw split.
+
+    That takes 13 bytes per row, whatever the length of the texts.
+    """
+
+    raw: RawSplit
+    columns: Columns
+    found: LabelCells
+    all_keys: np.ndarray  # a hash of the texts of each row of the raw split
+    empties: np.ndarray  # how many texts of each row of the raw split are empty
+    rows: np.ndarray  # which rows are in this part: one bool per row of the raw split
+
+    @property
+    def keys(self) -> np.ndarray:
+        return np.asarray(self.all_keys[self.rows])
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows of the raw split, with joined texts as columns."""
+        for table in self.raw.tables():
+            yield with_joined(table, self.columns.texts, self.raw.source)
+
+    def where(self, value: str | None) -> str:
+        """Return what a person calls the first row with this label cell (None: a missing one)."""
+        row = self.found.first_row(value)
+        return self.raw.source if row is None else self.raw.row_name(row)
+
+
 def prepare(
     raw: Mapping[str, RawSplit], settings: DataSettings, known: Known, folder: Path, outputs: LabelSet | None = None
 ) -> None:
@@ -439,25 +152,22 @@ def prepare(
             raise DataError(f"{raw[name].source}: there are no rows", "add at least one row")
     fitted = "train" if "train" in raw else next(iter(raw))
     columns = find_columns(heads[fitted], raw[fitted].source, settings, known)
-    raw = {name: JoinedSplit(split, columns.texts) for name, split in raw.items()}
     if columns.label != (known.label,):
         known = NOTHING_KNOWN  # what the source knows is about another column
     parts = {name: survey_split(name, split, heads[name], columns, settings) for name, split in raw.items()}
+    found = parts[fitted].found
     if known.task and settings.task == "auto" and not settings.label_names and not outputs:
         task, labels = known.task, LabelSet(known.label_names, known.label_names) if known.label_names else None
     else:
-        found, where = parts[fitted].survey.found, parts[fitted].where
-        task, labels = settle_labels(found, settings, known.label_names, where, outputs)
+        task, labels = settle_labels(found, settings, known.label_names, parts[fitted].where, outputs)
     skipped = dict.fromkeys(parts, 0)
     if labels:
         holder = MODEL if outputs else raw[fitted].source
         for name, part in parts.items():
-            parts[name] = rows_with_known_labels(
-                part, labels, holder, skip=settings.unknown_labels == "skip" and name != fitted
-            )
+            skip = settings.unknown_labels == "skip" and name != fitted
+            parts[name] = rows_with_known_labels(part, labels, holder, skip=skip)
             skipped[name] = len(part.rows) - int(parts[name].rows.sum())
-    notes = [note for split in raw.values() for note in split.notes]
-    notes += notes_on_columns(heads[fitted], columns)
+    notes = [note for split in raw.values() for note in split.notes] + notes_on_columns(heads[fitted], columns)
     if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
         parts = hold_out_validation(parts, task, settings, notes)
     if settings.selection_fold and "train" in parts:
@@ -465,10 +175,12 @@ def prepare(
     parts = {name: limited(part, name, settings, notes) for name, part in parts.items()}
     facts = {}
     for name, part in parts.items():
-        fingerprint = write_split(folder / f"{name}.arrow", part, columns, task, labels, settings)
         train_keys = parts["train"].keys if name != "train" and "train" in parts else None
-        found_facts = facts_of(part.keys, part.survey.found, part.rows, labels, train_keys)
-        facts[name] = replace(found_facts, fingerprint=fingerprint, num_empty=part.num_empty, num_skipped=skipped.get(name, 0))
+        facts[name] = replace(
+            facts_of(part, labels, train_keys),
+            fingerprint=write_split(folder / f"{name}.arrow", part, task, labels, settings),
+            num_skipped=skipped.get(name, 0),
+        )
     bad = BadRows(skip=True)
     for split in raw.values():
         bad.rows |= split.bad.rows if split.bad else {}
@@ -478,7 +190,7 @@ def prepare(
         "columns": asdict(columns),
         "task": task,
         "labels": asdict(labels) if labels else None,
-        "measures": asdict(measured_by(known, task, labels, parts[fitted].survey.found.values())),
+        "measures": asdict(measured_by(known, task, labels, found.values())),
         "facts": {name: asdict(fact) for name, fact in facts.items()},
         "notes": notes + notes_on(facts, labels),
         "num_bad_rows": bad.num_rows,
@@ -522,12 +234,177 @@ def measured_by(known: Known, task: str, labels: LabelSet | None, values: list[s
     return default_measures(task, names)
 
 
-def write_split(path: Path, part: Part, columns: Columns, task: str, labels: LabelSet | None, settings: DataSettings) -> str:
-    """Write the rows of a part with their label numbers: the second pass. Return the fingerprint of what was written."""
+# --- the first pass: check all rows --------------------------------------------------------------------------------
+
+
+def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
+    """Check all texts of a split and collect its label cells. `head` holds its first rows."""
+    names = dict.fromkeys(head.column_names)
+    absent = [part for text in columns.texts for part in columns_of_text(text, names) if part not in names]
+    labelled = all(column in names for column in columns.label)
+    if not labelled and not name.startswith("test"):
+        absent += [column for column in columns.label if column not in names]
+    if absent:
+        raise DataError(
+            f"{split.source}: there is no column {listed(absent)}; found {listed(names)}",
+            "give every split the columns of the training rows (only test may have no labels)",
+        )
+    for column in columns.label if labelled else ():
+        kind = head[column].type
+        if pa.types.is_nested(getattr(kind, "value_type", kind) if is_list(kind) else kind):
+            problem = f"{split.source}: column {visible(column)} has the type {kind}, which cannot be a label"
+            raise DataError(problem, "name the label column with --label")
+    found, keys, empties, index = LabelCells(), [], [], 0
+    part = Part(split, columns, found, np.zeros(0), np.zeros(0), np.zeros(0))
+    for table in part.tables():
+        texts = {column: table[column].combine_chunks() for column in columns.texts}
+        empty = [check_text(text, column, split, index, settings.empty == "keep") for column, text in texts.items()]
+        empties.append(np.sum(empty, axis=0, dtype=np.uint8))
+        keys.append(text_keys([text.to_pylist() for text in texts.values()]))
+        if labelled:
+            found.add(label_cells(table, columns.label, settings.label_separator))
+        index += table.num_rows
+        advance(table.num_rows)
+    return replace(part, all_keys=np.concatenate(keys), empties=np.concatenate(empties), rows=np.ones(index, dtype=bool))
+
+
+def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:
+    """Return which cells are empty. Raise `DataError` if there are any and they may not be kept, or if a cell is not text."""
+    if not is_string(text.type):
+        problem = f"{split.source}: column {visible(column)} has the type {text.type}, which is not text"
+        raise DataError(problem, "name the text column with --text")
+    with_nul = pc.fill_null(pc.match_substring(text, "\0"), False).to_numpy(zero_copy_only=False)
+    if with_nul.any():
+        problem = f"{split.row_name(first + int(np.argmax(with_nul)))}: {visible(column)} contains a NUL byte"
+        raise DataError(problem, "remove the byte: the file may be damaged, or not a text file")
+    empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(text), ""), True).to_numpy(zero_copy_only=False)
+    if empty.any() and not keep_empty:
+        rows = np.flatnonzero(empty)
+        name, *others = (split.row_name(first + int(row)) for row in rows[:6])  # naming a row may mean reading up to it
+        more = f" and {len(rows) - 6:,} more" if len(rows) > 6 else ""
+        also = f"; so are {', '.join(other.rpartition(', ')[2] for other in others)}{more}" if others else ""
+        problem = f"{name}: {visible(column)} is empty{also}"
+        raise DataError(problem, "fill or remove the rows, or keep them with --empty keep")
+    return np.asarray(empty)
+
+
+def text_keys(columns: list[list[str | None]]) -> np.ndarray:
+    """Return eight bytes per row, equal for equal texts: they find duplicates without keeping the texts."""
+    rows = zip(*columns, strict=True)
+    digests = (blake2b("\x1f".join(cell or "" for cell in row).encode(), digest_size=8).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: bool) -> Part:
+    """Return the part without rows whose label is missing or unknown. Raise `DataError` for them unless `skip` is set."""
+    found, source = part.found, part.raw.source
+    if not found.labelled:
+        return part
+    if found.overflowed:
+        raise DataError(
+            f"{source}: the label column has more than {len(found.cells):,} different values",
+            "name the right column with --label, or use --task regression for scores",
+        )
+    if not skip:
+        if None in found.cells:
+            raise DataError(f"{part.where(None)}: the label is missing", "add the label, or remove the row")
+        refuse_unknown(found.values(), labels, part.where, holder)
+    refuse_other_kind(found.values(), labels, part.where, holder)
+    numbers = labels.numbers_of(found.values())
+    known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
+    rows = np.array(known)[found.codes]
+    if not rows.any():
+        raise DataError(f"{source}: no row has one of the labels {listed(labels.names)}", "fix the labels, or omit the split")
+    return replace(part, rows=rows)
+
+
+# --- which rows form which split -----------------------------------------------------------------------------------
+
+
+def limited(part: Part, name: str, settings: DataSettings, notes: list[str]) -> Part:
+    """Return a part with at most `limit` of its rows: a random sample in the order of the file."""
+    # After labels and splits are decided, so that a smaller run has the same classes. The first rows of a sorted file
+    # would contain one class.
+    rows = np.flatnonzero(part.rows)
+    if settings.limit is None or len(rows) <= settings.limit:
+        return part
+    chosen = np.zeros(len(part.rows), dtype=bool)
+    chosen[np.random.default_rng(settings.split_seed).choice(rows, settings.limit, replace=False)] = True
+    notes.append(f"{name}: {settings.limit:,} of {len(rows):,} rows, drawn at random (limit, split_seed {settings.split_seed})")
+    return replace(part, rows=chosen)
+
+
+def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
+    """Hold out a share of the training rows for validation: stratified by class, equal texts always on the same side."""
+    # Equal texts stay on one side, so that the split cannot leak. split_seed is not seed: otherwise the spread over
+    # seeds would mix training and the choice of rows.
+    train = parts["train"]
+    firsts, groups, classes = grouped(train, slice(None), task)
+    random, chosen = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=bool)
+    for members in classes:
+        size = max(round(len(members) * settings.validation_share), 1) if len(members) > 1 else 0
+        chosen[random.permutation(members)[:size]] = True
+    most = max(math.ceil(2 * settings.validation_share * len(firsts)), LEAST_HELD_OUT)
+    if chosen.sum() > most:  # one row of each of thousands of small classes would be half of the data
+        chosen[random.permutation(np.flatnonzero(chosen))[most:]] = False
+    cut = chosen[groups]
+    if not cut.any() or cut.all():
+        raise DataError(
+            f"{train.raw.source}: too few different texts to hold out a validation split (equal texts stay on the same side)",
+            "add rows, add a validation split, or use --validation_share 0 for none",
+        )
+    how = f"{'stratified, ' if task == CLASSES else ''}split_seed {settings.split_seed}"
+    notes.append(f"no validation split: held out {cut.sum():,} of {len(cut):,} training rows ({how})")
+    return {"train": replace(train, rows=~cut), "validation": replace(train, rows=cut)} | without_train(parts)
+
+
+def hold_out_fold(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
+    """Hold out one of several folds of the training rows as the selection split.
+
+    Each row is in exactly one fold. Folds are stratified by class, and equal texts are always in the same fold.
+    """
+    train, (number, folds) = parts["train"], fold_of(settings.selection_fold) or (1, 1)
+    rows = np.flatnonzero(train.rows)
+    firsts, groups, classes = grouped(train, rows, task)
+    random, fold, before = np.random.default_rng(settings.split_seed), np.zeros(len(firsts), dtype=np.int64), 0
+    for members in classes:
+        fold[random.permutation(members)] = (before + np.arange(len(members))) % folds
+        before += len(members)
+    held_out = np.zeros(len(train.rows), dtype=bool)
+    held_out[rows[fold[groups] == number - 1]] = True
+    if len(firsts) < folds or held_out.sum() == len(rows):
+        problem = f"{train.raw.source}: {len(firsts):,} different training texts are too few for {folds:,} folds"
+        raise DataError(problem, "add rows, or use fewer folds")
+    size = f"{held_out.sum():,} of {len(rows):,} training rows"
+    notes.append(f"selection: fold {number} of {folds}, {size} (split_seed {settings.split_seed})")
+    rest = replace(train, rows=train.rows & ~held_out)
+    return {"train": rest, SELECTION: replace(train, rows=held_out)} | without_train(parts)
+
+
+def without_train(parts: dict[str, Part]) -> dict[str, Part]:
+    return {name: part for name, part in parts.items() if name != "train"}
+
+
+def grouped(part: Part, rows: np.ndarray | slice, task: str) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Group the rows of a part by their texts.
+
+    Return the first row of each group, the group of each row, and the groups of each class in the order of their rows.
+    """
+    _, firsts, groups = np.unique(part.all_keys[rows], return_index=True, return_inverse=True)
+    strata = part.found.codes[rows][firsts] if task == CLASSES else np.zeros(len(firsts), dtype=np.int32)
+    classes = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
+    return firsts, groups, [members[np.argsort(firsts[members])] for members in classes]
+
+
+# --- the second pass: write the rows -------------------------------------------------------------------------------
+
+
+def write_split(path: Path, part: Part, task: str, labels: LabelSet | None, settings: DataSettings) -> str:
+    """Write the rows of a part with their label numbers. Return the fingerprint of what was written."""
     hasher, index, writer = blake2b(part.keys.tobytes(), digest_size=16), 0, None
-    found = part.survey.found
+    found, columns = part.found, part.columns
     lookup = label_lookup(found, task, labels.numbers_of(found.values())) if labels else None
-    for table in part.raw.tables():
+    for table in part.tables():
         rows = slice(index, index + table.num_rows)
         if not found.labelled:
             label = no_labels(table.num_rows, task)
@@ -541,10 +418,76 @@ def write_split(path: Path, part: Part, columns: Columns, task: str, labels: Lab
             raise DataError(f"{part.raw.row_name(row)}: the label is not a finite number", "fix or remove the row")
         table = stored_columns(table.filter(chosen), columns, label)
         hasher.update(repr(label.to_pylist()).encode())
-        if writer is None:
-            writer = pa.ipc.new_stream(str(path), table.schema)
+        writer = writer or pa.ipc.new_stream(str(path), table.schema)
         writer.write_table(table)
         index = rows.stop
     if writer is not None:
         writer.close()
     return hasher.hexdigest()
+
+
+# --- what a person should know -------------------------------------------------------------------------------------
+
+
+def facts_of(part: Part, labels: LabelSet | None, train_keys: np.ndarray | None) -> SplitFacts:
+    """Return the counts of a part. `train_keys` are the keys of the training rows."""
+    keys, found = part.keys, part.found
+    num_conflicts, label_counts = 0, dict[str, int]()
+    if found.labelled:
+        texts_and_labels = np.unique(np.stack([keys, found.codes[part.rows].astype(np.uint64)]), axis=1)
+        num_conflicts = int((np.unique(texts_and_labels[0], return_counts=True)[1] > 1).sum())
+        if labels:
+            numbers = labels.numbers_of(found.values())
+            label_counts = dict.fromkeys(labels.names, 0)
+            for value, count in found.counts(part.rows).items():
+                label_counts[labels.names[numbers[value]]] += count
+    return SplitFacts(
+        num_rows=len(keys),
+        label_counts=label_counts,
+        unlabelled=not found.labelled,
+        num_duplicates=len(keys) - len(np.unique(keys)),
+        num_conflicts=num_conflicts,
+        num_in_train=0 if train_keys is None else int(np.isin(keys, train_keys).sum()),
+        num_empty=int(part.empties[part.rows].sum()),
+    )
+
+
+def length_facts(lengths: np.ndarray, num_cut: int = 0, longest_whole: int = 0) -> LengthFacts | None:
+    """Return how long the rows of a split are; None if it is empty."""
+    if not len(lengths):
+        return None
+    longest = int(lengths.max())
+    counts = np.histogram(lengths, bins=min(LENGTH_BINS, max(longest, 1)), range=(0, max(longest, 1)))[0]
+    mean, median = round(float(lengths.mean()), 2), float(np.median(lengths))
+    return LengthFacts(mean, median, longest, num_cut, longest_whole, tuple(map(int, counts)))
+
+
+def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]:
+    """Return one sentence for each thing a person should know before training."""
+    notes = []
+    for name, fact in facts.items():
+        sentences = {
+            counted(fact.num_duplicates, "row repeats", "rows repeat") + " the text of another row": fact.num_duplicates,
+            counted(fact.num_conflicts, "text has", "texts have") + " more than one label": fact.num_conflicts,
+            f"{fact.num_in_train:,} of {fact.num_rows:,} rows are also in train": fact.num_in_train,
+            counted(fact.num_empty, "empty text is", "empty texts are") + " kept": fact.num_empty,
+            "skipped: " + counted(fact.num_skipped, "row", "rows") + " with a missing or unknown label": fact.num_skipped,
+            "there are no labels": fact.unlabelled,
+        }
+        for number, rows in enumerate(() if fact.unlabelled else ("no rows", "1 row")):
+            rare = [label for label, count in fact.label_counts.items() if count == number]
+            many = f"{len(rare):,} labels have {rows}: {listed(rare, 6)}"
+            sentences[many if len(rare) != 1 else f"label {visible(rare[0])} has {rows}"] = bool(rare)
+        label, count = max(fact.label_counts.items(), key=lambda entry: entry[1], default=("", 0))
+        rows = f"label {visible(label)} has {count:,} of {fact.num_rows:,} rows, so accuracy says little"
+        is_imbalanced = name == "train" and IMBALANCED <= count / max(sum(fact.label_counts.values()), 1) < 1
+        sentences[f"{rows}; --class_weights balanced makes all labels count the same"] = is_imbalanced
+        notes += [f"{name}: {sentence}" for sentence, applies in sentences.items() if applies]
+    groups = look_alikes(labels.names) if labels else []
+    for group in groups[:LOOK_ALIKE_GROUPS]:
+        numbers = [sum(fact.label_counts.get(name, 0) for fact in facts.values()) for name in group]
+        names = [f"{name} ({counted(number, 'row', 'rows')})" for name, number in zip(spelled(group), numbers, strict=True)]
+        notes.append(f"these labels look alike but are different classes: {' and '.join(names)}")
+    if (rest := len(groups) - LOOK_ALIKE_GROUPS) > 0:
+        notes.append(f"{counted(rest, 'more group', 'more groups')} of labels look alike")
+    return notes

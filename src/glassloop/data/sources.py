@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -25,7 +24,7 @@ from glassloop.data import quickstart
 from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, UNLABELLED, Known, LabelSet
 from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
 from glassloop.data.glue import GLUE_TASKS, GlueSource, find_glue_files, known_of
-from glassloop.data.interfaces import Data, Row
+from glassloop.data.interfaces import Data
 from glassloop.data.readers import (
     CHUNK_ROWS,
     COMPRESSED,
@@ -39,7 +38,6 @@ from glassloop.data.readers import (
     refuse_special,
     refuse_unsupported,
     sound,
-    supported,
     tables_of,
 )
 from glassloop.data.rows import arrow_rows
@@ -51,72 +49,11 @@ if TYPE_CHECKING:
 
 SPLIT_NAMES = {"training": "train", "dev": "validation", "val": "validation", "valid": "validation", "eval": "validation"}
 SPLIT_FILE = re.compile(r"(train|training|dev|val|valid|validation|eval|test)([-_.]\d.*)?", re.IGNORECASE)
-SPLIT_ORDER = ("train", "validation", "test")
-
-
-@dataclass(frozen=True)
-class FileSource:
-    """Files by split. Several files of a split are read one after the other."""
-
-    files: Mapping[str, list[Path]]
-    settings: DataSettings
-    known: Known = NOTHING_KNOWN
-
-    def key(self) -> list[Json]:
-        return ["files", [[split, [*map(data_suffix, paths)], [*checksums(paths)]] for split, paths in self.files.items()]]
-
-    def splits(self, scratch: Path) -> dict[str, FileSplit]:
-        return {split: FileSplit(paths, self.settings, scratch / split) for split, paths in self.files.items()}
-
-
-class FileSplit(SpooledSplit):
-    """The rows of the files of one split. A row is named by its file and its number there."""
-
-    def __init__(self, paths: list[Path], settings: DataSettings, spool: Path) -> None:
-        super().__init__(spool, listed(path.name for path in paths))
-        self.settings = settings
-        self.bad: BadRows = BadRows(skip=settings.bad_rows == "skip", offer=True)
-        self.starts: list[tuple[int, Path]] = []  # the number of rows before each file
-        for path in paths:
-            self.starts.append((self.num_rows, path))
-            for table in read_file(path, settings, self.bad):
-                self.add(table)
-        self.close()
-
-    def row_name(self, row: int) -> str:
-        start, path = max((start, path) for start, path in self.starts if start <= row)
-        number = row - start + first_row_number(path, self.settings)
-        return f"{path.name}, row {self.bad.number_of(path, number):,}"
-
-
-def files_by_split(folder: Path) -> dict[str, list[Path]]:
-    """Return the data files of a folder by split: train.csv, validation.csv, train-00000-of-00002.parquet."""
-    found: dict[str, list[Path]] = {}
-    data_files = sorted(path for path in folder.iterdir() if path.is_file() and supported(path))
-    for path in data_files:
-        if match := SPLIT_FILE.fullmatch(bare_name(path)):
-            split = match[1].lower()
-            found.setdefault(SPLIT_NAMES.get(split, split), []).append(path)
-    if "train" not in found:
-        raise DataError(
-            f"{folder}: there is no file named train (found {listed(path.name for path in data_files) or 'no data file'})",
-            "name the files by split: train.csv, validation.csv, test.csv; or use one file instead of the folder",
-        )
-    for split, paths in found.items():
-        whole = [path for path in paths if not re.search(r"\d", bare_name(path))]
-        if len({data_suffix(path) for path in paths}) > 1 or (whole and len(paths) > 1):
-            raise DataError(
-                f"{folder}: several files could be the {split} split: {listed(path.name for path in paths)}", "keep one"
-            )
-    return {split: found[split] for split in SPLIT_ORDER if split in found}
-
-
-def bare_name(path: Path) -> str:
-    """Return the name of a file without its extensions: `train` for train.csv.gz and train.zip."""
-    return Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
-
-
 SPLIT_NAME = re.compile(r"\w[\w .-]*")
+QUICKSTART_ROWS = 2400
+QUICKSTART_KNOWN = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES, ("accuracy", "f1"))
+SAVED = ("dataset_dict.json", "state.json")
+USUAL_DATA = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
 class Source(Protocol):
@@ -131,153 +68,6 @@ class Source(Protocol):
 
     def splits(self, scratch: Path) -> Mapping[str, RawSplit]:
         """Return the splits by name. Files may be written to the folder `scratch`, which is removed later."""
-
-
-@dataclass(frozen=True)
-class ObjectSource:
-    """Python objects by split."""
-
-    objects: dict[str, ObjectSplit]
-    known: Known
-
-    def key(self) -> list[Json]:
-        hasher = hashlib.sha256()
-        for name, split in self.objects.items():
-            hasher.update(name.encode())
-            for table in split.tables():
-                hasher.update(repr(list(zip(table.column_names, table.schema.types, strict=True))).encode())
-                for batch in table.combine_chunks().to_batches():
-                    hasher.update(batch.serialize())
-        return ["object", hasher.hexdigest()]
-
-    def splits(self, scratch: Path) -> dict[str, ObjectSplit]:
-        """Return the splits. They are in memory or memory-mapped already, so `scratch` is not used."""
-        return self.objects
-
-
-class ObjectSplit:
-    """The rows of one object: a `Dataset`, a pandas frame or a list of dicts. Raise `DataError` for any other object."""
-
-    notes: tuple[str, ...] = ()
-    bad: BadRows | None = None
-
-    def __init__(self, source: str, data: object, label: tuple[str, ...] = ()) -> None:
-        from datasets import Dataset
-
-        self.source, self.known = source, NOTHING_KNOWN
-        if type(data).__name__ == "DataFrame" and hasattr(data, "iloc"):
-            try:
-                data = Dataset.from_pandas(data, preserve_index=False)
-            except (pa.ArrowException, TypeError, ValueError) as error:
-                reason = ": ".join(str(part) for part in reversed(error.args))
-                raise DataError(f"{source}: {reason}", "use one type of value and a different name for each column") from error
-        if not isinstance(data, list | Dataset):
-            raise DataError(
-                f"data of the type {type(data).__name__} cannot be read",
-                "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split",
-            )
-        self.data, self.table = data, arrow_rows(data)
-        if self.table is not None:
-            self.known = named_label(self.table, label)
-
-    def tables(self) -> Iterator[pa.Table]:
-        if self.table is not None:
-            return dataset_tables(self.table, self.source)
-        rows = self.data if isinstance(self.data, list) else map(plain_cells, self.data)
-        return tables_of(Path(self.source), enumerate(rows, 1))
-
-    def row_name(self, row: int) -> str:
-        return f"{self.source}, row {row + 1:,}"
-
-
-def object_source(data: object, label: tuple[str, ...] = ()) -> ObjectSource:
-    """Return a Python object as a source: one that `ObjectSplit` takes, or a dict of those by split."""
-    given = data if isinstance(data, Mapping) else {"train": data}
-    objects: dict[str, ObjectSplit] = {}
-    for split, part in given.items():
-        name = SPLIT_NAMES.get(str(split), str(split))
-        if name in objects:
-            problem = f"several splits could be the {name} split;"
-        elif not SPLIT_NAME.fullmatch(name):
-            problem = f"{visible(name)} cannot be the name of a split;"
-        else:
-            objects[name] = ObjectSplit(name, part, label)
-            continue
-        raise DataError(f"{problem} found {listed(given)}", "name the splits train, validation and test")
-    if not objects:
-        raise DataError("the data set has no splits", "add at least one split")
-    return ObjectSource(objects, next((split.known for split in objects.values() if split.known.label), NOTHING_KNOWN))
-
-
-def plain_cells(row: Row) -> dict[str, object]:
-    """Return a row that a transform made, with tensors and arrays as plain numbers."""
-    return {name: cell.tolist() if hasattr(cell, "tolist") else cell for name, cell in row.items()}
-
-
-def named_label(data: Dataset, wanted: tuple[str, ...]) -> Known:
-    """Return the label names that the features hold: those of the wanted column, the usual one, or the only one with names."""
-    from datasets import ClassLabel
-
-    kinds = {name: getattr(feature, "feature", feature) for name, feature in data.features.items()}
-    named = {name: tuple(kind.names) for name, kind in kinds.items() if isinstance(kind, ClassLabel)}
-    likely = list(wanted or [name for name in kinds if name.lower() in LABEL_NAMES] or named)
-    return Known(label=likely[0], label_names=named[likely[0]]) if len(likely) == 1 and likely[0] in named else NOTHING_KNOWN
-
-
-def dataset_tables(data: Dataset, split: str) -> Iterator[pa.Table]:
-    """Yield the rows of a `Dataset` in Arrow format, with label names in place of numbers: names do not depend on order."""
-    from datasets import ClassLabel
-
-    named = {}
-    for name, feature in data.features.items():
-        if isinstance(kind := getattr(feature, "feature", feature), ClassLabel):
-            named[name] = pa.array([*kind.names, str(UNLABELLED)])
-    for table in data.iter(CHUNK_ROWS):
-        table = sound(table, split)
-        for column, names in named.items():
-            cells = table[column].combine_chunks()
-            if are_lists := not pa.types.is_integer(cells.type):
-                cells = cells.cast(pa.list_(pa.int64()))
-            numbers = cells.values if are_lists else cells
-            if (largest := pc.max(numbers).as_py()) is not None and largest > len(names) - 2:
-                raise DataError(
-                    f"{split}: column {visible(column)} contains label {largest}, but only {len(names) - 1} labels have names",
-                    "give every number a name in the features, or cast the column to numbers",
-                )
-            texts = names.take(pc.if_else(pc.less(numbers, 0), len(names) - 1, numbers))
-            if are_lists:
-                texts = pc.if_else(cells.is_valid(), pa.ListArray.from_arrays(cells.offsets, texts), None)
-            table = table.set_column(table.column_names.index(column), column, texts)
-        yield table
-
-
-def hub_splits(name: str, config: str | None) -> DatasetDict:
-    """Return a data set of the hub, or its copy in the hub's own cache if the hub cannot be reached."""
-    import datasets
-    from datasets.naming import camelcase_to_snakecase
-
-    reason = hub_unreachable()
-    *owner, own_name = name.split("/")
-    cached = Path(datasets.config.HF_DATASETS_CACHE) / "___".join([*owner, camelcase_to_snakecase(own_name)])
-    if reason and not cached.is_dir():
-        local = " or the original files with --data_dir (or GLASSLOOP_DATA)" if name == "nyu-mll/glue" else ""
-        raise DataError(
-            f"{name}: the hub cannot be reached ({reason}), and its cache has no copy",
-            f"work offline with a local file or folder{local}, or with quickstart",
-        )
-    try:
-        with offline("datasets.config", bool(reason)):
-            found = datasets.load_dataset(name, config)
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise DataError(f"{name}: {first_line}", "check the name on the hub; --name chooses a configuration") from error
-    return found
-
-
-QUICKSTART_ROWS = 2400
-QUICKSTART_KNOWN = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES, ("accuracy", "f1"))
-SAVED = ("dataset_dict.json", "state.json")
-USUAL_DATA = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
 def load_dataset(
@@ -330,25 +120,22 @@ def cached_examples(path: Data, settings: DataSettings, outputs: LabelSet | None
     """Return the examples from the cache; read and check the data first if it is not there."""
     source = find_source(path, settings)
     content = source.key()
+
+    def build(folder: Path) -> None:
+        with scratch_dir(folder / "scratch") as scratch:
+            prepare(source.splits(scratch), settings, source.known, folder, outputs)
+        if source.key() != content:  # the rows that were read are not those that the key stands for
+            if isinstance(path, str | Path):
+                problem = f"{visible(path, 200)}: changed while it was read"
+                raise DataError(problem, "try again when no other program writes to it")
+            raise DataError("the data set returned different rows when it was read again", "use data that does not change")
+
     described = {**asdict(settings), **dict.fromkeys(PATHS), "key": content, "known": asdict(source.known), "code": code_key()}
     described["outputs"] = asdict(outputs) if outputs else None
     key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
-    build = partial(build_examples, source=source, settings=settings, outputs=outputs, content=content, path=path)
     name = Path(path).name if isinstance(path, str | Path) and Path(path).is_absolute() else path
     with stage(f"reading {name}" if isinstance(name, str) else "reading the data"):
         return open_or_build("data", key, build, load_prepared)
-
-
-def build_examples(
-    folder: Path, source: Source, settings: DataSettings, outputs: LabelSet | None, content: list[Json], path: Data
-) -> None:
-    """Read and check the data at `path`, and write the examples to `folder`. Raise if the content changes meanwhile."""
-    with scratch_dir(folder / "scratch") as scratch:
-        prepare(source.splits(scratch), settings, source.known, folder, outputs)
-    if source.key() != content:  # the rows that were read are not those that the key stands for
-        if isinstance(path, str | Path):
-            raise DataError(f"{visible(path, 200)}: changed while it was read", "try again when no other program writes to it")
-        raise DataError("the data set returned different rows when it was read again", "use data that does not change")
 
 
 def code_key() -> str:
@@ -365,7 +152,8 @@ def find_source(path: Data, settings: DataSettings) -> Source:
     text = str(path)
     if settings.rows is not None and text != "quickstart":
         raise SettingsError("rows applies only to the quickstart data, which is generated", "omit rows")
-    if not (is_public := text == "quickstart" or text.partition("/")[0] == "glue") and (where := find_path(path)):
+    collection, _, task = text.partition("/")
+    if not (is_public := text == "quickstart" or collection == "glue") and (where := find_path(path)):
         refuse_special(where)
         return path_source(where, settings)
     if not is_public and (Path(path).suffix.lower() in (*SUFFIXES, *COMPRESSED) or not is_hub_name(text)):
@@ -376,9 +164,13 @@ def find_source(path: Data, settings: DataSettings) -> Source:
     refuse_file_settings(path, settings)
     if text == "quickstart":
         return QuickstartSource(settings.rows or QUICKSTART_ROWS, settings.split_seed)
-    if is_public:
-        return glue_source(text.partition("/")[2] or settings.name, settings)
-    return object_source(hub_splits(text, settings.name), settings.label_columns)
+    if not is_public:
+        return object_source(hub_splits(text, settings.name), settings.label_columns)
+    if not (task := task or settings.name or ""):
+        raise DataError("glue is a collection of tasks", f"name one: glue/mrpc, or any of {listed(GLUE_TASKS, 20)}")
+    if (files := find_glue_files(task, settings.data_dir)) is not None:
+        return GlueSource(task, files)
+    return ObjectSource(object_source(hub_splits("nyu-mll/glue", task), settings.label_columns).objects, known_of(task))
 
 
 def path_source(where: Path, settings: DataSettings) -> Source:
@@ -405,36 +197,215 @@ def path_source(where: Path, settings: DataSettings) -> Source:
 
 def refuse_file_settings(path: Data, settings: DataSettings) -> None:
     """Raise `SettingsError` for a setting that says how to read files, if the data is not a file."""
-    defaults = DataSettings()
-    given = [name for name in (*FILE_SETTINGS, "validation", "test") if getattr(settings, name) != getattr(defaults, name)]
-    given = [name for name in given if name != "delimiter"]
-    if given:
+    defaults, names = DataSettings(), (*FILE_SETTINGS, "validation", "test")
+    used = [name for name in names if name != "delimiter" and getattr(settings, name) != getattr(defaults, name)]
+    if used:
         what = visible(path, 200) if isinstance(path, str | Path) else "this data"
-        raise SettingsError(f"{listed(given)} applies only to files, and {what} is not a file", f"omit {listed(given)}")
+        raise SettingsError(f"{listed(used)} applies only to files, and {what} is not a file", f"omit {listed(used)}")
 
 
-def glue_source(task: str | None, settings: DataSettings) -> Source:
-    """Return a GLUE task: its original files if they are there, else the copy on the hub."""
-    if not task:
-        raise DataError("glue is a collection of tasks", f"name one: glue/mrpc, or any of {listed(GLUE_TASKS, 20)}")
-    files = find_glue_files(task, settings.data_dir)
-    if files is not None:
-        return GlueSource(task, files)
-    return ObjectSource(object_source(hub_splits("nyu-mll/glue", task), settings.label_columns).objects, known_of(task))
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Files by split. Several files of a split are read one after the other."""
+
+    files: Mapping[str, list[Path]]
+    settings: DataSettings
+    known: Known = NOTHING_KNOWN
+
+    def key(self) -> list[Json]:
+        return ["files", [[split, [*map(data_suffix, paths)], [*checksums(paths)]] for split, paths in self.files.items()]]
+
+    def splits(self, scratch: Path) -> dict[str, FileSplit]:
+        return {split: FileSplit(paths, self.settings, scratch / split) for split, paths in self.files.items()}
+
+
+class FileSplit(SpooledSplit):
+    """The rows of the files of one split. A row is named by its file and its number there."""
+
+    def __init__(self, paths: list[Path], settings: DataSettings, spool: Path) -> None:
+        self.settings = settings
+        self.bad: BadRows = BadRows(skip=settings.bad_rows == "skip", offer=True)
+        self.starts: list[tuple[int, Path]] = []  # the number of rows before each file
+        super().__init__(spool, listed(path.name for path in paths), self.read(paths))
+
+    def read(self, paths: list[Path]) -> Iterator[pa.Table]:
+        for path in paths:
+            self.starts.append((self.num_rows, path))
+            yield from read_file(path, self.settings, self.bad)
+
+    def row_name(self, row: int) -> str:
+        start, path = max((start, path) for start, path in self.starts if start <= row)
+        number = row - start + first_row_number(path, self.settings)
+        return f"{path.name}, row {self.bad.number_of(path, number):,}"
+
+
+def files_by_split(folder: Path) -> dict[str, list[Path]]:
+    """Return the data files of a folder by split: train.csv, validation.csv, train-00000-of-00002.parquet."""
+    found: dict[str, list[Path]] = {}
+    data_files = sorted(path for path in folder.iterdir() if path.is_file() and data_suffix(path) in SUFFIXES)
+    for path in data_files:
+        if match := SPLIT_FILE.fullmatch(bare_name(path)):
+            split = match[1].lower()
+            found.setdefault(SPLIT_NAMES.get(split, split), []).append(path)
+    if "train" not in found:
+        raise DataError(
+            f"{folder}: there is no file named train (found {listed(path.name for path in data_files) or 'no data file'})",
+            "name the files by split: train.csv, validation.csv, test.csv; or use one file instead of the folder",
+        )
+    for split, paths in found.items():
+        whole = [path for path in paths if not re.search(r"\d", bare_name(path))]
+        if len({data_suffix(path) for path in paths}) > 1 or (whole and len(paths) > 1):
+            problem = f"{folder}: several files could be the {split} split: {listed(path.name for path in paths)}"
+            raise DataError(problem, "keep one")
+    return {split: found[split] for split in ("train", "validation", "test") if split in found}
+
+
+def bare_name(path: Path) -> str:
+    """Return the name of a file without its extensions: `train` for train.csv.gz and train.zip."""
+    return Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
+
+
+# --- Python objects, and the hub -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ObjectSource:
+    """Python objects by split."""
+
+    objects: dict[str, ObjectSplit]
+    known: Known
+
+    def key(self) -> list[Json]:
+        hasher = hashlib.sha256()
+        for name, split in self.objects.items():
+            hasher.update(name.encode())
+            for table in split.tables():
+                hasher.update(repr(list(zip(table.column_names, table.schema.types, strict=True))).encode())
+                for batch in table.combine_chunks().to_batches():
+                    hasher.update(batch.serialize())
+        return ["object", hasher.hexdigest()]
+
+    def splits(self, scratch: Path) -> dict[str, ObjectSplit]:
+        return self.objects  # in memory or memory-mapped already
+
+
+class ObjectSplit:
+    """The rows of one object: a `Dataset`, a pandas frame or a list of dicts. Raise `DataError` for any other object."""
+
+    notes: tuple[str, ...] = ()
+    bad: BadRows | None = None
+
+    def __init__(self, source: str, data: object, label: tuple[str, ...] = ()) -> None:
+        from datasets import ClassLabel, Dataset
+
+        self.source, self.known = source, NOTHING_KNOWN
+        if type(data).__name__ == "DataFrame" and hasattr(data, "iloc"):
+            try:
+                data = Dataset.from_pandas(data, preserve_index=False)
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                reason = ": ".join(str(part) for part in reversed(error.args))
+                raise DataError(f"{source}: {reason}", "use one type of value and a different name for each column") from error
+        if not isinstance(data, list | Dataset):
+            raise DataError(
+                f"data of the type {type(data).__name__} cannot be read",
+                "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split",
+            )
+        self.data, self.table = data, arrow_rows(data)
+        self.names: dict[str, tuple[str, ...]] = {}  # the label names that features hold, by column
+        if self.table is not None:
+            kinds = {name: getattr(feature, "feature", feature) for name, feature in self.table.features.items()}
+            self.names = {name: tuple(kind.names) for name, kind in kinds.items() if isinstance(kind, ClassLabel)}
+            # The names of the wanted column, of the usual one, or of the only one with names.
+            likely = [*(label or [name for name in kinds if name.lower() in LABEL_NAMES] or self.names)]
+            if len(likely) == 1 and likely[0] in self.names:
+                self.known = Known(label=likely[0], label_names=self.names[likely[0]])
+
+    def tables(self) -> Iterator[pa.Table]:
+        if self.table is not None:
+            return (self.with_names(sound(table, self.source)) for table in self.table.iter(CHUNK_ROWS))
+        rows = self.data
+        if not isinstance(rows, list):  # a transform may make tensors and arrays
+            rows = ({name: cell.tolist() if hasattr(cell, "tolist") else cell for name, cell in row.items()} for row in rows)
+        return tables_of(Path(self.source), enumerate(rows, 1))
+
+    def with_names(self, table: pa.Table) -> pa.Table:
+        """Return a table with label names in place of numbers: names do not depend on their order."""
+        for column, known in self.names.items():
+            names = pa.array([*known, str(UNLABELLED)])
+            cells = table[column].combine_chunks()
+            if are_lists := not pa.types.is_integer(cells.type):
+                cells = cells.cast(pa.list_(pa.int64()))
+            numbers = cells.values if are_lists else cells
+            if (largest := pc.max(numbers).as_py()) is not None and largest >= len(known):
+                problem = f"column {visible(column)} contains label {largest}, but only {len(known)} labels have names"
+                remedy = "give every number a name in the features, or cast the column to numbers"
+                raise DataError(f"{self.source}: {problem}", remedy)
+            texts = names.take(pc.if_else(pc.less(numbers, 0), len(known), numbers))
+            if are_lists:
+                texts = pc.if_else(cells.is_valid(), pa.ListArray.from_arrays(cells.offsets, texts), None)
+            table = table.set_column(table.column_names.index(column), column, texts)
+        return table
+
+    def row_name(self, row: int) -> str:
+        return f"{self.source}, row {row + 1:,}"
+
+
+def object_source(data: object, label: tuple[str, ...] = ()) -> ObjectSource:
+    """Return a Python object as a source: one that `ObjectSplit` takes, or a dict of those by split."""
+    parts = data if isinstance(data, Mapping) else {"train": data}
+    objects: dict[str, ObjectSplit] = {}
+    for split, part in parts.items():
+        name = SPLIT_NAMES.get(str(split), str(split))
+        problem = "" if SPLIT_NAME.fullmatch(name) else f"{visible(name)} cannot be the name of a split"
+        if name in objects:
+            problem = f"several splits could be the {name} split"
+        if problem:
+            raise DataError(f"{problem}; found {listed(parts)}", "name the splits train, validation and test")
+        objects[name] = ObjectSplit(name, part, label)
+    if not objects:
+        raise DataError("the data set has no splits", "add at least one split")
+    return ObjectSource(objects, next((split.known for split in objects.values() if split.known.label), NOTHING_KNOWN))
+
+
+def hub_splits(name: str, config: str | None) -> DatasetDict:
+    """Return a data set of the hub, or its copy in the hub's own cache if the hub cannot be reached."""
+    import datasets
+    from datasets.naming import camelcase_to_snakecase
+
+    reason = hub_unreachable()
+    *owner, own_name = name.split("/")
+    cached = Path(datasets.config.HF_DATASETS_CACHE) / "___".join([*owner, camelcase_to_snakecase(own_name)])
+    if reason and not cached.is_dir():
+        local = " or the original files with --data_dir (or GLASSLOOP_DATA)" if name == "nyu-mll/glue" else ""
+        raise DataError(
+            f"{name}: the hub cannot be reached ({reason}), and its cache has no copy",
+            f"work offline with a local file or folder{local}, or with quickstart",
+        )
+    try:
+        with offline("datasets.config", bool(reason)):
+            return datasets.load_dataset(name, config)
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise DataError(f"{name}: {first_line}", "check the name on the hub; --name chooses a configuration") from error
 
 
 def saved_dataset(folder: Path) -> Dataset | DatasetDict:
+    from datasets import load_from_disk
+
     for path in sorted(folder.rglob("*")):
         if path.exists():
             refuse_special(path)  # opening a pipe would wait forever
-    from datasets import load_from_disk
-
     try:
-        saved = load_from_disk(str(folder))
+        return load_from_disk(str(folder))
     except Exception as error:  # damaged files end in exceptions of any kind there
         problem = f"{folder}: the saved data set cannot be read: {type(error).__name__}: {error}"
         raise DataError(problem, "save it again with save_to_disk") from error
-    return saved
+
+
+# --- the generated corpus ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -451,13 +422,13 @@ class QuickstartSource:
     def splits(self, scratch: Path) -> dict[str, SpooledSplit]:
         held_out = max(min(self.rows // 6, 5000), 2)
         pairs = quickstart.generate_pairs(self.rows + 2 * held_out, self.seed)
-        found = {}
-        for name, size in {"train": self.rows, "validation": held_out, "test": held_out}.items():
-            found[name] = split = SpooledSplit(scratch / name, f"quickstart {name}")
-            own = islice(pairs, size)
-            while chunk := list(islice(own, CHUNK_ROWS)):
+
+        def tables(size: int) -> Iterator[pa.Table]:
+            rows = islice(pairs, size)
+            while chunk := [*islice(rows, CHUNK_ROWS)]:
                 first, second, label = zip(*chunk, strict=True)
                 names = [quickstart.LABEL_NAMES[number] for number in label]
-                split.add(pa.table({"sentence1": first, "sentence2": second, "label": names}))
-            split.close()
-        return found
+                yield pa.table({"sentence1": first, "sentence2": second, "label": names})
+
+        sizes = {"train": self.rows, "validation": held_out, "test": held_out}
+        return {name: SpooledSplit(scratch / name, f"quickstart {name}", tables(size)) for name, size in sizes.items()}

@@ -20,7 +20,7 @@ from glassloop.base.records import Json
 from glassloop.data.columns import columns_of_text, with_joined
 from glassloop.data.encoding import NONE_TYPED, NOTHING_CUT, Truncation, TypedTokens
 from glassloop.data.interfaces import Texts
-from glassloop.data.readers import COMPRESSED, SUFFIXES, BadRows, first_row_number, read_file, refuse_special, supported
+from glassloop.data.readers import FORMATS, SUFFIXES, BadRows, data_suffix, first_row_number, read_file, refuse_special
 from glassloop.data.writers import (
     PARQUET,
     TARGETS,
@@ -176,10 +176,8 @@ def checked_rows(
     """
     if source.exists():
         refuse_special(source)
-    if not source.is_file() or not supported(source):
-        raise DataError(
-            f"{source}: there is no such data file", f"use one of {listed(SUFFIXES)}, or one of these with {listed(COMPRESSED)}"
-        )
+    if not source.is_file() or data_suffix(source) not in SUFFIXES:
+        raise DataError(f"{source}: there is no such data file", FORMATS)
     number = first_row_number(source, settings)
     for table in read_file(source, settings, bad):
         refuse_columns(source, table.column_names, texts, added)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from given_split import GivenSplit, Watched
+from given_split import Watched
 
 from glassloop.base.errors import SettingsError
 from glassloop.data import columns as columns_module
@@ -18,7 +18,6 @@ from glassloop.data.columns import (
     stored_columns,
     with_joined,
 )
-from glassloop.data.examples import JoinedSplit
 from glassloop.runs.record import Columns
 from glassloop.settings.training import DataSettings
 
@@ -224,9 +223,3 @@ def test_empty_cells_are_omitted(kind):
 def test_only_texts_are_joined(refused):
     with refused('d.csv: column "n" has the type int64, which is not text', "join only columns with text: --text"):
         with_joined(pa.table({"a": ["x"], "n": [1]}), ["a,n"], "d.csv")
-
-
-def test_a_split_has_the_joined_texts():
-    split = JoinedSplit(GivenSplit("d.csv", [pa.table({"a": ["x"], "b": ["y"]})], ("note",)), ("a,b",))
-    assert [table["a,b"].to_pylist() for table in split.tables()] == [["x\ny"]]
-    assert (split.source, split.notes, split.bad, split.row_name(3)) == ("d.csv", ("note",), None, "d.csv, row 5")

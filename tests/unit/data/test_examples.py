@@ -34,6 +34,7 @@ from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings
 SAME_COLUMNS = "give every split the columns of the training rows (only test may have no labels)"
 FIX_ROW = "fix the row, or add the label to --labels"
 KEEP = "fill or remove the rows, or keep them with --empty keep"
+COLUMNS = Columns("text", None, ("label",))
 TRAIN = [{"text": f"text {place}", "label": "ab"[place % 2]} for place in range(10)]
 
 
@@ -451,6 +452,13 @@ def test_keys_are_equal_for_equal_texts_only():
     assert len({*pairs.tolist(), *text_keys([["abc", "a"]]).tolist()}) == 6  # where the first text ends matters
 
 
+def facts(texts: list[str], found: LabelCells, labels: LabelSet | None, rows=slice(None), train=None) -> SplitFacts:
+    chosen = np.zeros(len(texts), bool)
+    chosen[rows] = True
+    part = Part(GivenSplit("d.csv", []), COLUMNS, found, text_keys([texts]), np.zeros(len(texts)), chosen)
+    return facts_of(part, labels, None if train is None else text_keys([train]))
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("several", [False, True])
 def test_counts_are_those_of_counting_by_hand(seed, several):
@@ -461,9 +469,7 @@ def test_counts_are_those_of_counting_by_hand(seed, several):
     cells = [sorted({label, "x"}) for label in labels] if several else labels
     chosen = random.random(60) < 0.8
     rows = np.flatnonzero(chosen)
-    fact = facts_of(
-        text_keys([texts])[chosen], cells_of(cells[:25], cells[25:]), chosen, LabelSet(("x", "y", "z", "w")), text_keys([train])
-    )
+    fact = facts(texts, cells_of(cells[:25], cells[25:]), LabelSet(("x", "y", "z", "w")), chosen, train)
     different = defaultdict(set)
     for row in rows:
         different[texts[row]].add(tuple(cells[row]))
@@ -479,23 +485,23 @@ def test_counts_are_those_of_counting_by_hand(seed, several):
 
 
 def test_a_text_with_three_labels_is_one_conflict():
-    fact = facts_of(text_keys([["a"] * 3]), cells_of(["x", "y", "z"]), np.ones(3, bool), LabelSet(("x", "y", "z")), None)
+    fact = facts(["a"] * 3, cells_of(["x", "y", "z"]), LabelSet(("x", "y", "z")))
     assert (fact.num_duplicates, fact.num_conflicts, fact.num_in_train) == (2, 1, 0)
 
 
 def test_labels_written_as_numbers_count_under_their_names():
-    fact = facts_of(text_keys([["a", "b", "c"]]), cells_of(["1", "0", "1"]), np.ones(3, bool), NUMBERED, None)
+    fact = facts(["a", "b", "c"], cells_of(["1", "0", "1"]), NUMBERED)
     assert fact.label_counts == {"no": 1, "yes": 2}
 
 
 @pytest.mark.parametrize("found", [cells_of(), cells_of(["-1", "-1"])])
 def test_without_labels_there_is_no_balance_and_no_conflict(found):
-    fact = facts_of(text_keys([["a", "a"]]), found, np.ones(2, bool), LabelSet(("x", "y")), None)
+    fact = facts(["a", "a"], found, LabelSet(("x", "y")))
     assert fact == SplitFacts(num_rows=2, unlabelled=True, num_duplicates=1)
 
 
 def test_scores_have_no_balance():
-    fact = facts_of(text_keys([["a", "a"]]), cells_of(["0.5", "1.5"]), np.ones(2, bool), None, None)
+    fact = facts(["a", "a"], cells_of(["0.5", "1.5"]), None)
     assert fact == SplitFacts(num_rows=2, num_duplicates=1, num_conflicts=1)
 
 
@@ -611,7 +617,7 @@ def test_small_classes_do_not_empty_the_training_rows(classes: int, rows: int, h
     part = part_of([f"text {row}" for row in range(rows)], [f"c{row % classes}" for row in range(rows)])
     found = hold_out_validation({"train": part}, CLASSES, DataSettings(), [])
     assert int(found["validation"].rows.sum()) == held_out
-    assert len(np.unique(part.survey.found.codes[found["train"].rows])) == classes, "each class can be learned"
+    assert len(np.unique(part.found.codes[found["train"].rows])) == classes, "each class can be learned"
 
 
 def test_one_text_cannot_be_divided(refused) -> None:
@@ -657,9 +663,6 @@ def test_too_few_texts_for_the_folds(refused) -> None:
 # --- The first pass over a split: what it keeps of each row, and which texts it refuses.
 
 
-COLUMNS = Columns("text", None, ("label",))
-
-
 def surveyed(rows: list[dict[str, str | None]], **settings: str) -> Part:
     table = pa.Table.from_pylist(rows)
     split = GivenSplit("d.csv", [table.slice(0, 2), table.slice(2)])
@@ -671,8 +674,8 @@ ROWS = [{"text": "a", "label": "x"}, {"text": "", "label": "y"}, {"text": "a", "
 
 def test_rows_are_counted_and_found_again() -> None:
     part = surveyed(ROWS, empty="keep")
-    assert (part.num_empty, len(part.keys), len({*part.keys.tolist()})) == (2, 4, 3)
-    assert part.survey.found.counts() == {"x": 2, "y": 1}
+    assert (part.empties.sum(), len(part.keys), len({*part.keys.tolist()})) == (2, 4, 3)
+    assert part.found.counts() == {"x": 2, "y": 1}
     assert [part.where(value) for value in ("x", "y", None, "z")] == ["d.csv, row 2", "d.csv, row 3", "d.csv, row 5", "d.csv"]
 
 

@@ -75,11 +75,7 @@ def test_the_parts_of_a_split_are_read_in_their_order(write) -> None:
 
 
 def spooled(parts: list[pa.Table], path: Path) -> SpooledSplit:
-    split = SpooledSplit(path, "data.csv")
-    for part in parts:
-        split.add(part)
-    split.close()
-    return split
+    return SpooledSplit(path, "data.csv", parts)
 
 
 def test_rows_are_read_once_and_given_as_often_as_asked_for(tmp_path: Path) -> None:
