@@ -1,4 +1,4 @@
-"""Use a trained model: predict texts or the rows of a file, and evaluate it on labelled rows; one seed or several."""
+"""Use a trained model: open its folder, predict texts or the rows of a file, and evaluate it; one seed or several."""
 
 from __future__ import annotations
 
@@ -8,42 +8,94 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from threading import RLock, local
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 
-from glassloop.backends.packed import NO_STATE, PackedBackend, state_of, verified_backend
+from glassloop.backends.choose import choose_backend, choose_device, choose_precision
+from glassloop.backends.packed import (
+    NO_STATE,
+    PackedBackend,
+    state_of,
+    supported_backend,
+    verified_backend,
+    why_not_int8,
+)
+from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import DataError, ModelError, SettingsError, counted, did_you_mean, listed, visible
 from glassloop.base.files import find_path, replacing, user_path
-from glassloop.base.output import EVALUATING, PREDICTING, say, stage
+from glassloop.base.output import EVALUATING, LOADING, PREDICTING, say, stage
+from glassloop.base.records import collection_paused
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.columns import LabelSet
-from glassloop.data.encoding import EncodedText, EncodedTexts, LengthLimit, TypedTokens, encode, encode_texts, encoded_ahead
+from glassloop.data.encoding import (
+    Counts,
+    EncodedText,
+    EncodedTexts,
+    LengthLimit,
+    TypedTokens,
+    encode,
+    encode_texts,
+    encoded_ahead,
+)
 from glassloop.data.examples import Examples
-from glassloop.data.interfaces import Row, Rows, Texts
+from glassloop.data.interfaces import Model, Row, Rows, Texts, Tokenizer
 from glassloop.data.readers import BadRows
 from glassloop.data.sources import load_examples
-from glassloop.data.writers import Row as FileRow
 from glassloop.data.writers import row_writer
-from glassloop.models.interface import carried_labels, encoder_weights, label_names, longest_input, task_of
+from glassloop.models.exported import device_of, load_exported
+from glassloop.models.interface import (
+    carried_labels,
+    encoder_weights,
+    label_names,
+    longest_input,
+    refuse_unknown_tokens,
+    task_of,
+)
+from glassloop.models.light import load_light
+from glassloop.models.loading import load_model, load_tokenizer
 from glassloop.predict.answers import Given, Prediction, answering_of, columns_of, finite, paired
-from glassloop.predict.files import Counts, FileJob, model_key, predict_rows
-from glassloop.predict.models import is_int8, open_model, quantize
+from glassloop.predict.files import FileJob, model_key, predict_rows
+from glassloop.runs.export import is_export, read_export
 from glassloop.runs.history import read_history
-from glassloop.runs.record import held_out_splits, is_run, is_seeds_folder, seed_name, split_changes
+from glassloop.runs.record import (
+    RunRecord,
+    held_out_splits,
+    is_run,
+    is_seeds_folder,
+    model_of_run,
+    predicted_splits,
+    predictions_name,
+    read_predictions,
+    seed_name,
+    split_changes,
+)
 from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import averaged_logits
-from glassloop.scores.metrics import Measures, chosen_measures, only_measures, probabilities, recorded_measures
+from glassloop.scores.intervals import scored_rows
+from glassloop.scores.metrics import (
+    LOWER_IS_BETTER,
+    Measures,
+    chosen_measures,
+    one_of,
+    only_measures,
+    probabilities,
+    recorded_measures,
+)
 from glassloop.scores.result import Result, facts_of, label_of
-from glassloop.settings.training import CLASSES, SCORE, data_settings, split_names
+from glassloop.settings.training import CLASSES, SCORE, TrainingArguments, data_settings, split_names
 from glassloop.training.evaluate import Evaluation, named_metrics, prefixes, result_of, run_over
 from glassloop.training.interfaces import Backend, LossSum
 from glassloop.training.losses import make_loss
 
+Item = TypeVar("Item")
 NOTHING_COUNTED = Counts()
-
-
 STREAMED_ROWS = 512  # rows of a generator that are predicted together
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
+MEASURED_ROWS = 64  # whose values set the ranges of the quantized layers
+COMPARED_ROWS = 1_000
+ALLOWED_DROP = 0.01  # of a metric
+USE_FP32 = "use precision fp32"
 
 
 class LastCall(local):
@@ -99,19 +151,19 @@ class Predictor:
         precision: str = "auto",
     ) -> None:
         opened = open_model(user_path(folder), device, precision, light=light)
-        self.model_dir, self.run, self.backend = opened.folder, opened.run, opened.backend
-        self.tokenizer, self.model, config = opened.tokenizer, opened.model, opened.model.config
-        most = longest_input(self.tokenizer, config)
+        self.model_dir, self.run, self.tokenizer, self.model, self.backend = opened
+        config, most = self.model.config, longest_input(self.tokenizer, self.model.config)
         self.max_length = (self.run and self.run.settings.max_length) or most
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
-        given = temperature, thresholds
-        self.answering, self.calibration = answering_of(self.model_dir, self.run, self.task, self.names, *given)
+        self.answering, self.calibration = answering_of(
+            self.model_dir, self.run, self.task, self.names, temperature, thresholds
+        )
         self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
         self._savings, self._opened = ExitStack(), NO_STATE
         self._last = LastCall()
-        self.agreement = quantize(self, user_path(folder)) if is_int8(precision) else None
+        self.agreement = quantize(self, user_path(folder)) if precision == "int8" else None
 
     @property
     def outputs(self) -> LabelSet | None:
@@ -125,9 +177,7 @@ class Predictor:
     @property
     def notes(self) -> list[str]:
         """What a person should know about the texts of this thread's last prediction."""
-        counts = self._last.counts
-        limit = replace(self.limit, pairs=self._last.pairs)
-        return [note for note in (limit.note(counts.cut, counts.rows), counts.typed.note) if note]
+        return replace(self.limit, pairs=self._last.pairs).notes(self._last.counts)
 
     @property
     def typed(self) -> TypedTokens:
@@ -258,8 +308,7 @@ class Predictor:
         with self._lock, stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)):
             batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
             self._open(batches)
-            found = run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
-        return found
+            return run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
 
     def use(self, backend: Backend) -> None:
         """Run forward passes on a backend from now on.
@@ -314,8 +363,13 @@ class Predictor:
         texts = tuple(name for name in (text, pair) if name) if text else ()
         key = model_key(self.model_dirs, self.backend.device.type, self.answering, int8=self.agreement is not None)
         job = FileJob(source, target, texts, data_settings(reading), self.task, tuple(self.names), key, overwrite)
+
+        def added_cells(columns: Texts) -> tuple[list[dict[str, object]], Counts]:
+            logits, counts = self._counted_logits(columns)
+            return [answer.cells for answer in self.answering.describe(logits)], counts
+
         self._last.pairs = len(texts) > 1
-        self._last.counts, self._last.skipped = predict_rows(job, self._added_cells)
+        self._last.counts, self._last.skipped = predict_rows(job, added_cells)
         return self._last.counts.rows
 
     @property
@@ -323,24 +377,120 @@ class Predictor:
         """The folders of all models that predict together."""
         return [self.model_dir]
 
-    def _added_cells(self, texts: Texts) -> tuple[list[FileRow], Counts]:
-        """Return the columns of the predictions for some rows of a file, and what was counted in their texts."""
-        logits, counts = self._counted_logits(texts)
-        return [answer.cells for answer in self.answering.describe(logits)], counts
+
+# --- opening a folder ----------------------------------------------------------------------------------------------
+
+
+def open_model(
+    folder: Path, device: str, precision: str = "auto", *, light: bool = False
+) -> tuple[Path, RunRecord | None, Tokenizer, Model, Backend]:
+    """Return the folder with the files of a model, its run (None without one), its tokenizer, the model and its backend.
+
+    `folder` is a run folder, a folder with a model and its tokenizer, or an exported folder. `light`: load a known model of a
+    run without transformers, unless it will be quantized. Raise `ModelError` if there is no model, or its files are damaged.
+    """
+    one_of(precision, PRECISIONS, "precision of predictions")
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
+    if is_export(folder):  # run by its own runtime on sorted and padded batches
+        if precision != "auto":
+            raise SettingsError(f"{folder}: an exported model has its own precision, not {precision}", "omit the precision")
+        record = read_export(folder)
+        plain = PlainBackend(choose_backend(TrainingArguments(device=device_of(record, device), precision="fp32")).device)
+        with stage(LOADING), collection_paused():
+            exported = load_exported(folder, record, plain.device)
+            plain.name = exported.runtime
+            return folder, record.run, load_tokenizer(folder), exported, plain
+    model_dir, run = model_of_run(folder) if is_run(folder) else (folder, None)
+    loaded = "fp32" if precision in ("auto", "int8") else precision  # before it is quantized
+    if precision == "auto" and run is not None and choose_device(device) == "cuda":
+        loaded = run.precision if run.precision in ("fp16", choose_precision("auto", "cuda")) else "fp32"
+    backend = choose_backend(TrainingArguments(device=device, precision=loaded))
+    with stage(LOADING), collection_paused():
+        found = load_light(model_dir, run, backend.device) if light and run and precision != "int8" else None
+        tokenizer = found[0] if found else load_tokenizer(model_dir)
+        model = found[1] if found else load_model(model_dir).to(backend.device).eval()
+        refuse_unknown_tokens(tokenizer, model)
+    return model_dir, run, tokenizer, model, supported_backend(backend, model)
+
+
+# --- int8 ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How the predictions of a quantized model agree with those that its run stored for a split."""
+
+    split: str
+    rows: int  # that were compared
+    changed: int | None  # rows with another answer; None if the model predicts a score
+    difference: float  # the largest of a logit
+    metrics: dict[str, tuple[float, float]]  # each metric of these rows: as stored, and in int8
+
+    def __str__(self) -> str:
+        scores = ", ".join(f"{name} {before:.4f} → {after:.4f}" for name, (before, after) in self.metrics.items())
+        rows = f"{counted(self.rows, 'stored prediction', 'stored predictions')} for {self.split}"
+        changed = f"{self.changed:,} of {rows} changed" if self.changed is not None else rows
+        return f"int8: {changed}, logits by up to {self.difference:.2g}; {scores}"
+
+    @property
+    def dropped(self) -> list[str]:
+        """The metrics that are worse than allowed. Errors have no fixed scale; the correlations beside them have."""
+        scaled = {name: pair for name, pair in self.metrics.items() if name not in LOWER_IS_BETTER}
+        return [name for name, (before, after) in scaled.items() if not after >= before - ALLOWED_DROP]
+
+
+def quantize(predictor: Predictor, folder: Path) -> Agreement:
+    """Let a predictor run in int8 from now on, and return how its predictions agree with those of its run.
+
+    Raise `ModelError` if the model or the CPU has no int8 form, or if a metric drops by more than a point.
+    """
+    # Answers are what counts, so a metric has a limit and logits have none. There is no option to skip the comparison:
+    # a model whose answers nobody compared is not worth its speed.
+    if (device := predictor.backend.device.type) != "cpu":
+        raise SettingsError(f"precision int8 needs a CPU, but the device is {device}", f"use device cpu, or {USE_FP32}")
+    if (reason := why_not_int8(predictor.model)) is not None:
+        raise ModelError(f"precision int8: {reason}", USE_FP32)
+    record, splits = predictor.run, predicted_splits(folder) if is_run(folder) else []
+    if record is None or not splits:
+        problem = f"precision int8: {folder} has no stored predictions to compare with"
+        raise SettingsError(problem, f"name the folder of a finished run, or {USE_FP32}")
+    split = next((name for name in splits if name.startswith("validation")), splits[0])
+    entries = spread(read_predictions(folder, split), COMPARED_ROWS)
+    labels = None if predictor.task == SCORE else predictor.names
+    stored = scored_rows(entries, predictor.task, labels, folder / predictions_name(split))
+    rows = predictor.encoded([[str(entry.get(name, "")) for entry in entries] for name in record.data.columns.texts]).rows
+    backend = PackedBackend(int8=True)
+    predictor.use(backend)
+    predictor.forward(spread(rows, MEASURED_ROWS))
+    if predictor.backend is not backend:
+        raise ModelError("precision int8: the packed layers of this model differ from the plain ones", USE_FP32)
+    backend.quantize()
+    predictor.use(backend)
+    logits = predictor.forward(rows)
+    before, after = (np.asarray(predictor.answering.choices(values)) for values in (stored.logits, logits))
+    changed = None if predictor.task == SCORE else int((before != after).reshape(len(rows), -1).any(1).sum())
+    measures = recorded_measures(record.metrics, record.positive_label, predictor.task, predictor.names)
+    metric = measures.metric(predictor.task, predictor.names)
+    old, new = (metric.compute(predictions=answers, references=stored.references) for answers in (before, after))
+    metrics = {measures.title(name): (old[name], new[name]) for name in measures.keys}
+    found = Agreement(split, len(rows), changed, float(np.abs(logits - stored.logits).max()), metrics)
+    if found.dropped:
+        raise ModelError(f"{found}: {listed(found.dropped)} dropped by more than a point", USE_FP32)
+    say(str(found))
+    return found
+
+
+def spread(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most so many items, evenly spread over all of them."""
+    return [items[int(place)] for place in np.unique(np.linspace(0, len(items) - 1, min(most, len(items))).astype(int))]
+
+
+# --- several seeds as one model ------------------------------------------------------------------------------------
 
 
 class SeedsPredictor(Predictor):
-    """Predicts with the models of all finished seeds in a folder. All of them are loaded at the same time.
-
-    Args:
-        folder: The folder of `glassloop train --seeds`.
-        device: "auto", "cpu", "cuda" or "mps".
-        batch_size: The number of rows in a forward pass.
-        precision: "auto", "fp32", "bf16", "fp16" or "int8".
-
-    Raises:
-        ModelError: If no seed is finished, or if the files of a model are damaged.
-    """
+    """Predicts with the models of all finished seeds in a folder of `glassloop train --seeds`, loaded at the same time."""
 
     def __init__(self, folder: Path, *, device: str = "auto", batch_size: int = 64, precision: str = "auto") -> None:
         first, *rest = finished_runs(folder).values()
@@ -356,13 +506,12 @@ class SeedsPredictor(Predictor):
         return [self.model_dir, *(other.model_dir for other in self.others)]
 
     def _in_one_pass(self, rows: Sequence[Row]) -> np.ndarray | None:
-        """Return the averaged logits of a few rows; None if a model needs more than one forward pass."""
         found = [super()._in_one_pass(rows), *(other._in_one_pass(rows) for other in self.others)]
         logits = [one for one in found if one is not None]
         return averaged_logits(logits, self.task) if len(logits) == len(found) else None
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
-        """Return the averaged logits of one pass over encoded rows with each model. There is no loss."""
+        # Averaged logits have no loss.
         found = [super()._forward(rows, loss_sum), *(other._forward(rows, loss_sum) for other in self.others)]
         return replace(found[0], logits=averaged_logits([one.logits for one in found], self.task), loss=None)
 
@@ -373,10 +522,7 @@ def has_seeds(folder: Path) -> bool:
 
 
 def finished_runs(folder: Path) -> dict[int, Path]:
-    """Return the run folder of each finished seed. Seeds that are not finished are reported and omitted.
-
-    Raises `ModelError` if no seed is finished.
-    """
+    """Return the run folder of each finished seed. Seeds that are not finished are reported and omitted."""
     record = read_seeds(folder)
     if not record.finished:
         remedy = f"train them to the end: glassloop train --seeds {len(record.seeds)} --resume {folder}"
@@ -386,25 +532,18 @@ def finished_runs(folder: Path) -> dict[int, Path]:
     return {seed: folder / seed_name(seed) for seed in record.finished}
 
 
+# --- evaluation ----------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """What to evaluate, and how.
+    """What to evaluate, and how."""
 
-    Attributes:
-        data: Data to evaluate on. Default: the data of the run.
-        split: Split to evaluate. Default: every validation split.
-        given: Data settings that override those of the run.
-        metrics: Names of metrics; each text may contain several, separated by commas. Default: those of the run.
-        positive: Class whose F1 is reported. Default: that of the run.
-        device: Device to evaluate on.
-        batch_size: Rows per batch.
-    """
-
-    data: str | None = None
-    split: str | None = None
-    given: Mapping[str, object] = field(default_factory=dict)
-    metrics: tuple[str, ...] = ()
-    positive: str | None = None
+    data: str | None = None  # default: the data of the run
+    split: str | None = None  # default: every validation split
+    given: Mapping[str, object] = field(default_factory=dict)  # data settings that override those of the run
+    metrics: tuple[str, ...] = ()  # each text may contain several, separated by commas; default: those of the run
+    positive: str | None = None  # the class whose F1 is reported; default: that of the run
     device: str = "auto"
     batch_size: int = 64
 
@@ -429,8 +568,24 @@ class Evaluated:
         return f"{name} ({counted(len(result.rows), 'row', 'rows')})"
 
     def save(self, target: Path) -> None:
-        """Write the predictions of all rows, and report where they are."""
-        number = write_evaluated(target, self.examples, self.results)
+        """Write one row per evaluated row: split, row, texts, label, prediction and probabilities. Report where they are."""
+        examples, names = self.examples, self.examples.labels.names if self.examples.labels else None
+        scores = [f"score_{name}" for name in names or ()]
+        texts, added = [*examples.columns.texts], ["split", "row", "label", "prediction", *scores]
+        if twice := [name for name in texts if name in added]:
+            raise SettingsError(f"the text column {visible(twice[0])} would be written twice", "rename it, or omit --out")
+        number = 0
+        with replacing(target) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
+            write = row_writer(opened, target.suffix.lower(), [*added[:2], *texts, *added[2:]])
+            for result in self.results:
+                choices, labels = result.rows.predictions.tolist(), result.rows.references.tolist()
+                likely = probabilities(result.rows.logits, examples.task).tolist() if names else [[]] * len(choices)
+                for row, (choice, label, shares) in enumerate(zip(choices, labels, likely, strict=True)):
+                    cells = {name: examples.splits[result.split][row][name] for name in texts}
+                    answer = {"label": label_of(label, names), "prediction": label_of(choice, names)}
+                    numbers = {name: round(share, 6) for name, share in zip(scores, shares, strict=True)}
+                    write({"split": result.split, "row": row, **cells, **answer, **numbers})
+                number += len(choices)
         say(f"{counted(number, 'row', 'rows')} → {target}")
 
 
@@ -439,31 +594,32 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     predictor = Predictor(run, device=wanted.device, batch_size=wanted.batch_size)
     if predictor.calibration is not None:
         say("metrics are computed without the calibration of the run, which predict and serve use")
-    described = predictor.run.data if predictor.run else None
-    data = wanted.data
+    record, task, names = predictor.run, predictor.task, predictor.names
+    described, data = record.data if record else None, wanted.data
     source = data if data is not None else described.source if described else None
     if source is None:
         problem = f"{run} is a model without a run, so there is no data to evaluate on"
         raise SettingsError(problem, "name the data: glassloop evaluate MODEL DATA")
-    settings = {**data_settings_of(predictor, wanted), "task": predictor.task}
+    settings = {**data_settings_of(record, wanted), "task": task}
     examples = load_examples(source, outputs=predictor.outputs, **settings)
-    names = evaluated_splits(examples, wanted.split)
-    compared = dict.fromkeys(("train", *names))
+    splits = evaluated_splits(examples, wanted.split)
+    compared = dict.fromkeys(("train", *splits))
     if described and data is None and (changed := split_changes(described.splits, examples.facts, compared)):
         raise DataError(
             f"{source}: the data has changed since the run: {'; '.join(changed)}",
             "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA",
         )
-    measures = measures_of(predictor, examples, wanted)
+    # The metrics that the user names, else those of the run, else those that fit the data.
+    known = recorded_measures(record.metrics, record.positive_label, task, names) if record else examples.measures
+    measures = chosen_measures(known, task, names, wanted.positive)
+    measures = only_measures(measures, [name for text in wanted.metrics for name in split_names(text)], task)
     encoded = encode(examples, predictor.tokenizer, predictor.max_length)
-    counted_rows = described.splits.get("train") if described and data is not None and predictor.task == CLASSES else None
+    counted_rows = described.splits.get("train") if described and data is not None and task == CLASSES else None
     trained_on = counted_rows.label_counts if counted_rows else None
     limit = replace(predictor.limit, pairs=examples.columns.text_pair is not None)
-    facts = None
-    if (record := predictor.run) is not None:
-        facts = facts_of(record, read_history(user_path(run)), encoder_weights(predictor.model.config))
+    facts = facts_of(record, read_history(user_path(run)), encoder_weights(predictor.model.config)) if record else None
     results = []
-    for name, prefix in zip(names, prefixes(names), strict=True):
+    for name, prefix in zip(splits, prefixes(splits), strict=True):
         for note in encoded[name].notes(limit):
             say(note)
         found = predictor.evaluate(encoded[name].rows, measures, prefix)
@@ -471,9 +627,9 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     return Evaluated(source, examples, results)
 
 
-def data_settings_of(predictor: Predictor, wanted: Wanted) -> dict[str, object]:
+def data_settings_of(record: RunRecord | None, wanted: Wanted) -> dict[str, object]:
     """Return how to read the data: as the run did, and other data under the column names of the run's own."""
-    described, given = predictor.run.data if predictor.run else None, wanted.given
+    described, given = record.data if record else None, wanted.given
     stored = described.given() if described else {}
     if wanted.data is None:
         return {**stored, **given}
@@ -495,38 +651,3 @@ def evaluated_splits(examples: Examples, split: str | None) -> list[str]:
             remedy = "choose another split with --split, or use glassloop predict"
             raise SettingsError(f"the split {name} has no labels to compare with", remedy)
     return names
-
-
-def measures_of(predictor: Predictor, examples: Examples, wanted: Wanted) -> Measures:
-    """Return the metrics to compute: those the user names, else those of the run, else those that fit the data."""
-    known = examples.measures
-    if (record := predictor.run) is not None:
-        known = recorded_measures(record.metrics, record.positive_label, predictor.task, predictor.names)
-    measures = chosen_measures(known, predictor.task, predictor.names, wanted.positive)
-    return only_measures(measures, [name for text in wanted.metrics for name in split_names(text)], predictor.task)
-
-
-def write_evaluated(path: Path, examples: Examples, results: Sequence[Result]) -> int:
-    """Write one row per evaluated row: split, row, texts, label, prediction and probabilities. Return the number of rows.
-
-    Raises `SettingsError` if a text column has the name of a column that is written.
-    """
-    names = examples.labels.names if examples.labels else None
-    scores = [f"score_{name}" for name in names or ()]
-    texts, own = [*examples.columns.texts], ["split", "row", "label", "prediction", *scores]
-    if twice := [name for name in texts if name in own]:
-        raise SettingsError(f"the text column {visible(twice[0])} would be written twice", "rename it, or omit --out")
-    number = 0
-    with replacing(path) as writing, writing.open("w", encoding="utf-8", newline="") as opened:
-        write = row_writer(opened, path.suffix.lower(), [*own[:2], *texts, *own[2:]])
-        for result in results:
-            choices = result.rows.predictions.tolist()
-            labels = result.rows.references.tolist()
-            likely = probabilities(result.rows.logits, examples.task).tolist() if names else [[]] * len(choices)
-            for row, (choice, label, shares) in enumerate(zip(choices, labels, likely, strict=True)):
-                cells = {name: examples.splits[result.split][row][name] for name in texts}
-                answer = {"label": label_of(label, names), "prediction": label_of(choice, names)}
-                numbers = {name: round(share, 6) for name, share in zip(scores, shares, strict=True)}
-                write({"split": result.split, "row": row, **cells, **answer, **numbers})
-            number += len(choices)
-    return number

@@ -59,13 +59,13 @@ def predict(
         return CommandResult({"run": run, "predictions": [described]})
 
     from glassloop.data.writers import refuse_existing
-    from glassloop.predict.files import SHARE, has_parts, share_environments
+    from glassloop.predict.files import SHARE, part_folders, share_environments
 
     if processes < 1:
         raise SettingsError(f"processes is {processes}, not 1 or more", "set processes to 1 or more")
     data = user_path(file)
     path = output_path(data, out)  # checked before the model is loaded
-    if not overwrite and not has_parts(path):
+    if not overwrite and not part_folders(path):
         refuse_existing(path)
     reading = given_for(DataSettings, options)
     data_settings(reading)
@@ -80,7 +80,7 @@ def predict(
     try:
         number = predictor.predict_file(data, path, text_column, pair_column, overwrite=overwrite, **reading)
     except KeyboardInterrupt:
-        if has_parts(path) and not is_part:
+        if part_folders(path) and not is_part:
             say("stopped; the same command continues after the rows that are done")
         raise
     if not is_part:

@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 
     from glassloop.data.interfaces import Tokenizer
 
-
 POOL_BATCHES = 50  # length grouping sorts this many batches' worth of shuffled rows at a time
+HASHED_ROWS = 1000
+
+
+# --- the order of an epoch -----------------------------------------------------------------------------------------
 
 
 def epoch_order(
@@ -62,14 +65,12 @@ def epoch_order(
     Raises:
         SettingsError: If `batch_size` is less than 1.
     """
-    # default_rng((seed, epoch)): no two pairs share an order, as they would with seed + epoch, and the line can be
-    # copied into any script.
     if batch_size < 1:
         raise SettingsError(f"the batch size is {batch_size}", "use a whole number of 1 or more")
-    order = np.arange(num_examples)
+    # default_rng((seed, epoch)): no two pairs share an order, as they would with seed + epoch, and the line can be
+    # copied into any script.
     random = None if seed is None else np.random.default_rng((seed, epoch))
-    if random is not None:
-        order = random.permutation(num_examples)
+    order = np.arange(num_examples) if random is None else random.permutation(num_examples)
     if lengths is not None:
         pool = batch_size * POOL_BATCHES if random is not None else max(num_examples, 1)
         pools = [order[start : start + pool] for start in range(0, num_examples, pool)]
@@ -115,50 +116,7 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-THE_SAME = ("default_data_collator", "DefaultDataCollator", "torch_default_data_collator")
-
-
-def stacked(rows: Sequence[Row] | CellColumns) -> dict[str, Tensor]:
-    """Return a batch of rows that all have the same length; texts and other cells without numbers are dropped.
-
-    Gives the same batches as transformers' `default_data_collator`.
-    """
-    import torch
-
-    if not isinstance(rows, Mapping):
-        rows = [row if isinstance(row, Mapping) else vars(row) for row in rows]
-        rows = {name: [row[name] for row in rows] for name in rows[0]}
-    batch = {}
-    for name, cells in rows.items():
-        if name in LABEL_KEYS or has_no_number(cells[0]):
-            continue
-        refuse_lengths(name, {np.shape(cell) for cell in cells})
-        whole = isinstance(cells[0], np.ndarray | np.integer) and cells[0].dtype.kind in "iu"  # a file has small integers
-        made = np.stack(list(cells)).astype(np.int64) if whole else torch.stack([torch.as_tensor(cell) for cell in cells])
-        batch[name] = torch.as_tensor(made)
-    labels = labels_among({name: rows[name] for name in LABEL_KEYS if name in rows})
-    if labels is not None:
-        batch["labels"] = torch.from_numpy(labels)
-    return batch
-
-
-def stacks_rows(collate: object) -> bool:
-    """Return whether a collator is `stacked`, or the one of transformers that gives the same batches."""
-    name = getattr(collate, "__name__", type(collate).__name__)
-    from_transformers = getattr(collate, "__module__", "").startswith("transformers.")
-    return collate is stacked or (from_transformers and name in THE_SAME and getattr(collate, "return_tensors", "pt") == "pt")
-
-
-def has_no_number(cell: object) -> bool:
-    """Return whether a cell is a text or missing, and so no part of a batch."""
-    return cell is None or isinstance(cell, str)
-
-
-def refuse_lengths(name: str, shapes: set[tuple[int, ...]]) -> None:
-    """Raise `SettingsError` if the cells of a column have several shapes."""
-    if len(shapes) > 1:
-        problem = f"the rows have different lengths of {name}, and nothing pads them"
-        raise SettingsError(problem, "pass processing_class=tokenizer, which pads tokens, or data_collator=")
+# --- from rows to tensors ------------------------------------------------------------------------------------------
 
 
 class PaddingCollator:
@@ -205,7 +163,7 @@ class PaddingCollator:
 
         columns = rows if isinstance(rows, Mapping) else {key: [row[key] for row in rows] for key in rows[0]}
         others = [key for key in columns if key not in (*self.fills, *LABEL_KEYS)]
-        refuse_other_columns([key for key in others if has_no_number(columns[key][0])])
+        refuse_other_columns(key for key in others if has_no_number(columns[key][0]))
         ids = columns["input_ids"]
         width = padded_width(max(self.least, *(len(row) for row in ids)), self.multiple)
         columns = {"attention_mask": [np.ones(len(row), dtype=np.int64) for row in ids], **columns}
@@ -223,28 +181,40 @@ class PaddingCollator:
 
         padded = np.full((len(cells), width), fill, dtype=np.int64)
         for place, row in enumerate(cells):
-            if self.on_left:
-                padded[place, width - len(row) :] = row
-            else:
-                padded[place, : len(row)] = row
+            padded[place, slice(width - len(row), None) if self.on_left else slice(len(row))] = row
         return torch.from_numpy(padded)
 
 
-def collator_of(given: Collator | None, tokenizer: Tokenizer | None, multiple: int | None) -> Collator:
-    """Return the user's collator, or one of Glassloop if none is given or if it would give the same batches."""
-    if stacks_rows(given):
-        return stacked
-    if given is not None and type(given).__name__ != "DataCollatorWithPadding":
-        return given
-    tokenizer = getattr(given, "tokenizer", None) or tokenizer
-    if tokenizer is None:
-        raise SettingsError("Trainer needs a tokenizer to pad batches", "pass processing_class=tokenizer or data_collator=")
-    padding, least = getattr(given, "padding", True), getattr(given, "max_length", None)
-    if padding == "max_length" and least is not None:
-        return PaddingCollator(tokenizer, given.pad_to_multiple_of, least)  # type: ignore[union-attr]  # of transformers
-    if padding not in (True, "longest"):
-        return given  # type: ignore[return-value]  # without a collator, padding is True
-    return PaddingCollator(tokenizer, getattr(given, "pad_to_multiple_of", None) or multiple)
+def stacked(rows: Sequence[Row] | CellColumns) -> dict[str, Tensor]:
+    """Return a batch of rows that all have the same length; texts and other cells without numbers are dropped.
+
+    Gives the same batches as transformers' `default_data_collator`.
+    """
+    import torch
+
+    if not isinstance(rows, Mapping):
+        rows = [row if isinstance(row, Mapping) else vars(row) for row in rows]
+        rows = {name: [row[name] for row in rows] for name in rows[0]}
+    batch = {}
+    for name, cells in rows.items():
+        if name in LABEL_KEYS or has_no_number(cells[0]):
+            continue
+        refuse_lengths(name, {np.shape(cell) for cell in cells})
+        whole = isinstance(cells[0], np.ndarray | np.integer) and cells[0].dtype.kind in "iu"  # a file has small integers
+        made = np.stack(list(cells)).astype(np.int64) if whole else torch.stack([torch.as_tensor(cell) for cell in cells])
+        batch[name] = torch.as_tensor(made)
+    labels = labels_among({name: rows[name] for name in LABEL_KEYS if name in rows})
+    if labels is not None:
+        batch["labels"] = torch.from_numpy(labels)
+    return batch
+
+
+def stacks_rows(collate: object) -> bool:
+    """Return whether a collator is `stacked`, or the one of transformers that gives the same batches."""
+    name = getattr(collate, "__name__", type(collate).__name__)
+    is_same = name in ("default_data_collator", "DefaultDataCollator", "torch_default_data_collator")
+    from_transformers = getattr(collate, "__module__", "").startswith("transformers.")
+    return collate is stacked or (from_transformers and is_same and getattr(collate, "return_tensors", "pt") == "pt")
 
 
 def is_standard(collate: object) -> bool:
@@ -252,15 +222,42 @@ def is_standard(collate: object) -> bool:
     return isinstance(collate, PaddingCollator) or stacks_rows(collate)
 
 
+def collator_of(collate: Collator | None, tokenizer: Tokenizer | None, multiple: int | None) -> Collator:
+    """Return the user's collator, or one of Glassloop if there is none or if it would give the same batches."""
+    if stacks_rows(collate):
+        return stacked
+    if collate is not None and type(collate).__name__ != "DataCollatorWithPadding":
+        return collate
+    tokenizer = getattr(collate, "tokenizer", None) or tokenizer
+    if tokenizer is None:
+        raise SettingsError("Trainer needs a tokenizer to pad batches", "pass processing_class=tokenizer or data_collator=")
+    padding, least = getattr(collate, "padding", True), getattr(collate, "max_length", None)
+    if padding == "max_length" and least is not None:
+        return PaddingCollator(tokenizer, collate.pad_to_multiple_of, least)  # type: ignore[union-attr]  # of transformers
+    if padding not in (True, "longest"):
+        return collate  # type: ignore[return-value]  # without a collator, padding is True
+    return PaddingCollator(tokenizer, getattr(collate, "pad_to_multiple_of", None) or multiple)
+
+
+def has_no_number(cell: object) -> bool:
+    """Return whether a cell is a text or missing, and so no part of a batch."""
+    return cell is None or isinstance(cell, str)
+
+
+def refuse_lengths(name: str, shapes: set[tuple[int, ...]]) -> None:
+    if len(shapes) > 1:
+        problem = f"the rows have different lengths of {name}, and nothing pads them"
+        raise SettingsError(problem, "pass processing_class=tokenizer, which pads tokens, or data_collator=")
+
+
 def refuse_other_columns(columns: Iterable[str]) -> None:
     known = ("input_ids", "token_type_ids", "attention_mask", *LABEL_KEYS)
     if others := [key for key in columns if key not in known]:
-        raise SettingsError(
-            f"a batch cannot contain {listed(others)}", "remove these columns first: dataset.remove_columns([…])"
-        )
+        problem = f"a batch cannot contain {listed(others)}"
+        raise SettingsError(problem, "remove these columns first: dataset.remove_columns([…])")
 
 
-HASHED_ROWS = 1000
+# --- batches -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -310,9 +307,12 @@ class Batches:
         rank: int = 0,
         num_processes: int = 1,
     ) -> None:
-        self.table = table_for(rows, collate)
-        self.rows = rows
-        self.collate, self.batch_size, self.seed = collate, batch_size, seed
+        self.rows, self.collate, self.batch_size, self.seed = rows, collate, batch_size, seed
+        self.table = table = arrow_rows(rows) if is_standard(collate) else None
+        if table is not None:  # only if each cell is a number or a list of numbers
+            types = zip(table.column_names, table.data.schema.types, strict=True)
+            lists = (hasattr(kind, "value_type") and kind.num_fields == 1 for name, kind in types if name not in LABEL_KEYS)
+            self.table = table if all(lists) else None
         self.lengths = None
         if group_by_length and isinstance(rows, RowReader):
             self.lengths = rows.lengths(seed)
@@ -348,12 +348,9 @@ class Batches:
     def batch(self, mine: np.ndarray, numbers: np.ndarray) -> Batch:
         """Return this process's share `mine` of the batch `numbers`; an empty share holds one row that contributes nothing."""
         chosen = mine if len(mine) else numbers[:1]
-        if self.table is not None:
-            inputs = dict(self.collate(arrow_columns(self.table, chosen)))  # type: ignore[arg-type]  # a standard collator
-        else:
-            inputs = dict(self.collate(self.read(chosen)))
-        labels = inputs.pop("labels", None)
-        return Batch(inputs, labels, mine, len(numbers))
+        rows = self.read(chosen) if self.table is None else arrow_columns(self.table, chosen)
+        inputs = dict(self.collate(rows))  # type: ignore[arg-type]  # a standard collator takes columns
+        return Batch(inputs, inputs.pop("labels", None), mine, len(numbers))
 
     def first_labels(self) -> Tensor | None:
         """Return the labels of a batch that holds the first row only; None if rows have none."""
@@ -393,16 +390,6 @@ class Batches:
         if not isinstance(rows, RowReader) or rows.in_memory or self.num_processes > 1 or self.repeats is not Repeats.SAME:
             return None
         return rows.known_hashes()
-
-
-def table_for(rows: Rows, collate: Collator) -> Dataset | None:
-    """Return rows in Arrow format if a collator only pads or stacks them, and each cell is a number or a list of numbers."""
-    table = arrow_rows(rows) if is_standard(collate) else None
-    if table is None:
-        return None
-    types = dict(zip(table.column_names, table.data.schema.types, strict=True))
-    lists = all(hasattr(kind, "value_type") and kind.num_fields == 1 for name, kind in types.items() if name not in LABEL_KEYS)
-    return table if lists else None
 
 
 def arrow_columns(table: Dataset, numbers: np.ndarray) -> dict[str, np.ndarray | Sequence[np.ndarray]]:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from glassloop.data.interfaces import Tokenizer
 
 
+# --- what is counted in texts --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class TypedTokens:
     """How many rows contain the text of a special token, and which tokens these are."""
@@ -41,42 +44,6 @@ class TypedTokens:
 
     def __add__(self, other: TypedTokens) -> TypedTokens:
         return TypedTokens(self.num_rows + other.num_rows, tuple(sorted({*self.tokens, *other.tokens})))
-
-    @property
-    def note(self) -> str | None:
-        """What a person should know; None if there is nothing."""
-        if not self.num_rows:
-            return None
-        rows = counted(self.num_rows, "row contains", "rows contain")
-        return f"{rows} the text of a special token ({listed(self.tokens, 5)}), which the tokenizer reads as that token"
-
-
-NONE_TYPED = TypedTokens()
-
-
-def special_texts(tokenizer: Tokenizer) -> dict[str, int]:
-    # "[SEP]" in a text stays the token that transformers makes of it; splitting it would give other ids. But who types
-    # <s> rarely means a token, so such rows are reported.
-    added = {str(token): number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    named = zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=True)
-    return {text: number for text, number in (*added.items(), *named) if text}
-
-
-def typed_tokens(columns: Sequence[Sequence[str]], tokenizer: Tokenizer) -> TypedTokens:
-    """Count the rows in which the tokenizer finds a special token."""
-    specials = special_texts(tokenizer)
-    if not specials or getattr(tokenizer, "split_special_tokens", False):
-        return NONE_TYPED
-    likely = re.compile("|".join(map(re.escape, sorted(specials, key=len, reverse=True))))
-    num_rows = 0
-    tokens: set[str] = set()
-    for texts in zip(*columns, strict=True):
-        typed = {match for text in texts for match in likely.findall(text)}
-        if typed:  # few rows: only these are tokenized again
-            ids = {number for text in texts for number in tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]}
-            found = {token for token in typed if specials[token] in ids}
-            num_rows, tokens = num_rows + bool(found), tokens | found
-    return TypedTokens(num_rows, tuple(sorted(tokens)))
 
 
 @dataclass(frozen=True)
@@ -104,7 +71,19 @@ class Truncation:
         return Truncation(**{**sums, "longest": max(self.longest, other.longest)})
 
 
-NOTHING_CUT = Truncation()
+NONE_TYPED, NOTHING_CUT = TypedTokens(), Truncation()
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was counted in the texts of some rows."""
+
+    rows: int = 0
+    cut: Truncation = NOTHING_CUT
+    typed: TypedTokens = NONE_TYPED
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.rows + other.rows, self.cut + other.cut, self.typed + other.typed)
 
 
 @dataclass(frozen=True)
@@ -117,28 +96,67 @@ class LengthLimit:
     pairs: bool = False  # whether rows are pairs of texts
     trained: bool = False  # whether the model is trained already, so that only another training can use longer rows
 
-    def note(self, cut: Truncation, num_rows: int) -> str | None:
-        """Return how many of the rows were cut, where, and what to do; None if none was."""
-        if not cut.num_rows:
-            return None
-        end = "beginning" if self.side == "left" else "end"
-        lost = f"lost the {end} of the text"
-        if self.pairs:
-            texts = {"first": cut.num_first, "second": cut.num_second}
-            lost = f"lost the {end} of " + " and ".join(f"the {text} text ({n:,})" for text, n in texts.items() if n)
-        share = cut.num_rows / max(num_rows, 1)
-        shown = f"{share:.0%}" if share >= 0.01 else "less than 1%"
-        rows = f"{cut.num_rows:,} of {num_rows:,} {'row' if num_rows == 1 else 'rows'} ({shown})"
-        return f"{rows} {lost}: cut to {self.max_length:,} tokens, the longest had {cut.longest:,}; {self.remedy(cut)}"
+    def notes(self, counts: Counts) -> list[str]:
+        """Return what a person should know: how many rows were cut, where, and what to do; and typed special tokens."""
+        notes, cut, typed = [], counts.cut, counts.typed
+        if cut.num_rows:
+            end = "beginning" if self.side == "left" else "end"
+            texts = {"the first text": cut.num_first, "the second text": cut.num_second}
+            parts = " and ".join(f"{text} ({n:,})" for text, n in texts.items() if n) if self.pairs else "the text"
+            share = cut.num_rows / max(counts.rows, 1)
+            percent = f"{share:.0%}" if share >= 0.01 else "less than 1%"
+            verb = "train with" if self.trained else "use"
+            if self.max_length >= self.most:
+                remedy = "this is the model's maximum: split or shorten the texts, or use a model for longer texts"
+            elif cut.longest <= self.most and not cut.num_shortened:
+                remedy = f"{verb} --max_length {cut.longest} to keep everything"
+            else:
+                remedy = f"{verb} --max_length {self.most}, the model's maximum, to keep more"
+            rows = f"{cut.num_rows:,} of {counted(counts.rows, 'row', 'rows')} ({percent}) lost the {end} of {parts}"
+            notes.append(f"{rows}: cut to {self.max_length:,} tokens, the longest had {cut.longest:,}; {remedy}")
+        if typed.num_rows:
+            rows = counted(typed.num_rows, "row contains", "rows contain")
+            tokens = listed(typed.tokens, 5)
+            notes.append(f"{rows} the text of a special token ({tokens}), which the tokenizer reads as that token")
+        return notes
 
-    def remedy(self, cut: Truncation) -> str:
-        """Return what keeps more tokens of the rows that were cut."""
-        verb = "train with " if self.trained else "use "
-        if self.max_length >= self.most:
-            return "this is the model's maximum: split or shorten the texts, or use a model for longer texts"
-        if cut.longest <= self.most and not cut.num_shortened:
-            return f"{verb}--max_length {cut.longest} to keep everything"
-        return f"{verb}--max_length {self.most}, the model's maximum, to keep more"
+
+def typed_tokens(columns: Sequence[Sequence[str]], tokenizer: Tokenizer) -> TypedTokens:
+    """Count the rows in which the tokenizer finds a special token."""
+    # "[SEP]" in a text stays the token that transformers makes of it; splitting it would give other ids. But who types
+    # <s> rarely means a token, so such rows are reported.
+    added = ((str(token), number) for number, token in tokenizer.added_tokens_decoder.items() if token.special)
+    named = zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=True)
+    specials = {text: number for text, number in (*added, *named) if text}
+    if not specials or getattr(tokenizer, "split_special_tokens", False):
+        return NONE_TYPED
+    likely = re.compile("|".join(map(re.escape, sorted(specials, key=len, reverse=True))))
+    found = NONE_TYPED
+    for texts in zip(*columns, strict=True):
+        typed = {match for text in texts for match in likely.findall(text)}
+        if typed:  # few rows: only these are tokenized again
+            ids = {number for text in texts for number in tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]}
+            if tokens := tuple(token for token in typed if specials[token] in ids):
+                found += TypedTokens(1, tokens)
+    return found
+
+
+def cut_rows(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> dict[int, Truncation]:
+    """Return what each of some encoded rows lost, by its place. Only full rows are tokenized again, without a limit."""
+    found, added = {}, tokenizer.num_special_tokens_to_add(len(texts) > 1)
+    for row in (row for row, ids in enumerate(encoded["input_ids"]) if len(ids) >= max_length):
+        whole = [len(tokenizer(column[row], add_special_tokens=False, verbose=False)["input_ids"]) for column in texts]
+        if encoded.is_fast:
+            sides = encoded.sequence_ids(row)
+            kept = [sides.count(side) for side in range(len(whole))]
+        else:  # a tokenizer written in Python does not say; it removes one token after the other from the longer text
+            kept = [*whole]
+            for _ in range(sum(whole) + added - len(encoded["input_ids"][row])):
+                kept[0 if len(kept) == 1 or kept[0] > kept[1] else 1] -= 1
+        lost = [length - left for length, left in zip(whole, kept, strict=True)]
+        if any(lost):
+            found[row] = Truncation(1, int(lost[0] > 0), int(sum(lost[1:]) > 0), sum(lost), longest=sum(whole) + added)
+    return found
 
 
 def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list[tuple[int, int]]]:
@@ -157,32 +175,13 @@ def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list
     return found
 
 
-def cut_rows(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_length: int) -> dict[int, Truncation]:
-    """Return what each of some encoded rows lost, by its place. Only full rows are tokenized again, without a limit."""
-    found, added = {}, tokenizer.num_special_tokens_to_add(len(texts) > 1)
-    for row in (row for row, ids in enumerate(encoded["input_ids"]) if len(ids) >= max_length):
-        whole = [len(tokenizer(column[row], add_special_tokens=False, verbose=False)["input_ids"]) for column in texts]
-        lost = [length - kept for length, kept in zip(whole, kept_tokens(encoded, row, whole, tokenizer), strict=True)]
-        if any(lost):
-            found[row] = Truncation(1, int(lost[0] > 0), int(sum(lost[1:]) > 0), sum(lost), longest=sum(whole) + added)
-    return found
-
-
-def kept_tokens(encoded: BatchEncoding, row: int, whole: list[int], tokenizer: Tokenizer) -> list[int]:
-    """Return how many of the `whole` tokens of each text a truncated row has kept."""
-    if encoded.is_fast:
-        sides = encoded.sequence_ids(row)
-        return [sides.count(side) for side in range(len(whole))]
-    kept = [*whole]  # a tokenizer written in Python does not say; it removes one token after the other from the longer text
-    for _ in range(sum(whole) + tokenizer.num_special_tokens_to_add(len(whole) > 1) - len(encoded["input_ids"][row])):
-        kept[0 if len(kept) == 1 or kept[0] > kept[1] else 1] -= 1
-    return kept
-
+# --- tokenizing in bounded memory ----------------------------------------------------------------------------------
 
 # 50 MB of text took 10.8 GB and 170 s for 512 tokens. The cut is between two words, so the ids are those of the whole text.
 MOST_CHARACTERS = 1_000_000  # a tokenizer needs about 200 bytes and 2 microseconds per character
 MOST_CHARACTERS_PER_TOKEN = 64  # for a max_length beyond 15,000; words have 4 to 6 per token
 GROUP_CHARACTERS = 2_000_000
+AHEAD_ROWS = 2_048  # rows that are tokenized while the model runs over those before them
 LAST_WORD = re.compile(r"\s\S{0,1000}\Z")
 FIRST_WORD = re.compile(r"\A\S{0,1000}(?=\s)")
 
@@ -201,10 +200,8 @@ def shortened(text: str, limit: int, side: str = "right") -> str:
     if len(text) <= limit:
         return text
     if side == "left":
-        kept = text[-limit:]
-        return FIRST_WORD.sub("", kept)
-    kept = text[:limit]
-    return kept if text[limit].isspace() else LAST_WORD.sub("", kept)
+        return FIRST_WORD.sub("", text[-limit:])
+    return text[:limit] if text[limit].isspace() else LAST_WORD.sub("", text[:limit])
 
 
 def tokenized_groups(tokenizer: Tokenizer, columns: Texts, max_length: int) -> Iterator[tuple[BatchEncoding, Texts]]:
@@ -244,7 +241,7 @@ def groups_of(sizes: list[int]) -> Iterator[slice]:
         yield slice(start, len(sizes))
 
 
-AHEAD_ROWS = 2_048  # rows that are tokenized while the model runs over those before them
+# --- texts to predict ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -298,6 +295,8 @@ def encoded_ahead(encode: Callable[[Texts], EncodedTexts], columns: Texts) -> It
         yield waiting.result()
 
 
+# --- splits to train on --------------------------------------------------------------------------------------------
+
 FORMAT = 4
 ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"
 ID_KINDS: dict[str, type] = {"input_ids": np.int32, "token_type_ids": np.int8}
@@ -323,7 +322,7 @@ class Encoding:
 
     def notes(self, limit: LengthLimit) -> list[str]:
         """Return what a person should know about rows that were cut to a `limit`."""
-        return [note for note in (limit.note(self.truncation, len(self.rows)), self.typed.note) if note]
+        return limit.notes(Counts(len(self.rows), self.truncation, self.typed))
 
 
 def encode(examples: Examples, tokenizer: Tokenizer, max_length: int) -> dict[str, Encoding]:
@@ -382,12 +381,17 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Token
             advance(len(read[0]))
             for kind in ID_KINDS.keys() & encoded.keys():
                 ids.setdefault(kind, []).extend(encoded[kind])
-        columns = {kind: id_lists(ids[kind], dtype) for kind, dtype in ID_KINDS.items() if kind in ids}
+        columns = {}
+        for kind, dtype in ID_KINDS.items():
+            if kind in ids:
+                lengths = [len(row) for row in ids[kind]]
+                values: np.ndarray = np.fromiter(chain.from_iterable(ids[kind]), dtype=dtype, count=sum(lengths))
+                columns[kind] = lists_of(values, lengths)
         if label:
-            columns["labels"] = model_labels(table[label].combine_chunks(), examples.task, examples.num_labels)
+            labels = table[label].combine_chunks()
+            columns["labels"] = zeros_and_ones(labels, examples.num_labels) if examples.task == SEVERAL else labels
         written = pa.table(columns)
-        if writer is None:
-            writer = pa.ipc.new_stream(str(folder / ROWS_NAME), written.schema)
+        writer = writer or pa.ipc.new_stream(str(folder / ROWS_NAME), written.schema)
         writer.write_table(written)
     if writer is not None:
         writer.close()
@@ -395,23 +399,17 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Token
     (folder / COUNTS_NAME).write_text(json.dumps(counts), encoding="utf-8")
 
 
-def id_lists(rows: list[list[int]], kind: type) -> pa.Array:
-    """Return lists of small whole numbers as one Arrow array."""
-    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    values: np.ndarray = np.fromiter(chain.from_iterable(rows), dtype=kind, count=int(offsets[-1]))
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
+def lists_of(values: np.ndarray, lengths: Sequence[int]) -> pa.Array:
+    """Return numbers as Arrow lists with these lengths."""
+    return pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths], dtype=np.int32)), pa.array(values))
 
 
-def model_labels(cells: pa.Array, task: str, num_labels: int) -> pa.Array:
-    """Return labels in the form that a loss takes: a class number, a score, or 0 or 1 for each label."""
-    if task != SEVERAL:
-        return cells
+def zeros_and_ones(cells: pa.Array, num_labels: int) -> pa.Array:
+    """Return label numbers in the form that a loss takes: 0 or 1 for each label."""
     rows = np.zeros((len(cells), num_labels), dtype=np.float32)
     for row, numbers in enumerate(cells.to_pylist()):
         rows[row, numbers] = 1.0
-    offsets = np.arange(0, rows.size + 1, num_labels, dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.ravel()))
+    return lists_of(rows.ravel(), [num_labels] * len(cells))
 
 
 def tokenizer_key(tokenizer: Tokenizer) -> str:
@@ -419,9 +417,8 @@ def tokenizer_key(tokenizer: Tokenizer) -> str:
     if backend := getattr(tokenizer, "backend_tokenizer", None):
         state = backend_state(backend)
     else:
-        settings = {
-            name: repr(value) for name, value in getattr(tokenizer, "init_kwargs", {}).items() if name != "name_or_path"
-        }
+        options = getattr(tokenizer, "init_kwargs", {})
+        settings = {name: repr(value) for name, value in options.items() if name != "name_or_path"}
         state = json.dumps([sorted(tokenizer.get_vocab().items()), settings], sort_keys=True)
     split_special = getattr(tokenizer, "split_special_tokens", False)
     return key_of(state, type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names, split_special)
@@ -436,9 +433,7 @@ def backend_state(backend: Backend) -> str:
 def plain_state(text: str) -> str:
     """Return the JSON of a tokenizer with its keys in order and without the settings of its last call."""
     state = json.loads(text)
-    state.pop("truncation", None)  # set by the last call, not a property of the tokenizer
-    state.pop("padding", None)
-    return json.dumps(state, sort_keys=True)
+    return json.dumps({name: state[name] for name in state if name not in ("truncation", "padding")}, sort_keys=True)
 
 
 def key_of(state: str, kind: object, truncation_side: object, input_names: list[str], split_special: object) -> str:

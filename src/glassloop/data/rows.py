@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 
 
 TRANSFORM = "custom"  # what datasets calls the format of set_transform and with_transform
+LENGTH_ROWS = 10_000
+LABEL_KEYS = ("labels", "label", "label_ids")
+TYPE_REMEDY = "use whole numbers, or set problem_type"
+
+
+# --- formats -------------------------------------------------------------------------------------------------------
 
 
 def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
@@ -50,10 +56,8 @@ def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
 
 
 def is_dataset(rows: object) -> TypeGuard[Dataset]:
-    """Return whether rows are a `datasets.Dataset`. Recognize it by its methods, so that datasets need not be loaded.
-
-    A `datasets.IterableDataset`, which is a stream, has no format.
-    """
+    """Return whether rows are a `datasets.Dataset`. Recognize it by its methods, so that datasets need not be loaded."""
+    # A `datasets.IterableDataset`, which is a stream, has no format.
     return hasattr(rows, "with_format") and hasattr(rows, "remove_columns") and hasattr(rows, "format")
 
 
@@ -68,9 +72,7 @@ def arrow_rows(rows: object) -> Dataset | None:
     A format such as torch or numpy changes the type of a value, not the value. A transform, or an option such as a dtype, may
     change the value.
     """
-    if not is_dataset(rows):
-        return None
-    if rows.format["type"] == TRANSFORM or rows.format["format_kwargs"]:
+    if not is_table(rows) or rows.format["format_kwargs"]:
         return None
     columns = chosen_columns(rows)
     chosen = rows if len(columns) == len(rows.column_names) else rows.select_columns(columns)
@@ -79,8 +81,7 @@ def arrow_rows(rows: object) -> Dataset | None:
 
 def chosen_columns(rows: Dataset) -> list[str]:
     """Return the columns that rows of a `Dataset` have: those of `set_format(columns=)`, by default all."""
-    format_ = rows.format
-    return list(rows.column_names if format_["output_all_columns"] else format_["columns"])
+    return list(rows.column_names if rows.format["output_all_columns"] else rows.format["columns"])
 
 
 def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
@@ -101,9 +102,6 @@ def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
     return (rows.remove_columns(unused) if unused else rows), unused
 
 
-LENGTH_ROWS = 10_000
-
-
 def lengths_of(rows: Rows) -> np.ndarray:
     """Return the number of tokens of each row, if possible without reading the tokens."""
     import pyarrow.compute as pc
@@ -115,6 +113,8 @@ def lengths_of(rows: Rows) -> np.ndarray:
     parts = [pc.list_value_length(table["input_ids"].combine_chunks()).to_numpy(zero_copy_only=False) for table in tables]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
+
+# --- whether rows repeat -------------------------------------------------------------------------------------------
 
 PROBED_ROWS = (4, 32)  # at least and at most; each is read three times, so few rows of a small data set
 
@@ -145,8 +145,10 @@ def repeats(read: Callable[[], object]) -> Repeats:
     return Repeats.GLOBAL if drew else Repeats.SAME
 
 
-def rows_repeat(rows: Rows) -> Repeats:
-    """Return whether a data set gives the same rows each time. Rows in memory or in a file do."""
+def repeats_of(rows: Rows) -> Repeats:
+    """Return whether a data set gives the same rows each time. Rows in memory or in a file do; a reader finds out once."""
+    if isinstance(rows, RowReader):
+        return rows.repeats
     if isinstance(rows, list | tuple) or arrow_rows(rows) is not None:
         return Repeats.SAME
     few, many = PROBED_ROWS
@@ -158,28 +160,6 @@ def rows_repeat(rows: Rows) -> Repeats:
 def collator_repeats(collate: Collator, rows: Sequence[Row]) -> Repeats:
     """Return whether a collator makes the same batch of the same rows each time. It gets copies, which it may change."""
     return repeats(lambda: content_of(collate(deepcopy(rows))))
-
-
-def content_of(row: object) -> str:
-    """Return all cells of a row or a batch as text, whatever the types of their arrays."""
-    return "".join(f"{key}{text_of(cell)}" for key, cell in cells_of(row))
-
-
-def cells_of(row: object) -> list[tuple[object, object]]:
-    """Return the cells of a row, a batch or an object with attributes, each with its name or place."""
-    if isinstance(row, Mapping):
-        return [(key, row[key]) for key in sorted(row)]
-    if isinstance(row, Iterable):
-        return [*enumerate(row)]
-    return sorted(vars(row).items()) if hasattr(row, "__dict__") else [(0, row)]
-
-
-def text_of(cell: object) -> str:
-    """Return a cell as text; of an array its numbers."""
-    try:
-        return str(np.asarray(cell).tolist())
-    except ValueError:  # lists of different lengths
-        return str(cell)
 
 
 @contextmanager
@@ -212,8 +192,27 @@ def global_states() -> tuple[object, ...]:
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
 
 
-LABEL_KEYS = ("labels", "label", "label_ids")
-TYPE_REMEDY = "use whole numbers, or set problem_type"
+def content_of(row: object) -> str:
+    """Return all cells of a row or a batch as text, whatever the types of their arrays."""
+    texts = []
+    for key, cell in cells_of(row):
+        try:
+            texts.append(f"{key}{np.asarray(cell).tolist()}")
+        except ValueError:  # lists of different lengths
+            texts.append(f"{key}{cell}")
+    return "".join(texts)
+
+
+def cells_of(row: object) -> list[tuple[object, object]]:
+    """Return the cells of a row, a batch or an object with attributes, each with its name or place."""
+    if isinstance(row, Mapping):
+        return [(key, row[key]) for key in sorted(row)]
+    if isinstance(row, Iterable):
+        return [*enumerate(row)]
+    return sorted(vars(row).items()) if hasattr(row, "__dict__") else [(0, row)]
+
+
+# --- labels --------------------------------------------------------------------------------------------------------
 
 
 def labels_among(columns: Mapping[str, ArrayLike]) -> np.ndarray | None:
@@ -225,8 +224,7 @@ def labels_among(columns: Mapping[str, ArrayLike]) -> np.ndarray | None:
     for key, other in others:
         if not np.array_equal(labels, other):
             row = int(np.argmax([not np.array_equal(*pair) for pair in zip(labels, other, strict=True)]))
-            values = f"{labels[row]} and {other[row]}"
-            problem = f"{visible(first)} and {visible(key)} have different values ({values})"
+            problem = f"{visible(first)} and {visible(key)} have different values ({labels[row]} and {other[row]})"
             raise DataError(problem, "remove the column that is not the label")
     if labels.dtype.kind not in "fiub":
         raise DataError(f"the labels have the type {labels.dtype}, which is not a number", TYPE_REMEDY)
@@ -237,12 +235,22 @@ def labels_in(rows: Rows | None) -> np.ndarray | None:
     """Return the labels of all rows; None if they have none under a usual name."""
     if rows is None:
         return None
-    table = arrow_rows(rows)
-    if table is None:
-        return labels_among(label_columns(rows)) if isinstance(rows[0], Mapping) else None
-    keys = [key for key in LABEL_KEYS if key in table.column_names]
-    columns = table.select_columns(keys)[:] if keys else {}
-    return labels_among({key: label_cells(columns[key].combine_chunks()) for key in keys})
+    columns: dict[str, ArrayLike] = {}
+    if (table := arrow_rows(rows)) is not None:
+        keys = [key for key in LABEL_KEYS if key in table.column_names]
+        cells = table.select_columns(keys)[:] if keys else {}
+        columns = {key: label_cells(cells[key].combine_chunks()) for key in keys}
+    elif isinstance(rows[0], Mapping):
+        read = getattr(rows, "look", rows.__getitem__)  # a reader keeps what it has read
+        found = [{key: np.asarray(row[key]) for key in LABEL_KEYS if key in row} for row in map(read, range(len(rows)))]
+        columns = {key: [row[key] for row in found if key in row] for key in dict.fromkeys(key for row in found for key in row)}
+    return labels_among(columns)
+
+
+def label_cells(cells: pa.Array) -> ArrayLike:
+    """Return an Arrow column of numbers as an array, and one of lists of numbers as lists."""
+    numbers: ArrayLike = cells.to_pylist() if hasattr(cells, "offsets") else cells.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def without_missing_labels(rows: Rows) -> Rows:
@@ -253,42 +261,21 @@ def without_missing_labels(rows: Rows) -> Rows:
     return rows.remove_columns(missing) if missing else rows  # type: ignore[attr-defined]  # a `Dataset`
 
 
-def label_columns(rows: Rows) -> dict[str, list[np.ndarray]]:
-    """Return the label cells of rows that are read one by one, by column; each row is read once."""
-    found: dict[str, list[np.ndarray]] = {}
-    read = getattr(rows, "look", rows.__getitem__)  # a reader keeps what it has read
-    for number in range(len(rows)):
-        row = read(number)
-        for key in LABEL_KEYS:
-            if key in row:
-                found.setdefault(key, []).append(np.asarray(row[key]))
-    return found
-
-
-def label_cells(cells: pa.Array) -> ArrayLike:
-    """Return an Arrow column of numbers as an array, and one of lists of numbers as lists."""
-    numbers: ArrayLike = cells.to_pylist() if hasattr(cells, "offsets") else cells.to_numpy(zero_copy_only=False)
-    return numbers
-
-
 def infer_task(config: Config, first_labels: Callable[[], Tensor | None], say: Callable[[str], None]) -> None:
     """Set multi-label classification if a row has one number for each label, as transformers does for fractions.
 
     `first_labels` reads the labels of the first row. Raise `DataError` if they do not fit the model's config.
     """
     task, num_labels = config.problem_type, int(config.num_labels)
-    if task == SEVERAL:
-        return
-    labels = first_labels()
+    labels = None if task == SEVERAL else first_labels()
     if labels is None:
         return
     if task == SCORE or num_labels == 1:
         if labels.ndim != 1:
             raise DataError(f"the score of a row is a list of length {labels.shape[1]:,}", "use one number per row, not a list")
-        return
-    if labels.ndim == 1 and labels.is_floating_point():
+    elif labels.ndim == 1 and labels.is_floating_point():
         raise DataError(f"the labels have the type {str(labels.dtype)[6:]}, but classes are whole numbers", TYPE_REMEDY)
-    if labels.ndim == 2:
+    elif labels.ndim == 2:
         problem = f"the label of a row has {labels.shape[1]:,} numbers, but"
         if task == CLASSES:
             raise DataError(f"{problem} problem_type is {task}", "use one class number per row, or set problem_type")
@@ -318,6 +305,8 @@ def refuse_labels(rows: Rows, task: str, num_labels: int, *, needed: bool, ignor
         )
 
 
+# --- reading each row as rarely as possible ------------------------------------------------------------------------
+
 MOST_AHEAD = 64 * 2**20  # bytes of rows that are kept until their batch is due
 MOST_NOTED = 2_000  # rows whose texts, tokens and labels are kept for the report
 REPORTED = ("input_ids", "attention_mask", *LABEL_KEYS)
@@ -329,21 +318,16 @@ class RowReader:
     Args:
         rows: A list of rows, or another object with `len()` and `[number]`.
         taken: The columns to keep; None keeps all. Rows that are no dicts stay as they are.
-        say: Called once with the columns that are dropped.
-
-    Attributes:
-        rows: The rows of the user, unchanged.
-        in_memory: Whether the rows are a list, so that reading them costs nothing.
-        number: The number of rows when reading began.
-        noted: Texts, tokens and labels of the rows that were read, for the report; of few rows only.
+        say: Called with the columns that are dropped.
     """
 
     def __init__(
         self, rows: Rows, taken: Container[str] | None = None, say: Callable[[list[str]], None] = lambda names: None
     ) -> None:
         self.rows, self.taken, self._say = rows, taken, say
-        self.in_memory, self.number = isinstance(rows, list | tuple), len(rows)
-        self.noted: dict[int, dict[str, object]] = {}
+        self.in_memory = isinstance(rows, list | tuple)  # so that reading them costs nothing
+        self.number = len(rows)  # when reading began
+        self.noted: dict[int, dict[str, object]] = {}  # texts, tokens and labels of a few rows, for the report
         self.words: set[int] = set()  # token ids that occur in the rows that were read
         self.hides_inside = False  # an attention mask hides tokens inside a row that was read
         self._hashes = np.zeros(len(rows), dtype=np.int64)  # 0: not read yet
@@ -371,42 +355,30 @@ class RowReader:
             return self._ahead[number]
         row = self._read(number)
         size = size_of(row)
-        keep = keep or vars(self).get("repeats") is Repeats.SAME
-        if keep and not self.in_memory and self._bytes_ahead + size <= MOST_AHEAD:
+        if (keep or self._is_known_to_repeat) and not self.in_memory and self._bytes_ahead + size <= MOST_AHEAD:
             self._ahead[number] = row
             self._bytes_ahead += size
         return row
 
     def _read(self, number: int) -> Row:
-        row = self.rows[number]
-        if self.in_memory:
-            return self._chosen(row)
-        if len(self.rows) <= MOST_NOTED and number not in self.noted and isinstance(row, Mapping):
-            self.noted[number] = {name: row[name] for name in row if isinstance(row[name], str) or name in REPORTED}
-        row = self._chosen(row)
-        if not self._hashes[number]:
-            self._note(number, row)
-        return row
-
-    def _chosen(self, row: Row) -> Row:
-        """Return a row without columns that are not taken; of dicts only, as transformers does."""
-        if self.taken is None or not isinstance(row, dict):
-            return row
-        if unused := [name for name in row if name not in self.taken]:
+        as_given = row = self.rows[number]
+        taken = self.taken if isinstance(row, dict) else None  # of dicts only, as transformers does
+        if taken is not None and (unused := [name for name in row if name not in taken]):
             self._say(unused)
-            return {name: cell for name, cell in row.items() if name in self.taken}
+            row = {name: cell for name, cell in row.items() if name in taken}
+        if self.in_memory:
+            return row
+        if len(self.rows) <= MOST_NOTED and number not in self.noted and isinstance(as_given, Mapping):
+            reported = (name for name in as_given if isinstance(as_given[name], str) or name in REPORTED)
+            self.noted[number] = {name: as_given[name] for name in reported}
+        if not self._hashes[number]:
+            self._hashes[number] = hash_of(row)
+            if isinstance(row, Mapping) and np.ndim(ids := row.get("input_ids", 0)) == 1:
+                self._seen_lengths[number] = len(ids)
+                self.words.update(np.asarray(ids).tolist())
+                if (mask := row.get("attention_mask")) is not None and not self.hides_inside:
+                    self.hides_inside = hides_inside((np.asarray(mask), np.array([len(mask)], dtype=np.int32)))
         return row
-
-    def _note(self, number: int, row: Row) -> None:
-        """Remember what a training must know about a row."""
-        self._hashes[number] = hash_of(row)
-        if not isinstance(row, Mapping) or np.ndim(ids := row.get("input_ids", 0)) != 1:
-            return
-        self._seen_lengths[number] = len(ids)
-        self.words.update(np.asarray(ids).tolist())
-        if (mask := row.get("attention_mask")) is not None and not self.hides_inside:
-            values = np.asarray(mask)
-            self.hides_inside = hides_inside((values, np.array([len(values)], dtype=np.int32)))
 
     @cached_property
     def first(self) -> Row:
@@ -416,7 +388,11 @@ class RowReader:
     @cached_property
     def repeats(self) -> Repeats:
         """Whether rows are the same each time they are read; a few rows are read to find out."""
-        return rows_repeat(self.rows)
+        return repeats_of(self.rows)
+
+    @property
+    def _is_known_to_repeat(self) -> bool:
+        return vars(self).get("repeats") is Repeats.SAME
 
     def survey(self) -> None:
         """Read every row that was not read yet, so that words, masks and hashes of all rows are known."""
@@ -443,10 +419,9 @@ class RowReader:
             return self._lengths
         if self.in_memory or (seed is not None and self.repeats is not Repeats.SAME):
             with random_states_kept(seed=seed or 0):
-                lengths = [len(self.rows[number]["input_ids"]) for number in range(len(self))]
-            self._lengths = np.array(lengths, dtype=np.int32)
+                self._lengths = np.array([len(self.rows[number]["input_ids"]) for number in range(len(self))], dtype=np.int32)
             return self._lengths
-        if vars(self).get("repeats") is not Repeats.SAME:  # each evaluation reads such rows in the same order
+        if not self._is_known_to_repeat:  # each evaluation reads such rows in the same order
             return np.array([len(self.look(number, keep=True)["input_ids"]) for number in range(len(self))], dtype=np.int32)
         for number in np.flatnonzero(self._seen_lengths < 0).tolist():
             self._seen_lengths[number] = len(self.look(number)["input_ids"])
@@ -457,12 +432,6 @@ class RowReader:
         """Drop the rows that are kept until their batch is due."""
         self._ahead.clear()
         self._bytes_ahead = 0
-
-
-def repeats_of(rows: Rows) -> Repeats:
-    """Return whether a data set gives the same rows each time; a reader finds out once."""
-    # Measured, not declared: any draw from a global generator counts as random.
-    return rows.repeats if isinstance(rows, RowReader) else rows_repeat(rows)
 
 
 def hash_of(row: Row) -> int:

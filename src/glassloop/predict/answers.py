@@ -45,19 +45,13 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Answering:
-    """How logits become answers.
-
-    Attributes:
-        task: The task of the model.
-        names: The names of its outputs.
-        temperature: What logits are divided by before probabilities are computed.
-        thresholds: The probability from which a label is chosen. Several labels: 0.5 for a label without one. Classes: a class
-            with a threshold is chosen if it reaches it; else the most likely class without one, or of all.
-    """
+    """How logits become answers."""
 
     task: str
     names: tuple[str, ...]
-    temperature: float = 1.0
+    temperature: float = 1.0  # what logits are divided by before probabilities are computed
+    # The probability from which a label is chosen. Several labels: 0.5 for a label without one. Classes: a class with a
+    # threshold is chosen if it reaches it; else the most likely class without one, or of all.
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,8 +70,7 @@ class Answering:
     def choices(self, logits: np.ndarray) -> list[float] | list[list[float]]:
         """Return the chosen class, the chosen labels as 0 and 1, or the score of each row."""
         if not self.thresholds:
-            found: list[float] | list[list[float]] = decide(logits, self.task).tolist()
-            return found
+            return decide(logits, self.task).tolist()  # type: ignore[no-any-return]
         shares = self.shares(logits)
         limits = np.array([self.thresholds.get(name, 0.5) for name in self.names])
         if self.task == SEVERAL:
@@ -114,45 +107,35 @@ def paired(firsts: list[Given], pairs: str | Sequence[str] | None) -> list[Given
     if len(seconds) != len(firsts):
         problem = f"there are {len(firsts):,} texts, but {len(seconds):,} second texts"
         raise SettingsError(problem, "pass one second text for each text")
-    return [(first, second) for first, second in zip(firsts, seconds, strict=True)]  # type: ignore[misc]
+    return [*zip(firsts, seconds, strict=True)]  # type: ignore[list-item]
 
 
-def columns_of(given: Iterable[Given], columns: Columns | None, first: int = 0) -> Texts:
-    """Return texts or pairs as one or two lists of texts.
+def columns_of(items: Iterable[Given], columns: Columns | None, first: int = 0) -> Texts:
+    """Return texts, pairs and dicts as one or two lists of texts. All of them are texts, or all of them pairs.
 
-    Args:
-        given: Texts, pairs and dicts; all of them texts, or all of them pairs.
-        columns: The text columns of the run, which a dict may name.
-        first: The number of items before these, for messages.
-
-    Raises:
-        DataError: If an item is none of these, or if texts and pairs are mixed.
+    `columns` are the text columns of the run, which a dict may name, `first` the number of items before these, for messages.
     """
-    rows = [texts_of(item, columns, first + place) for place, item in enumerate(given)]
-    for place, row in enumerate(rows):
+    rows = [texts_of(item, columns, f"text {number:,}") for number, item in enumerate(items, first + 1)]
+    for number, row in enumerate(rows, first + 1):
         if len(row) != len(rows[0]):
             kinds = {1: "a text", 2: "a pair"}
-            problem = f"text {first + place + 1:,} is {kinds[len(row)]}, but text {first + 1:,} is {kinds[len(rows[0])]}"
+            problem = f"text {number:,} is {kinds[len(row)]}, but text {first + 1:,} is {kinds[len(rows[0])]}"
             raise DataError(problem, "predict texts and pairs in two calls")
     return [[*column] for column in zip(*rows, strict=True)]
 
 
-def texts_of(item: Given, columns: Columns | None, place: int) -> tuple[str, ...]:
+def texts_of(item: Given, columns: Columns | None, where: str) -> tuple[str, ...]:
     """Return one text, or the two texts of a pair."""
-    where = f"text {place + 1:,}"
-    if isinstance(item, str):
-        texts: tuple[object, ...] = (item,)
-    elif isinstance(item, Mapping):
+    texts: tuple[object, ...] = (item,)
+    if isinstance(item, Mapping):
         names = columns.texts if columns and columns.text in item else ("text", "text_pair")
         texts = tuple(item[name] for name in names if name in item)
-        if not texts or (names[0] not in item):
+        if names[0] not in item:
             raise DataError(f"{where} has the keys {listed(item) or 'none'}, but no {visible(names[0])}", FORMS)
-    elif isinstance(item, Sequence) and len(item) in (1, 2):
+    elif isinstance(item, Sequence) and not isinstance(item, str):
         texts = tuple(item)
-    elif isinstance(item, Sequence):
-        raise DataError(f"{where} has {len(item):,} parts, but a pair has two", FORMS)
-    else:
-        texts = (item,)
+        if len(item) not in (1, 2):
+            raise DataError(f"{where} has {len(item):,} parts, but a pair has two", FORMS)
     for text in texts:
         if not isinstance(text, str):
             raise DataError(f"{where} is {visible(text)}, not text", "give strings")
@@ -170,22 +153,13 @@ def answering_of(
 ) -> tuple[Answering, Calibration | None]:
     """Return how logits become answers, and the calibration that is used; None if there is none.
 
-    A given temperature replaces the whole calibration: its thresholds are probabilities at another temperature. Given
-    thresholds replace its thresholds only.
-
-    Args:
-        temperature: The temperature of the caller.
-        thresholds: The thresholds of the caller.
-
-    Raises:
-        ModelError: If the calibration is damaged, or was fitted for other weights.
-        SettingsError: If a threshold is not a probability of a label.
+    The `temperature` of a caller replaces the whole calibration: its thresholds are probabilities at another temperature.
+    The `thresholds` of a caller replace its thresholds only. Raise `ModelError` if the calibration is for other weights.
     """
     found = read_calibration(model, run.files if run else None) if temperature is None else None
-    if found is None:
-        return Answering(task, tuple(names), 1.0 if temperature is None else temperature, thresholds or {}), None
-    chosen = found.thresholds if thresholds is None else thresholds
-    return Answering(task, tuple(names), found.temperature, chosen), found
+    if found is not None:
+        temperature, thresholds = found.temperature, found.thresholds if thresholds is None else thresholds
+    return Answering(task, tuple(names), 1.0 if temperature is None else temperature, thresholds or {}), found
 
 
 def calibration_note(found: Calibration, answering: Answering) -> str:

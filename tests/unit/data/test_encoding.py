@@ -23,6 +23,7 @@ from glassloop.data import encoding as encoded_texts
 from glassloop.data import encoding as tokenizing
 from glassloop.data.encoding import (
     NOTHING_CUT,
+    Counts,
     LengthLimit,
     Truncation,
     TypedTokens,
@@ -34,7 +35,6 @@ from glassloop.data.encoding import (
     most_characters,
     notes_on,
     shortened,
-    special_texts,
     tokenized_groups,
     tokenizer_key,
     typed_tokens,
@@ -110,19 +110,15 @@ def test_a_counted_row_is_one_that_the_tokenizer_reads_so(tokenizer) -> None:
 
 def test_special_tokens_of_the_user_count_too(tokenizer) -> None:
     tokenizer.add_tokens([AddedToken("<user>", special=True), AddedToken("plainword", special=False)])
-    assert "<user>" in special_texts(tokenizer)
     assert typed_tokens([["<user> good", "plainword"]], tokenizer) == TypedTokens(1, ("<user>",))
 
 
 def test_the_messages() -> None:
-    assert TypedTokens().note is None
-    assert TypedTokens(1, ("[SEP]",)).note == (
-        "1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token"
-    )
-    both = TypedTokens(1_000, ("[SEP]",)) + TypedTokens(234, ("[CLS]", "\x1b[31m"))
-    assert both.note == (
-        r"1,234 rows contain the text of a special token (\x1b[31m, [CLS], [SEP]), which the tokenizer reads as that token"
-    )
+    limit, ends = LengthLimit(128, 512), "which the tokenizer reads as that token"
+    one, both = TypedTokens(1, ("[SEP]",)), TypedTokens(1_000, ("[SEP]",)) + TypedTokens(234, ("[CLS]", "\x1b[31m"))
+    assert limit.notes(Counts(9, typed=one)) == [f"1 row contains the text of a special token ([SEP]), {ends}"]
+    text = r"1,234 rows contain the text of a special token (\x1b[31m, [CLS], [SEP])"
+    assert limit.notes(Counts(9, typed=both)) == [f"{text}, {ends}"]
 
 
 # --- Long texts: cut before they are tokenized, with the ids of the whole text, for every kind of tokenizer.
@@ -276,7 +272,7 @@ def test_counts_are_added_and_the_longest_row_is_kept() -> None:
 
 
 def test_nothing_is_said_about_rows_that_fit() -> None:
-    assert LengthLimit(128, 512).note(NOTHING_CUT, 100) is None
+    assert LengthLimit(128, 512).notes(Counts(100)) == []
 
 
 @pytest.mark.parametrize(
@@ -327,7 +323,7 @@ def test_nothing_is_said_about_rows_that_fit() -> None:
     ],
 )
 def test_a_note_says_how_many_where_and_what_to_do(limit: LengthLimit, cut: Truncation, rows: int, note: str) -> None:
-    assert limit.note(cut, rows) == note
+    assert limit.notes(Counts(rows, cut)) == [note]
 
 
 def test_the_characters_that_a_model_reads_are_found(tiny_tokenizer) -> None:

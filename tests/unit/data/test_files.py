@@ -9,13 +9,13 @@ import pytest
 
 from glassloop.data.readers import BadRows, SpooledSplit
 from glassloop.data.sources import FileSource, FileSplit, files_by_split
-from glassloop.predict.files import checked_rows
-from glassloop.settings.training import DataSettings
+from glassloop.predict.files import FileJob, checked_rows
+from glassloop.settings.training import CLASSES, DataSettings
 
 
 def test_texts_are_joined_and_the_columns_stay(write):
     path = write("d.csv", "title,body\na,b\nc,\n")
-    (rows,) = checked_rows(path, DataSettings(), ["title,body"], ["prediction"], BadRows())
+    (rows,) = checked_rows(FileJob(path, path, ("title,body",), DataSettings(), CLASSES, (), ()), BadRows())
     assert rows.texts == [["a\nb", "c"]]
     assert (rows.first, rows.table.column_names) == (2, ["title", "body"])
 
@@ -23,18 +23,18 @@ def test_texts_are_joined_and_the_columns_stay(write):
 def test_a_missing_part_of_a_joined_text_is_named(write, refused):
     path = write("d.csv", "title,label\na,b\n")
     with refused('d.csv: there is no column "body"; found title, label', "name the columns with --text and --text_pair"):
-        [*checked_rows(path, DataSettings(), ["title,body"], [], BadRows())]
+        [*checked_rows(FileJob(path, path, ("title,body",), DataSettings(), CLASSES, (), ()), BadRows())]
 
 
 def test_rows_after_skipped_ones_keep_their_numbers(write, refused):
     path = write("d.csv", "text,n\na,1\nb\nc,2\n,3\n")
     with refused("d.csv, row 5: the text is empty", "fill or remove the row"):
-        [*checked_rows(path, DataSettings(), ["text"], [], BadRows(skip=True))]
+        [*checked_rows(FileJob(path, path, ("text",), DataSettings(), CLASSES, (), ()), BadRows(skip=True))]
 
 
 def test_a_file_without_a_header(write):
     path = write("d.tsv.gz", "good\t5\nbad\t1\n")
-    (rows,) = checked_rows(path, DataSettings(columns="text,stars"), ["text"], [], BadRows())
+    (rows,) = checked_rows(FileJob(path, path, ("text",), DataSettings(columns="text,stars"), CLASSES, (), ()), BadRows())
     assert (rows.first, rows.texts) == (1, [["good", "bad"]])
 
 

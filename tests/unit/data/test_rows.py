@@ -31,7 +31,6 @@ from glassloop.data.rows import (
     refuse_unreadable,
     repeats,
     repeats_of,
-    rows_repeat,
     without_missing_labels,
 )
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
@@ -224,7 +223,7 @@ def test_whose_random_numbers_rows_draw(case: str) -> None:
     make, expected = CASES[case]
     before = global_states()
     assert (
-        rows_repeat(Rows(lambda number: {"input_ids": np.array([1, 2, make(number)]), "labels": torch.tensor(0)}, 50))
+        repeats_of(Rows(lambda number: {"input_ids": np.array([1, 2, make(number)]), "labels": torch.tensor(0)}, 50))
         is expected
     )
     assert global_states() == before
@@ -235,12 +234,12 @@ def test_rows_in_memory_and_in_files_are_not_read() -> None:
         def __getitem__(self, number: Any) -> Any:
             pytest.fail("read")
 
-    assert rows_repeat(Unread(FIXED)) is Repeats.SAME
+    assert repeats_of(Unread(FIXED)) is Repeats.SAME
     table = Dataset.from_list(FIXED)
-    assert rows_repeat(table) is rows_repeat(table.with_format("torch", columns=["input_ids"])) is Repeats.SAME
+    assert repeats_of(table) is repeats_of(table.with_format("torch", columns=["input_ids"])) is Repeats.SAME
     drawn = table.with_transform(lambda batch: {"input_ids": [[random.random()] for _ in batch["input_ids"]]})
-    assert rows_repeat(drawn) is Repeats.GLOBAL
-    assert rows_repeat(table.with_transform(lambda batch: batch)) is Repeats.SAME
+    assert repeats_of(drawn) is Repeats.GLOBAL
+    assert repeats_of(table.with_transform(lambda batch: batch)) is Repeats.SAME
 
 
 def test_a_collator_is_called_on_the_same_rows() -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from glassloop.base.errors import DataError, SettingsError
 from glassloop.base.output import Stage, advance, show_on
+from glassloop.data.encoding import Counts
 from glassloop.predict import files as file_predictions
-from glassloop.predict.files import SHARE, Counts, FileJob, predict_rows, share_environments
+from glassloop.predict.files import SHARE, FileJob, predict_rows, share_environments
 from glassloop.settings.training import CLASSES, DataSettings
 
 

@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from glassloop.base.errors import ModelError
-from glassloop.predict.models import open_model
+from glassloop.predictor import open_model
 
 pytestmark = pytest.mark.slow  # trains
 
 
 def test_a_run_and_its_model(text_run: Path) -> None:
-    found = open_model(text_run, "cpu")
-    assert (found.folder, found.backend.name) == (text_run / "model", "packed")
-    assert found.run is not None
-    assert open_model(text_run / "model", "cpu").run is None
-    light = open_model(text_run, "cpu", light=True)
-    assert type(light.model).__name__ == "LightClassifier"
+    folder, run, _, _, backend = open_model(text_run, "cpu")
+    assert (folder, backend.name) == (text_run / "model", "packed")
+    assert run is not None
+    assert open_model(text_run / "model", "cpu")[1] is None
+    assert type(open_model(text_run, "cpu", light=True)[3]).__name__ == "LightClassifier"
 
 
 def test_no_folder(says, tmp_path: Path) -> None:

@@ -14,23 +14,19 @@ import torch
 from packs import needs_kernels
 
 from glassloop import Predictor
+from glassloop import predictor as int8
 from glassloop.backends.fast.inference_model import Int8Layer
 from glassloop.base.errors import ModelError
-from glassloop.predict import models as int8
-from glassloop.predict.models import Agreement, is_int8, spread
-from glassloop.predictor import SeedsPredictor
+from glassloop.predictor import Agreement, SeedsPredictor, open_model, spread
 from glassloop.serve.hosted import load_hosted
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
 
 
-def test_precisions(says) -> None:
-    assert is_int8("int8")
-    assert not is_int8("fp32")
-    with says(
-        '"int4" is not a known precision of predictions; did you mean "int8"?', "choose one of: auto, fp32, bf16, fp16, int8"
-    ):
-        is_int8("int4")
+def test_precisions(says, tmp_path: Path) -> None:
+    problem = '"int4" is not a known precision of predictions; did you mean "int8"?'
+    with says(problem, "choose one of: auto, fp32, bf16, fp16, int8"):
+        open_model(tmp_path, "cpu", "int4")
 
 
 def test_spread_items() -> None:
