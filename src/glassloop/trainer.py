@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -67,9 +67,6 @@ from glassloop.training.session import Optimizers, ScriptParts, TrainingParts, a
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-
-ModelT = TypeVar("ModelT")
 
 
 class EvalPrediction(NamedTuple):
@@ -133,20 +130,10 @@ SHOWN_EVALUATIONS = 15  # in a notebook
 class Trainer:
     """Trains and evaluates one model. A notebook shows a Trainer with its evaluations and its learning curve.
 
-    Every argument but `tokenizer` and `accelerator` is also an attribute. Attributes that are assigned after construction
-    take effect; assignments that would not are refused. Names that begin with an underscore are internal.
+    `glassloop.Trainer` describes the arguments that both have. Attributes that are assigned after construction take effect;
+    assignments that would not are refused. Names that begin with an underscore are internal.
 
     Args:
-        model: The model to train, in place.
-        args: The settings. Default: `TrainingArguments()`.
-        data_collator: Makes a batch of rows. Default: pad the rows to the longest one with the tokenizer.
-        train_dataset: The rows to train on: a `datasets.Dataset`, a list of dicts, or anything with `len()` and `[number]`.
-        eval_dataset: The rows to evaluate on.
-        processing_class: The tokenizer, which pads batches and is saved with the model.
-        compute_metrics: Returns names and numbers for an `EvalPrediction`; replaces the default metrics.
-        callbacks: `glassloop.Callback` objects or classes.
-        optimizers: An optimizer and a learning rate schedule that replace those of the settings.
-        tokenizer: Another name for `processing_class`.
         loss: A function of logits and labels that returns one loss per row, or their sum; replaces the loss of the task.
         on_gradients: Called with the model in each step, before gradients are clipped.
         accelerator: The `accelerate.Accelerator` to train with.
@@ -158,10 +145,6 @@ class Trainer:
     Attributes:
         state: Where the training stands: step, epoch, best score and history.
         task: The task of the model, from its config.
-
-    Raises:
-        SettingsError: If an argument is missing, unknown or not supported.
-        ModelError: If the tokenizer has tokens that the model has no vectors for.
     """
 
     _callbacks: list[Callback]
@@ -203,9 +186,9 @@ class Trainer:
         self._recorder: Recorder | None = None  # of the latest training
         self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
-        model = refuse_no_model(model)
+        refuse_no_model(model)
         self.backend = backend if backend is not None else choose_backend(self.args, accelerator, falls_back=self._falls_back)
-        self.model = model  # moved to the device of the backend
+        self.model: Model = model  # moved to the device of the backend
         self._collate = collator_of(data_collator, self.processing_class, self.args.pad_to_multiple_of)
         refuse_unknown_tokens(self.processing_class, self.model)
         refuse_config(config_of(self.model))
@@ -223,19 +206,7 @@ class Trainer:
     def train(
         self, resume_from_checkpoint: bool | str | Path | None = None, *, restart: bool = False, report: bool = True
     ) -> TrainOutput:
-        """Train the model in place, to the end, and write `report.html` to the output folder.
-
-        Args:
-            resume_from_checkpoint: True to resume from the newest intact checkpoint of output_dir, a path for that one.
-            restart: Start again from step 0, and move existing checkpoints aside.
-            report: Whether to write the report.
-
-        Returns:
-            The number of steps, the mean loss and the metrics.
-
-        Raises:
-            GlassloopError: If settings, model or data cannot be used, or if the training diverges or runs out of memory.
-        """
+        """Train the model in place, to the end, and write the report, if wanted, to the output folder."""
         self._readers = []  # rows may have changed since
         parts = self.training_parts()
         recorder = Recorder(parts, self.processing_class, listed_rows, write_report if report else None)
@@ -295,16 +266,19 @@ class Trainer:
         )
 
     def _script_parts(self, plan: Plan, batches: Batches) -> ScriptParts:
-        """Return the parts that a script may replace."""
         return ScriptParts(self.callbacks, self.optimizers, self.write_model, quiet=self._quiet)
 
     def _choose_usable(self) -> None:
         """Fall back to the plain backend if the fast one cannot run the model or the parts as they are now."""
         if not isinstance(self.backend, PackedBackend):
             return
-        reason = None if is_standard(self._collate) else "the data collator is custom"
-        reason = reason if tuple(self.optimizers) == (None, None) else "the optimizer is custom"
-        reason = reason or why_plain(self.args) or self._why_plain()
+        reasons = {
+            "the optimizer is custom": tuple(self.optimizers) != (None, None),
+            "the data collator is custom": not is_standard(self._collate),
+            "gradient_checkpointing computes activations again": self.args.gradient_checkpointing,
+            f"the optimizer is {self.args.optim}": not self.args.optim.startswith("adamw"),
+        }
+        reason = next((reason for reason, holds in reasons.items() if holds), None) or self._why_plain()
         if self.on_gradients is not None and self.args.backend == "auto":
             reason = reason or "on_gradients may change gradients"
         self.backend = supported_backend(self.backend, self.model, self._say_once, reason)
@@ -316,33 +290,18 @@ class Trainer:
     def _prove(self, rows: Rows | None = None) -> None:
         """Compare a fast backend with the plain model on a few rows, once, and fall back to plain if they differ.
 
-        Args:
-            rows: The rows of an evaluation. None: check a training, with its gradients.
+        `rows` are those of an evaluation. None: check a training, with its gradients.
         """
-        if not isinstance(self.backend, PackedBackend):
-            return
-        use = self._training_use() if rows is None else None
-        by_name = self.args.backend != "auto"
-        sample = partial(self._batches, self.train_dataset if rows is None else rows, training=rows is None)
-        self.backend = verified_backend(self.backend, self.model, sample, self._say_once, use, by_name=by_name)
+        if isinstance(self.backend, PackedBackend):
+            use = self._training_use() if rows is None else None
+            sample = partial(self._batches, self.train_dataset if rows is None else rows, training=rows is None)
+            by_name = self.args.backend != "auto"
+            self.backend = verified_backend(self.backend, self.model, sample, self._say_once, use, by_name=by_name)
 
     def evaluate(
         self, eval_dataset: Rows | None = None, ignore_keys: None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Return loss and metrics over all rows of a split. A training calls this method, too.
-
-        Args:
-            eval_dataset: The rows. Default: the `eval_dataset` of the Trainer.
-            ignore_keys: Must be None: only the logits of a model are read.
-            metric_key_prefix: What the name of each metric begins with.
-
-        Returns:
-            The metrics by name, such as `eval_loss`: a dict, which notebooks show as a table.
-
-        Raises:
-            DivergedError: If the loss is not finite.
-        """
-        refuse_keys(ignore_keys)
+        """Return loss and metrics over all rows of a split. A training calls this method, too."""
         return Metrics(self.evaluation(eval_dataset, metric_key_prefix).metrics)
 
     def evaluation(self, rows: Rows | None = None, prefix: str = "eval", *, interruptible: bool = False) -> Evaluation:
@@ -363,20 +322,7 @@ class Trainer:
         return found
 
     def predict(self, test_dataset: Rows, ignore_keys: None = None, metric_key_prefix: str = "test") -> PredictionOutput:
-        """Return logits, labels and metrics of all rows, in their order.
-
-        Args:
-            test_dataset: The rows, with or without labels.
-            ignore_keys: Must be None: only the logits of a model are read.
-            metric_key_prefix: What the name of each metric begins with.
-
-        Returns:
-            The logits as `predictions`, the labels as `label_ids`, and the metrics.
-
-        Raises:
-            DivergedError: If the loss is not finite.
-        """
-        refuse_keys(ignore_keys)
+        """Return logits, labels and metrics of all rows, in their order."""
         found = self._run(self.model, test_dataset, metric_key_prefix)
         return PredictionOutput(found.predictions, found.label_ids, found.metrics)
 
@@ -405,21 +351,22 @@ class Trainer:
         elif isinstance(self.backend, PackedBackend):
             self._say_once(f"evaluations use padded batches: {padded}")
         num_rows = len(rows) if rows is not None and hasattr(rows, "__len__") else None
+
+        def should_stop() -> bool:
+            return self._can_be_interrupted and bool(self.state.asked_to_stop)
+
         with stage(EVALUATING, num_rows), nullcontext() if padded else self.backend.evaluation_context(model):
             batches = self._batches(rows, training=False)
             adapted = batches if padded else self.backend.adapt_batches(batches, self._reader(rows))
-            found = run_over(model, adapted, self.backend, self._loss_sum(), self._should_stop, self._predict_batch())
-        self._forget_other_rows()
+            found = run_over(model, adapted, self.backend, self._loss_sum(), should_stop, self._predict_batch())
+        lasting = self._own_data_sets()  # what was read of other rows is forgotten
+        self._readers = [known for known in self._readers if any(known.rows is rows for rows in lasting)]
         if found.loss is not None and not math.isfinite(found.loss):
             facts = f"learning rate {self.args.learning_rate:g}, last finite loss {self.state.last_loss}"
             problem = f"step {self.state.step:,}: the loss of the evaluation is {found.loss} ({facts})"
             raise DivergedError(problem, f"{advice(trained=self.state.step > 0)}, or look at its rows")
         scores = {} if found.labels is None else self.metrics_of(EvalPrediction(found.predictions, found.label_ids))
         return named_metrics(found, scores, prefix)
-
-    def _should_stop(self) -> bool:
-        """Return whether to end an evaluation after this batch."""
-        return self._can_be_interrupted and bool(self.state.asked_to_stop)
 
     def _readable(self, rows: Rows | None) -> Rows:
         """Return the training rows. Raises `SettingsError` if they cannot be read by row number."""
@@ -434,22 +381,40 @@ class Trainer:
         return None
 
     def metrics_of(self, found: EvalPrediction) -> dict[str, float]:
-        """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method.
-
-        Args:
-            found: Logits and labels of all rows.
-        """
+        """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method."""
         if self.compute_metrics is not None:
             return read_scores(self.compute_metrics(found), self._say_once, self.args.metric_for_best_model)
         return self.measures.scores(found.predictions, found.label_ids, self.task, label_names(config_of(self.model)))
 
     def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
-        """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length."""
-        known = (self._reader(rows), self._collate, self.args, self.backend, self.model, self._say_once)
-        return make_batches(*known, self._row_use(training=training))
+        """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length.
+
+        Sets the task in the model's config if only the labels show it. Raises `SettingsError` or `DataError` if the rows
+        cannot be read, or if their labels do not fit the model.
+        """
+        args, processes, use = self.args, self.backend.processes, self._row_use(training=training)
+        rows = refuse_unreadable(self._reader(rows), f"{'train' if training else 'eval'}_dataset")
+        rows = rows if training else without_missing_labels(rows)
+        is_padding = isinstance(self._collate, PaddingCollator)  # another collator may make labels from anything
+        seed = args.data_seed if args.data_seed is not None else args.seed
+        batches = Batches(
+            accepted_columns(rows, use.taken, self._say_once),
+            self._collate,
+            args.per_device_train_batch_size * processes.num_processes if training else args.per_device_eval_batch_size,
+            seed=seed if training and use.shuffled else None,
+            group_by_length=args.group_by_length if training else is_padding and use.sorted,
+            drop_last=args.dataloader_drop_last and training,
+            rank=processes.rank,
+            num_processes=processes.num_processes,
+        )
+        with suppress(DataError) if use.any_labels else nullcontext():  # a model with its own loss may take any labels
+            config = config_of(self.model)
+            infer_task(config, batches.first_labels, self._say_once)
+            needed = training and is_padding and not use.any_labels
+            refuse_labels(rows, task_of(config), int(config.num_labels), needed=needed, ignored=use.ignored)
+        return batches
 
     def _row_use(self, *, training: bool) -> RowUse:
-        """Return what is done with the rows of a training or an evaluation."""
         return RowUse(training, self._taken_columns())
 
     def _taken_columns(self) -> set[str] | None:
@@ -458,10 +423,8 @@ class Trainer:
 
     @overload
     def _reader(self, rows: None) -> None: ...
-
     @overload
     def _reader(self, rows: Rows) -> Rows: ...
-
     def _reader(self, rows: Rows | None) -> Rows | None:
         """Return what reads the rows of a data set, always the same; a table is read without one."""
         if rows is None or isinstance(rows, RowReader) or is_table(rows) or not hasattr(rows, "__len__"):
@@ -470,19 +433,14 @@ class Trainer:
         for known in self._readers:
             if known.rows is rows and known.taken == taken and known.number == len(rows):
                 return known
-        found = accepted_columns(rows, taken, self._say_once)
-        if isinstance(found, RowReader):
-            self._readers.append(found)
-        return found
+        reader = accepted_columns(rows, taken, self._say_once)
+        if isinstance(reader, RowReader):
+            self._readers.append(reader)
+        return reader
 
     def _own_data_sets(self) -> list[Rows | None]:
         """Return the rows that the Trainer was given, as opposed to those of a single evaluation."""
         return [self.train_dataset, self.eval_dataset]
-
-    def _forget_other_rows(self) -> None:
-        """Forget what was read of rows that are not the Trainer's own."""
-        own = self._own_data_sets()
-        self._readers = [known for known in self._readers if any(known.rows is rows for rows in own)]
 
     def _training_use(self) -> TrainingUse:
         """Return how the model will be trained, as far as a backend has to know it."""
@@ -496,7 +454,6 @@ class Trainer:
         )
 
     def _loss_sum(self) -> LossSum:
-        """Return the function that computes the sum of the rows' losses."""
         return loss_of(self.args, self.task, self._class_weights(), self.loss, self.backend.device)
 
     def _class_weights(self) -> list[float] | None:
@@ -510,22 +467,13 @@ class Trainer:
         return self._counted[1]
 
     def save_model(self, output_dir: str | Path | None = None) -> None:
-        """Save the model, its config and its tokenizer as transformers does, in safetensors format.
-
-        Args:
-            output_dir: The folder. Default: `output_dir` of the settings.
-        """
+        """Save the model, its config and its tokenizer as transformers does, in safetensors format."""
         if self.backend.processes.is_main:
             self.write_model(user_path(output_dir) if output_dir else self._folder)
         self.backend.processes.wait()
 
     def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
-        """Write the model, its config and its tokenizer, for `save_model` and for checkpoints. A subclass may override this.
-
-        Args:
-            folder: The folder to write to.
-            weights: Weights to write instead of those of the model.
-        """
+        """Write the model, its config and its tokenizer, for `save_model` and for checkpoints. A subclass may override this."""
         with quiet_transformers():
             save_whole(self.backend.unwrap(self.model), folder, weights)
             if self.processing_class is not None:
@@ -660,13 +608,9 @@ BY_REMEDY = {
 
 INSTEAD = UNSUPPORTED | {name: remedy for remedy, names in BY_REMEDY.items() for name in names.split()}
 
-
-# Methods that only users call; transformers' Trainer calls them during training, too.
-# Settings and parts that are only read when a Trainer is constructed.
+# Settings that are only read when a Trainer is constructed.
 READ_ONCE = ("output_dir", "device", "precision", "backend", "pad_to_multiple_of")
-
-
-FIXED_PARTS = ("processing_class",)
+IGNORED = -100  # the label of a row that the loss of a model of transformers leaves out
 
 
 def refuse_unsupported(given: dict[str, object]) -> None:
@@ -678,17 +622,9 @@ def refuse_unsupported(given: dict[str, object]) -> None:
             raise SettingsError(f"Trainer does not support {name}", UNSUPPORTED[name])
 
 
-def refuse_keys(ignore_keys: object) -> None:
-    """Raise `SettingsError` if outputs of the model are to be ignored: only its logits are read."""
-    if ignore_keys is not None:
-        raise SettingsError("ignore_keys is not supported: only the logits of a model are read", "omit it")
-
-
 def unused_names(kind: type[Trainer]) -> dict[str, str]:
-    """Return the names of transformers' Trainer that a class has no use for, each with what to do instead.
-
-    What one of Glassloop's classes defines is used, so nobody has to list it.
-    """
+    """Return the names of transformers' Trainer that a class has no use for, each with what to do instead."""
+    # What one of Glassloop's classes defines is used, so nobody has to list it.
     ours = next(parent for parent in kind.__mro__ if parent.__module__.startswith("glassloop."))
     unused = {name: remedy for name, remedy in INSTEAD.items() if not hasattr(ours, name) or is_of_script(ours, name)}
     return unused | kind._only_for_users
@@ -708,11 +644,10 @@ def refuse_hooks(kind: type[Trainer]) -> None:
         raise SettingsError(f"{kind.__name__} overrides {listed(names)}, which Glassloop does not call", "; ".join(remedies))
 
 
-def refuse_no_model(model: ModelT | None) -> ModelT:
-    """Return the model. Raises `SettingsError` if there is none."""
+def refuse_no_model(model: object) -> None:
+    """Raise `SettingsError` if there is no model."""
     if model is None or not hasattr(model, "forward"):
         raise SettingsError("Trainer needs a model", "pass model=load_model(...)")
-    return model
 
 
 def refuse_assignment(trainer: Trainer, name: str, value: object) -> None:
@@ -727,7 +662,7 @@ def refuse_assignment(trainer: Trainer, name: str, value: object) -> None:
         raise SettingsError(problem, "change the import: from glassloop import TrainingArguments")
     if name not in vars(trainer):
         return  # the Trainer is being constructed
-    changed = [name] if name in FIXED_PARTS else []
+    changed = ["processing_class"] if name == "processing_class" else []
     if name == "args":
         before = vars(trainer)[name]
         read = {setting: getattr(before, setting) for setting in READ_ONCE}
@@ -738,61 +673,16 @@ def refuse_assignment(trainer: Trainer, name: str, value: object) -> None:
         raise SettingsError(problem, "construct a new Trainer")
 
 
-IGNORED = -100  # the label of a row that the loss of a model of transformers leaves out
-
-
 @dataclass(frozen=True)
 class RowUse:
-    """What is done with rows.
+    """What is done with rows."""
 
-    Attributes:
-        training: Whether to train on them, or to evaluate.
-        taken: The columns of a batch; None takes all.
-        shuffled: Whether a training draws their order.
-        sorted: Whether an evaluation may put rows of similar length into a batch.
-        any_labels: Whether labels may be of any kind, because the loss is not Glassloop's.
-        ignored: A label that is no class and allowed.
-    """
-
-    training: bool
-    taken: set[str] | None
-    shuffled: bool = True
-    sorted: bool = True
-    any_labels: bool = False
-    ignored: int | None = None
-
-
-def make_batches(
-    rows: Rows | None, collate: Collator, args: TrainingArguments, backend: Backend, model: Model, say: Say, use: RowUse
-) -> Batches:
-    """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length.
-
-    Sets the task in the model's config if only the labels show it. Raises `SettingsError` or `DataError` if the rows cannot
-    be read, or if their labels do not fit the model.
-    """
-    rows = refuse_unreadable(rows, f"{'train' if use.training else 'eval'}_dataset")
-    rows = rows if use.training else without_missing_labels(rows)
-    is_padding = isinstance(collate, PaddingCollator)  # another collator may make labels from anything
-    seed = args.data_seed if args.data_seed is not None else args.seed
-    size = args.per_device_eval_batch_size
-    if use.training:
-        size = args.per_device_train_batch_size * backend.processes.num_processes
-    batches = Batches(
-        accepted_columns(rows, use.taken, say),
-        collate,
-        size,
-        seed=seed if use.training and use.shuffled else None,
-        group_by_length=args.group_by_length if use.training else is_padding and use.sorted,
-        drop_last=args.dataloader_drop_last and use.training,
-        rank=backend.processes.rank,
-        num_processes=backend.processes.num_processes,
-    )
-    with suppress(DataError) if use.any_labels else nullcontext():  # a model with its own loss may take any labels
-        config = config_of(model)
-        infer_task(config, batches.first_labels, say)
-        needed = use.training and is_padding and not use.any_labels
-        refuse_labels(rows, task_of(config), int(config.num_labels), needed=needed, ignored=use.ignored)
-    return batches
+    training: bool  # or evaluated
+    taken: set[str] | None  # the columns of a batch; None takes all
+    shuffled: bool = True  # a training draws their order
+    sorted: bool = True  # an evaluation may put rows of similar length into a batch
+    any_labels: bool = False  # labels may be of any kind, because the loss is not Glassloop's
+    ignored: int | None = None  # a label that is no class and allowed
 
 
 def columns_taken_by(model: Model) -> set[str]:
@@ -814,10 +704,3 @@ def accepted_columns(rows: Rows, taken: set[str] | None, say: Say) -> Rows:
     if unused:
         report(unused)
     return known
-
-
-def why_plain(args: TrainingArguments) -> str | None:
-    """Return why only the plain backend can train with these settings; None if any can."""
-    if args.gradient_checkpointing:
-        return "gradient_checkpointing computes activations again"
-    return None if args.optim.startswith("adamw") else f"the optimizer is {args.optim}"

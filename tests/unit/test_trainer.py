@@ -15,19 +15,18 @@ from datasets import Dataset
 from families import tiny_model, weights_hash
 
 import glassloop
-from glassloop import Callback, PaddingCollator, PlainBackend, Trainer, TrainingArguments
+from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.base.errors import DataError, SettingsError
 from glassloop.trainer import (
     INSTEAD,
     Metrics,
     PredictionOutput,
-    RowUse,
     TrainOutput,
     accepted_columns,
     columns_taken_by,
-    make_batches,
     unused_names,
 )
+from glassloop.trainer import Trainer as RunTrainer
 
 # Called by users, never by transformers' own loop: a subclass that defines one calls it itself.
 FOR_USERS = {
@@ -323,23 +322,24 @@ def test_columns_the_model_does_not_accept_are_dropped_and_reported() -> None:
 
 @pytest.mark.parametrize(("training", "sizes"), [(True, [2, 2, 1]), (False, [4, 1])])
 def test_batches_have_the_size_of_the_settings(tiny_tokenizer: Any, training: bool, sizes: list[int]) -> None:
-    args = TrainingArguments("x", per_device_train_batch_size=2, per_device_eval_batch_size=4)
-    collate, backend = PaddingCollator(tiny_tokenizer), PlainBackend()
-    batches = make_batches(ROWS, collate, args, backend, tiny_model(), print, RowUse(training, {"input_ids", "labels"}))
+    args = TrainingArguments("x", per_device_train_batch_size=2, per_device_eval_batch_size=4, device="cpu")
+    batches = RunTrainer(tiny_model(), args, processing_class=tiny_tokenizer, quiet=True)._batches(ROWS, training=training)
     assert [batch.size for batch in batches.epoch()] == sizes
 
 
-def test_rows_that_do_not_fit_are_refused(tiny_tokenizer: Any) -> None:
-    def attempt(rows: Any) -> None:
-        collate, args = PaddingCollator(tiny_tokenizer), TrainingArguments("x")
-        make_batches(rows, collate, args, PlainBackend(), tiny_model(), print, RowUse(True, {"input_ids", "labels"}))
-
-    with pytest.raises(SettingsError, match="the Trainer has no train_dataset"):
-        attempt(None)
-    with pytest.raises(SettingsError, match="the training rows have no labels"):
-        attempt(ROWS.remove_columns("labels"))
-    with pytest.raises(DataError, match="has the label 7"):
-        attempt(ROWS.remove_columns("labels").add_column("labels", [0, 1, 7, 0, 1]))
+@pytest.mark.parametrize(
+    ("rows", "error", "problem"),
+    [
+        (None, SettingsError, "the Trainer has no train_dataset"),
+        (ROWS.remove_columns("labels"), SettingsError, "the training rows have no labels"),
+        (ROWS.remove_columns("labels").add_column("labels", [0, 1, 7, 0, 1]), DataError, "has the label 7"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(tiny_tokenizer: Any, rows: Any, error: Any, problem: str) -> None:
+    with pytest.raises(error, match=problem):
+        RunTrainer(tiny_model(), TrainingArguments("x", device="cpu"), processing_class=tiny_tokenizer)._batches(
+            rows, training=True
+        )
 
 
 # --- What a Trainer is given: checked when it is made, and again when it is assigned.

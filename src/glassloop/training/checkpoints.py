@@ -41,6 +41,8 @@ PLAIN = (*JSON, bytes, complex)
 MOST_DEPTH, MOST_SHOWN = 6, 8
 
 Identity: TypeAlias = dict[str, object]  # values that JSON can hold
+FileSums: TypeAlias = dict[str, dict[str, int | str]]  # size and SHA-256 by name
+PlainRandom: TypeAlias = list[Any]  # the random states of Python and of NumPy
 SaveModel: TypeAlias = Callable[[Path, Tensors], None]
 
 
@@ -195,14 +197,20 @@ def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:
 # --- the states of optimizers and random generators --------------------------------------------------------------------
 
 
+class OptimizerSettings(TypedDict):
+    """The settings of each group of an optimizer's parameters, such as its learning rate."""
+
+    groups: list[dict[str, Any]]
+
+
 class PlainValues(TypedDict):
     """Everything about a training that is not a tensor; state.json of a checkpoint holds it."""
 
     state: dict[str, Any]
-    optimizer: dict[str, list[dict[str, Any]]]  # the settings of each group
+    optimizer: OptimizerSettings
     scheduler: dict[str, Any]
     scaler: dict[str, Any]
-    random: list[list[Any]]  # the random states of Python and of NumPy, one pair per process
+    random: list[PlainRandom]  # one per process
     processes: int
     versions: dict[str, str]
     tensors: NotRequired[dict[str, dict[str, str]]]  # shape and type of each tensor in each file
@@ -210,7 +218,7 @@ class PlainValues(TypedDict):
 
 def optimizer_tensors(
     model: torch.nn.Module, optimizer: Optimizer, gathered: OptimizerState | None = None
-) -> tuple[Tensors, dict[str, list[dict[str, Any]]]]:
+) -> tuple[Tensors, OptimizerSettings]:
     """Return the optimizer's state by the names of the parameters, and its settings.
 
     `gathered` is used in place of the optimizer's own state, of which a process may hold only a part.
@@ -228,9 +236,7 @@ def optimizer_tensors(
     return tensors, {"groups": groups}
 
 
-def restore_optimizer(
-    model: torch.nn.Module, optimizer: Optimizer, tensors: Tensors, settings: Mapping[str, list[dict[str, Any]]]
-) -> None:
+def restore_optimizer(model: torch.nn.Module, optimizer: Optimizer, tensors: Tensors, settings: OptimizerSettings) -> None:
     """Restore what `optimizer_tensors` returned; raise `ModelError` if it does not fit the model."""
     inner, parameters = unwrap_optimizer(optimizer), dict(model.named_parameters())
     inner.state.clear()
@@ -249,7 +255,7 @@ def restore_optimizer(
         group.update({key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
 
 
-def random_tensors(device: torch.device) -> tuple[Tensors, list[Any]]:
+def random_tensors(device: torch.device) -> tuple[Tensors, PlainRandom]:
     """Return the random states of this process: torch's as tensors, Python's and NumPy's as plain values."""
     tensors = {"torch": torch.get_rng_state()}
     if device.type == "cuda":
@@ -258,7 +264,7 @@ def random_tensors(device: torch.device) -> tuple[Tensors, list[Any]]:
     return tensors, [random.getstate(), [kind, np.asarray(numpy_keys).tolist(), *rest]]
 
 
-def restore_random(tensors: Tensors, plain: list[Any], device: torch.device) -> None:
+def restore_random(tensors: Tensors, plain: PlainRandom, device: torch.device) -> None:
     """Restore what `random_tensors` returned."""
     torch.set_rng_state(tensors["torch"])
     if "cuda" in tensors and device.type == "cuda":
@@ -300,7 +306,7 @@ class Manifest(TypedDict):
     format: int
     step: int
     identity: Identity
-    files: dict[str, dict[str, Any]]  # size and SHA-256
+    files: FileSums
     state: NotRequired[dict[str, Any]]  # of a final model
     metrics: NotRequired[dict[str, float]]  # of a final model
 
@@ -349,7 +355,7 @@ def names_in(path: Path) -> set[str]:
         return {*opened.keys()}
 
 
-def sums_of(folder: Path, below: str = ".") -> dict[str, dict[str, Any]]:
+def sums_of(folder: Path, below: str = ".") -> FileSums:
     """Return the size and SHA-256 of a file in a folder, or of every file below a folder in it."""
     place = folder / below
     files = [place] if place.is_file() else [file for file in sorted(place.rglob("*")) if file.is_file()]

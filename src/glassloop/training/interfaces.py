@@ -1,4 +1,4 @@
-"""What a backend offers, as three Protocols: the verbs of a step, the process group, and the lifecycle of a training.
+"""What a backend offers, as Protocols: the process group, and the lifecycle of a training around the verbs of a step.
 
 A function takes the narrowest one it needs. `StepBackend` is defined in `loop.py`, which runs without the package.
 """
@@ -27,6 +27,7 @@ Say = Callable[[str], None]  # shows a line to the user
 LossSum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # logits, labels -> the sum of the rows' losses
 StepFunction = Callable[[list[Batch]], torch.Tensor]  # a group of batches -> loss and gradient norm
 OptimizerState = Mapping[torch.nn.Parameter, Mapping[str, Any]]  # what an optimizer stores for each parameter
+OptimizerFactory = Callable[..., Optimizer]  # takes what `make_optimizer` takes
 ObjectT = TypeVar("ObjectT")
 
 
@@ -36,33 +37,10 @@ class RowBatches(BatchSource[Batch], Protocol):
     batch_size: int
 
     def __len__(self) -> int: ...
-
-    def order(self, epoch: int = 0) -> list[np.ndarray]:
-        """Return which rows each batch of an epoch holds."""
-
-    def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch, without the first `skip`."""
-
-    def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
-        """Yield this process's batches of a pass over all rows."""
-
-    def row_hashes(self) -> np.ndarray:
-        """Return eight bytes for each row."""
-
-
-class OptimizerFactory(Protocol):
-    """Makes the optimizer of a model."""
-
-    def __call__(
-        self,
-        model: torch.nn.Module,
-        learning_rate: float,
-        *,
-        weight_decay: float,
-        betas: tuple[float, float],
-        epsilon: float,
-        fused: bool,
-    ) -> Optimizer: ...
+    def order(self, epoch: int = 0) -> list[np.ndarray]: ...  # which rows each batch of an epoch holds
+    def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]: ...  # without the first `skip` batches
+    def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]: ...  # of a pass over all rows
+    def row_hashes(self) -> np.ndarray: ...  # eight bytes for each row
 
 
 class ProcessGroup(Protocol):

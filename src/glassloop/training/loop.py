@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import AbstractContextManager
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
+
+if TYPE_CHECKING:
+    from glassloop.runs.record import Plan
+    from glassloop.training.callbacks import State
 
 BatchT = TypeVar("BatchT")
 BatchOut = TypeVar("BatchOut", covariant=True)
 DataT = TypeVar("DataT")
-StateT = TypeVar("StateT", bound="RunState")
+StateT = TypeVar("StateT", bound="State")
 
 
 def train_step(
@@ -88,7 +92,7 @@ def train_step(
 def fit(
     step: Callable[[list[BatchT]], torch.Tensor],
     batches: BatchSource[BatchT],
-    plan: RunPlan,
+    plan: Plan,
     state: StateT,
     *,
     callbacks: Iterable[object] = (),
@@ -151,9 +155,10 @@ def fit(
         return -((state.batch - plan.batches_per_epoch) // plan.accumulate) if state.epoch_ends else 0
 
     def is_due(every: int) -> bool:
-        """Return whether an interval ends after this step. That of a whole epoch ends with an epoch that is cut short, too."""
+        """Return whether an interval (0: never) ends after this step. One of an epoch ends if that is cut short, too."""
         whole_epoch = every == -(-plan.batches_per_epoch // plan.accumulate)
-        return due(every, state.step + (state.steps_left_out + steps_left() if whole_epoch else 0))
+        step = state.step + (state.steps_left_out + steps_left() if whole_epoch else 0)
+        return bool(every) and step % every == 0
 
     def after_step(planned: bool = True) -> None:
         """Log, evaluate and save, in this order, if it is due by the plan or if a callback has asked for it."""
@@ -212,11 +217,6 @@ def groups_of(number: int, batches: Iterable[BatchT]) -> Iterator[list[BatchT]]:
         yield group
 
 
-def due(every: int, step: int) -> bool:
-    """Return whether something that happens every `every` steps (0: never) is due after this step."""
-    return bool(every) and step % every == 0
-
-
 # What the loop is given
 
 
@@ -268,48 +268,3 @@ class StepBackend(Protocol):
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Update the weights."""
-
-
-class RunPlan(Protocol):
-    """When to log, evaluate, save and stop, in steps (0: never)."""
-
-    @property
-    def max_steps(self) -> int: ...
-    @property
-    def accumulate(self) -> int: ...  # batches per step
-    @property
-    def batches_per_epoch(self) -> int: ...
-    @property
-    def log_every(self) -> int: ...
-    @property
-    def eval_every(self) -> int: ...
-    @property
-    def save_every(self) -> int: ...
-    @property
-    def eval_on_start(self) -> bool: ...
-    @property
-    def eval_from(self) -> int: ...  # the first step that may be followed by an evaluation
-    @property
-    def log_first(self) -> bool: ...  # log the first step
-
-
-class RunState(Protocol):
-    """Where training stands: `batch` counts the batches of this epoch, `unlogged` holds loss and norm of each step."""
-
-    step: int
-    epoch: int
-    batch: int
-    stop_reason: str | None
-    epoch_ends: bool  # a callback ends this epoch
-    steps_left_out: int  # of epochs that were ended
-    evaluation_due: bool
-    unlogged: list[list[float]]
-    asked: set[str]  # what callbacks ask for after this step: "log", "evaluate", "save"
-    asked_to_stop: int  # the signal this process received
-    signal: int  # the signal all processes act on
-
-    def read(self, figures: list[list[float]]) -> None:
-        """Take the losses and norms of the latest steps; raise `FloatingPointError` if one is not finite."""
-
-    def judge(self, metrics: dict[str, float], plan: Any) -> None:
-        """Compare an evaluation with the best one; set `stop_reason` if there was no progress for too long."""

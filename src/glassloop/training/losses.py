@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 
 import numpy as np
 import torch
@@ -36,9 +35,7 @@ def make_loss(
         class_weights: The weight of each class.
         custom: A loss to use instead, which returns one loss per row, or their sum.
     """
-    # A sum over rows; the loop divides by the number of examples, so accumulation and several processes need no special
-    # case.
-    weights = class_weights
+    # A sum over rows: the loop divides by the number of examples, so accumulation and several processes are no special case.
     if custom is not None:
         return lambda logits, labels: custom(logits, labels).sum()
     if task == "regression":
@@ -47,21 +44,13 @@ def make_loss(
 
         def several(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             wanted = labels.float() * (1 - label_smoothing) + label_smoothing / 2
-            costs = functional.binary_cross_entropy_with_logits(logits, wanted, weight=weights, reduction="sum")
+            costs = functional.binary_cross_entropy_with_logits(logits, wanted, weight=class_weights, reduction="sum")
             return costs / logits.shape[-1]
 
         return several
     return lambda logits, labels: functional.cross_entropy(
-        logits, labels, weight=weights, label_smoothing=label_smoothing, reduction="sum"
+        logits, labels, weight=class_weights, label_smoothing=label_smoothing, reduction="sum"
     )
-
-
-def balanced_weights(label_counts: dict[str, int]) -> list[float]:
-    """Return class weights with which all classes weigh the same and a row weighs 1 on average."""
-    if empty := [name for name, count in label_counts.items() if count == 0]:
-        raise SettingsError(f"class_weights is balanced, but no training row has the label {empty[0]}", "use numbers")
-    total = sum(label_counts.values())
-    return [total / (len(label_counts) * count) for count in label_counts.values()]
 
 
 def check_loss(loss: LossSum, model: torch.nn.Module, batch: TrainingBatch, backend: StepBackend) -> None:
@@ -88,21 +77,13 @@ def check_loss(loss: LossSum, model: torch.nn.Module, batch: TrainingBatch, back
         raise SettingsError(problem, LOSS_REMEDY)
 
 
-def refuse_other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say: Say = lambda line: None) -> None:
-    """Raise `SettingsError` if the model's forward computes another loss than Glassloop, which would not be used."""
-    if problem := other_loss(model, batch, task, backend, say):
-        raise SettingsError(problem, OTHER_LOSS_REMEDY)
-
-
 def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say: Say = lambda line: None) -> str | None:
     """Return how the loss of the model's forward differs from that of Glassloop; None if they agree or it computes none.
 
     Raise `ModelError` if it returns no logits.
-
-    Both losses use the logits of one forward pass. So dropout stays on, and a loss with a term for training is noticed too.
     """
     # The model's own loss is compared, not used: accumulation, several processes and fast backends need a sum over
-    # rows. Both come from one forward pass, so dropout cannot make them differ.
+    # rows. Both come from one forward pass, so dropout stays on, and a loss with a term for training is noticed too.
     accepted = inspect.signature(model.forward).parameters
     has_kwargs = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
     if batch.labels is None or not ("labels" in accepted or has_kwargs) or out_of_range(model, batch.inputs.get("input_ids")):
@@ -110,9 +91,17 @@ def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say:
     labels = batch.labels if task == "single_label_classification" else batch.labels.float()
     was_training, kind = model.training, getattr(model.config, "problem_type", None)
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    encoder = getattr(model, "base_model", model)
     model.train()
     try:
-        with torch.random.fork_rng([backend.device] if backend.device.type == "cuda" else []), gradients_of_head(model):
+        with ExitStack() as held:
+            held.enter_context(torch.random.fork_rng([backend.device] if backend.device.type == "cuda" else []))
+            if encoder is model or not isinstance(encoder, torch.nn.Module):
+                held.enter_context(torch.enable_grad())
+            else:  # record only what follows the encoder for gradients, which needs little memory
+                hook = encoder.register_forward_hook(lambda *given: torch.set_grad_enabled(True) and None)
+                held.callback(hook.remove)
+                held.enter_context(torch.no_grad())
             labels = backend.move(labels)
             found = model(**backend.move(batch.inputs), labels=labels)
             theirs, logits = getattr(found, "loss", None), getattr(found, "logits", None)
@@ -137,46 +126,19 @@ def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say:
     problem = f"the model's forward computes its own loss: {theirs.item():.6g} for the first batch, while Glassloop's is"
     if not torch.isclose(theirs, ours, rtol=rounding, atol=rounding / 10, equal_nan=True):
         return f"{problem} {ours.item():.6g}"
-    if gradients_differ(theirs, ours, logits, 10 * rounding):
-        return f"{problem} {ours.item():.6g}, and their gradients differ"
+    # Logits of a new head may all be close to zero, where class weights or smoothing change only the gradients of a loss.
+    if theirs.requires_grad and logits.requires_grad:
+        (given,) = torch.autograd.grad(theirs, logits, retain_graph=True, allow_unused=True)
+        if given is not None:  # None: the loss was computed before the logits were changed
+            (wanted,) = torch.autograd.grad(ours, logits)
+            if (given - wanted).abs().max() > 10 * rounding * wanted.abs().max():
+                return f"{problem} {ours.item():.6g}, and their gradients differ"
     return None
 
 
-@contextmanager
-def gradients_of_head(model: torch.nn.Module) -> Iterator[None]:
-    """Record what follows the encoder for gradients, which needs little memory; of a model without one, everything."""
-    encoder = getattr(model, "base_model", model)
-    if encoder is model or not isinstance(encoder, torch.nn.Module):
-        with torch.enable_grad():
-            yield
-        return
-    hook = encoder.register_forward_hook(lambda *given: torch.set_grad_enabled(True) and None)
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        hook.remove()
-
-
-def gradients_differ(theirs: torch.Tensor, ours: torch.Tensor, logits: torch.Tensor, rounding: float) -> bool:
-    """Return whether two losses differ in their gradients by the logits.
-
-    Logits of a new head may all be close to zero, where class weights or smoothing do not change the value of a loss.
-    """
-    if not (theirs.requires_grad and logits.requires_grad):
-        return False
-    (given,) = torch.autograd.grad(theirs, logits, retain_graph=True, allow_unused=True)
-    if given is None:  # the loss was computed before the logits were changed
-        return False
-    (wanted,) = torch.autograd.grad(ours, logits)
-    return bool((given - wanted).abs().max() > rounding * wanted.abs().max())
-
-
 def out_of_range(model: Model, ids: torch.Tensor | None) -> bool:
-    """Return whether a batch holds tokens or positions that the model does not have.
-
-    Other checks raise an error for these; on a GPU a forward pass with them would end the process.
-    """
+    """Return whether a batch holds tokens or positions that the model does not have."""
+    # Other checks raise an error for these; on a GPU a forward pass with them would end the process.
     if ids is None:
         return False
     words = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
@@ -198,18 +160,21 @@ def class_weights_of(text: str | None, num_labels: int, rows: Rows | None) -> li
     """Return the weight of each class: balanced over the training rows, or the given numbers; None if there are none."""
     if not text:
         return None
-    if text == "balanced":
+    if text == "balanced":  # all classes weigh the same, and a row weighs 1 on average
         labels = labels_in(rows)
         if labels is None:
             raise SettingsError("class_weights is balanced, but there are no training rows with labels", "use numbers")
-        counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=num_labels)
-        return balanced_weights({str(label): int(count) for label, count in enumerate(counts)})
+        sums = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=num_labels)
+        counts = [int(number) for number in sums]
+        if 0 in counts:
+            problem = f"class_weights is balanced, but no training row has the label {counts.index(0)}"
+            raise SettingsError(problem, "use numbers")
+        return [sum(counts) / (len(counts) * count) for count in counts]
     try:
         weights = [float(part) for part in text.split(",")]
     except ValueError as error:
         raise SettingsError(f"class_weights is {visible(text)}", "use balanced, or numbers such as 1,2.5") from error
     if len(weights) != num_labels or not all(0 <= weight < math.inf for weight in weights):
-        raise SettingsError(
-            f"class_weights has {len(weights)} numbers for {num_labels} labels", "set one number per label, 0 or more"
-        )
+        problem = f"class_weights has {len(weights)} numbers for {num_labels} labels"
+        raise SettingsError(problem, "set one number per label, 0 or more")
     return weights

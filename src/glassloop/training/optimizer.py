@@ -18,6 +18,7 @@ from glassloop.settings.training import TrainingArguments
 from glassloop.training.interfaces import LRScheduler, Optimizer, OptimizerFactory
 
 DEFAULT_LOGGING_STEPS, DEFAULT_EVAL_STEPS = 10, 500
+WORDS: dict[str, bool] = {"true": True, "false": False, "yes": True, "no": False}
 
 
 def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> Plan:
@@ -26,47 +27,40 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         raise SettingsError("dataloader_drop_last leaves no batches", "use a smaller batch size")
     per_epoch = math.ceil(num_batches / args.gradient_accumulation_steps)
     max_steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * args.num_train_epochs)
-    eval_steps = args.eval_steps or args.logging_steps or DEFAULT_EVAL_STEPS
-    eval_every = steps_between(args.eval_strategy, eval_steps, per_epoch, max_steps)
+
+    def every(strategy: str, steps: float) -> int:
+        """Return the number of steps between two events, 0 for never. A number below 1 is a fraction of all steps."""
+        number = math.ceil(steps * max_steps) if steps < 1 else int(steps)
+        return {"no": 0, "best": 0, "steps": number, "epoch": per_epoch}[strategy]
+
+    eval_every = every(args.eval_strategy, args.eval_steps or args.logging_steps or DEFAULT_EVAL_STEPS)
     if eval_every and not has_eval:
         raise SettingsError(f"eval_strategy is {args.eval_strategy}, but there is no eval_dataset", "pass an eval_dataset")
-    best = args.metric_for_best_model or "loss"
-    best = best if best.startswith("eval_") else f"eval_{best}"
-    greater = args.greater_is_better if args.greater_is_better is not None else not best.endswith("loss")
+    best = f"eval_{(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+    chooses = args.load_best_model_at_end or args.early_stopping_patience or args.save_strategy == "best"
     return Plan(
         max_steps=max_steps,
         steps_per_epoch=per_epoch,
         batches_per_epoch=num_batches,
         accumulate=args.gradient_accumulation_steps,
         warmup_steps=warmup_steps_of(args.warmup_steps, max_steps),
-        log_every=steps_between(args.logging_strategy, args.logging_steps or DEFAULT_LOGGING_STEPS, per_epoch, max_steps),
+        log_every=every(args.logging_strategy, args.logging_steps or DEFAULT_LOGGING_STEPS),
         log_first=args.logging_first_step,
         eval_every=eval_every,
         eval_from=math.ceil(args.eval_delay * (per_epoch if args.eval_strategy == "epoch" else 1)),
-        save_every=steps_between(args.save_strategy, args.save_steps, per_epoch, max_steps),
+        save_every=every(args.save_strategy, args.save_steps),
         eval_on_start=args.eval_on_start,
         best_metric=best,
-        needs_best=bool(
-            args.metric_for_best_model
-            or args.load_best_model_at_end
-            or args.early_stopping_patience
-            or args.save_strategy == "best"
-        ),
-        greater_is_better=greater,
+        needs_best=bool(args.metric_for_best_model or chooses),
+        greater_is_better=args.greater_is_better if args.greater_is_better is not None else not best.endswith("loss"),
         patience=args.early_stopping_patience,
         least_gain=args.early_stopping_threshold,
     )
 
 
-def warmup_steps_of(given: float, max_steps: int) -> int:
+def warmup_steps_of(steps: float, max_steps: int) -> int:
     """Return the number of warm-up steps. A number below 1 is a fraction of all steps."""
-    return math.ceil(given * max_steps) if given < 1 else int(given)
-
-
-def steps_between(strategy: str, steps: float, per_epoch: int, max_steps: int) -> int:
-    """Return the number of steps between two events, 0 for never. A number below 1 is a fraction of all steps."""
-    number = math.ceil(steps * max_steps) if steps < 1 else int(steps)
-    return {"no": 0, "best": 0, "steps": number, "epoch": per_epoch}[strategy]
+    return math.ceil(steps * max_steps) if steps < 1 else int(steps)
 
 
 class AdamW(torch.optim.AdamW):
@@ -112,9 +106,14 @@ def unwrap_optimizer(optimizer: Optimizer) -> Optimizer:
 
 
 def decay_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Return the trainable parameters in two groups: with weight decay, and without it (biases and normalization weights)."""
+    """Return the trainable parameters in two groups: with weight decay, and without it (biases and normalization weights).
+
+    Raise `SettingsError` if all parameters are frozen.
+    """
     norms = {f"{name}.weight" for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if not named:
+        raise SettingsError("all parameters of the model are frozen", "unfreeze some: parameter.requires_grad_(True)")
     no_decay = {name for name, _ in named if name in norms or name.endswith("bias")}
     groups = [
         {"params": [parameter for name, parameter in named if name not in no_decay], "weight_decay": weight_decay},
@@ -146,10 +145,7 @@ def make_optimizer(
         SettingsError: All parameters are frozen.
     """
     groups = decay_groups(model, weight_decay)
-    if not groups:
-        raise SettingsError("all parameters of the model are frozen", "unfreeze some: parameter.requires_grad_(True)")
-    device = groups[0]["params"][0].device.type
-    offered = fused and device in ("cpu", "cuda", "mps")
+    offered = fused and groups[0]["params"][0].device.type in ("cpu", "cuda", "mps")
     return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, eps=epsilon, fused=offered or None)
 
 
@@ -173,12 +169,11 @@ def make_scheduler(
     from transformers import get_scheduler
 
     try:
-        found: LRScheduler = get_scheduler(
-            name, optimizer, warmup_steps, max_steps, scheduler_specific_kwargs=dict(options or {})
-        )
-        return found
+        specific = dict(options or {})
+        scheduler: LRScheduler = get_scheduler(name, optimizer, warmup_steps, max_steps, scheduler_specific_kwargs=specific)
     except (TypeError, ValueError) as error:
         raise SettingsError(f"lr_scheduler_type {name}: {error}", "check lr_scheduler_kwargs") from error
+    return scheduler
 
 
 def linear_share(warmup_steps: int, max_steps: int, step: int) -> float:
@@ -189,41 +184,17 @@ def linear_share(warmup_steps: int, max_steps: int, step: int) -> float:
 
 
 def optimizer_options(text: str | None) -> dict[str, float | bool | str]:
-    """Return the extra settings of an optimizer in `momentum=0.9,nesterov=true`.
-
-    Raises `SettingsError` if the text has another form.
-    """
+    """Return the extra settings of an optimizer in `momentum=0.9,nesterov=true`; raise `SettingsError` for another form."""
     options: dict[str, float | bool | str] = {}
-    for part in (text or "").replace(" ", "").split(","):
+    for part in filter(None, (text or "").replace(" ", "").split(",")):
         name, equals, value = part.partition("=")
-        if part and not (name.isidentifier() and equals):
+        if not (name.isidentifier() and equals):
             raise SettingsError(f"optim_args is {visible(text)}, not like momentum=0.9,nesterov=true", "write name=value")
-        if part:
-            known: dict[str, bool] = {"true": True, "false": False, "yes": True, "no": False}
-            try:
-                options[name] = known[value.lower()] if value.lower() in known else float(value)
-            except ValueError:
-                options[name] = value
+        try:
+            options[name] = WORDS[value.lower()] if value.lower() in WORDS else float(value)
+        except ValueError:
+            options[name] = value
     return options
-
-
-def named_optimizer(model: torch.nn.Module, args: TrainingArguments) -> Optimizer:
-    """Return an optimizer other than AdamW, by its name in the settings.
-
-    Raises `SettingsError` if all parameters are frozen, or if the optimizer does not take `optim_args`.
-    """
-    from transformers import Adafactor
-
-    kinds: dict[str, tuple[type[Optimizer], dict[str, bool]]] = {
-        "adafactor": (Adafactor, {"scale_parameter": False, "relative_step": False}),
-        "sgd": (torch.optim.SGD, {}),
-        "adagrad": (torch.optim.Adagrad, {}),
-        "rmsprop": (torch.optim.RMSprop, {}),
-    }
-    kind, fixed = kinds[args.optim]
-    return optimizer_of(
-        model, args.weight_decay, kind, {"lr": args.learning_rate, **fixed, **optimizer_options(args.optim_args)}
-    )
 
 
 def optimizer_of(
@@ -231,8 +202,6 @@ def optimizer_of(
 ) -> Optimizer:
     """Return an optimizer of a class, with weight decay for all parameters but biases and normalization weights."""
     groups = decay_groups(model, weight_decay)
-    if not groups:
-        raise SettingsError("all parameters of the model are frozen", "unfreeze some: parameter.requires_grad_(True)")
     try:
         return kind(groups, **options)  # type: ignore[arg-type]  # the class checks its own arguments
     except (TypeError, ValueError) as error:
@@ -241,21 +210,29 @@ def optimizer_of(
 
 def optimizer_for(args: TrainingArguments, model: torch.nn.Module, make: OptimizerFactory = make_optimizer) -> Optimizer:
     """Return the optimizer of the settings. `make` makes AdamW."""
-    if not args.optim.startswith("adamw"):
-        return named_optimizer(model, args)
-    if args.optim_args:
-        raise SettingsError(f"optim_args has no effect on {args.optim}", "set adam_beta1, adam_beta2 and adam_epsilon")
-    return make(
-        model,
-        args.learning_rate,
-        weight_decay=args.weight_decay,
-        betas=(args.adam_beta1, args.adam_beta2),
-        epsilon=args.adam_epsilon,
-        fused=args.optim == "adamw_torch_fused",
-    )
+    if args.optim.startswith("adamw"):
+        if args.optim_args:
+            raise SettingsError(f"optim_args has no effect on {args.optim}", "set adam_beta1, adam_beta2 and adam_epsilon")
+        return make(
+            model,
+            args.learning_rate,
+            weight_decay=args.weight_decay,
+            betas=(args.adam_beta1, args.adam_beta2),
+            epsilon=args.adam_epsilon,
+            fused=args.optim == "adamw_torch_fused",
+        )
+    options = {"lr": args.learning_rate, **optimizer_options(args.optim_args)}
+    if args.optim == "adafactor":
+        from transformers import Adafactor
+
+        options = {"scale_parameter": False, "relative_step": False, **options}
+        return optimizer_of(model, args.weight_decay, Adafactor, options)
+    kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
+    return optimizer_of(model, args.weight_decay, kinds[args.optim], options)
 
 
 def scheduler_for(args: TrainingArguments, optimizer: Optimizer, warmup_steps: int, max_steps: int) -> LRScheduler:
+    """Return the learning rate schedule of the settings."""
     options = json.loads(vars(args)["lr_scheduler_kwargs"] or "{}")
     return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, options)
 
@@ -274,10 +251,11 @@ def make_optimizers(
     if scheduler is not None and "metrics" in inspect.signature(scheduler.step).parameters:
         name = type(scheduler).__name__
         raise SettingsError(f"{name} needs a metric, but schedules here advance every step", "use another schedule")
-    if optimizer is not None:
-        held = {id(weight) for group in getattr(optimizer, "param_groups", ()) for weight in group["params"]}
-        if not any(id(weight) in held for weight in model.parameters()):
+    if optimizer is None:
+        optimizer = optimizer_for(args, model, make)
+    else:
+        members = {id(weight) for group in getattr(optimizer, "param_groups", ()) for weight in group["params"]}
+        if not any(id(weight) in members for weight in model.parameters()):
             problem = "the optimizer contains no parameter of the model"
             raise SettingsError(problem, "create it from model.parameters() of this model")
-    optimizer = optimizer_for(args, model, make) if optimizer is None else optimizer
     return optimizer, scheduler or scheduler_for(args, optimizer, plan.warmup_steps, plan.max_steps)

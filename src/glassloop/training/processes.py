@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,31 +24,11 @@ TERM_SECONDS, KILL_SECONDS = 5.0, 30.0  # after the first process failed: until 
 
 
 class WorkerError(GlassloopError):
-    """The error of one of several processes, with its area and exit status.
-
-    `followed`: it only followed from the end of another process.
-    """
+    """The error of one of several processes. `followed`: it only followed from the end of another process."""
 
     def __init__(self, area: str, problem: str, remedy: str, exit_code: int, followed: bool) -> None:
         super().__init__(problem, remedy)
         self.area, self.exit_code, self.followed = area, exit_code, followed
-
-
-@dataclass(frozen=True)
-class WorkerFiles:
-    """Where one process writes its error and its output."""
-
-    error: Path
-    log: Path | None  # None for the main process, whose output goes to the terminal
-
-    def read_error(self) -> WorkerError | None:
-        try:
-            return WorkerError(**json.loads(self.error.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def read_log(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log else ""
 
 
 def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
@@ -67,21 +46,22 @@ def run_together(arguments: Sequence[str], environments: Sequence[Mapping[str, s
     ended one of them.
     """
     with tempfile.TemporaryDirectory(prefix="glassloop-") as scratch, noted_signals() as received:
-        files = [
-            WorkerFiles(Path(scratch, f"error-{rank}.json"), Path(scratch, f"{rank}.log") if rank else None)
-            for rank in range(len(environments))
-        ]
         with Children(received) as children:
-            for rank, (environment, written) in enumerate(zip(environments, files, strict=True)):
-                children.start(rank, arguments, written.log, {**environment, ERROR_FILE: str(written.error)})
+            for rank, environment in enumerate(environments):
+                log = Path(scratch, f"{rank}.log") if rank else None  # the output of the main process goes to the terminal
+                children.start(rank, arguments, log, {**environment, ERROR_FILE: str(Path(scratch, f"{rank}.json"))})
             failed = supervise(children)
         if not failed:
             return
-        errors = {worker.number: files[worker.number].read_error() for worker in failed}
-        cause = next((worker for worker in failed if not ((error := errors[worker.number]) and error.followed)), failed[0])
-        if (error := errors[cause.number]) and not received:
+        errors = [error_in(Path(scratch, f"{worker.number}.json")) for worker in failed]
+        cause, error = next(
+            ((worker, error) for worker, error in zip(failed, errors, strict=True) if not (error and error.followed)),
+            (failed[0], errors[0]),
+        )
+        if error and not received:
             raise error
-        if text := error or files[cause.number].read_log():
+        log = Path(scratch, f"{cause.number}.log")
+        if text := error or (log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""):
             print(text, file=messages())
         code = cause.process.returncode
         if code < 0 and not received:
@@ -91,6 +71,14 @@ def run_together(arguments: Sequence[str], environments: Sequence[Mapping[str, s
                 "if nobody killed it, the machine may have run out of memory; resume with --resume",
             )
     sys.exit(128 + received[0] if received else code)
+
+
+def error_in(path: Path) -> WorkerError | None:
+    """Return the error that a process has written; None if there is none."""
+    try:
+        return WorkerError(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def ranked_environments(num_processes: int) -> list[dict[str, str]]:

@@ -22,7 +22,7 @@ from glassloop.data.batches import epoch_order
 from glassloop.runs.record import Plan
 from glassloop.training import loop
 from glassloop.training.callbacks import EVENTS, State
-from glassloop.training.loop import due, fit, groups_of, train_step
+from glassloop.training.loop import fit, groups_of, train_step
 
 
 class Numbers:
@@ -139,11 +139,6 @@ def test_groups_take_no_batch_before_it_is_needed() -> None:
     groups = groups_of(2, batches())
     assert next(groups) == [0, 1]
     assert taken == [0, 1]
-
-
-@pytest.mark.parametrize(("every", "steps"), [(0, []), (1, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [4]), (7, [])])
-def test_due(every: int, steps: list[int]) -> None:
-    assert [step for step in range(1, 7) if due(every, step)] == steps
 
 
 # --- the order of things -----------------------------------------------------------------------------------------

@@ -12,18 +12,17 @@ import pytest
 import torch
 from datasets import Dataset
 from families import FAMILIES, tiny_model, weights_hash
+from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.training.losses import (
     LOSS_REMEDY,
-    OTHER_LOSS_REMEDY,
-    balanced_weights,
     check_loss,
     class_weights_of,
     make_loss,
-    refuse_other_loss,
+    other_loss,
 )
 
 TASKS = {
@@ -85,23 +84,6 @@ def test_class_weights_of_several_labels_weigh_the_columns() -> None:
     ours = make_loss(task, class_weights=weights)(LOGITS[task], TASKS[task])
     cells = functional.binary_cross_entropy_with_logits(LOGITS[task], TASKS[task], reduction="none")
     torch.testing.assert_close(ours, (cells * weights).sum() / 3)
-
-
-def test_balanced_weights() -> None:
-    """All classes weigh the same; a row weighs 1 on average: scikit-learn's numbers."""
-    from sklearn.utils.class_weight import compute_class_weight
-
-    counts = {"a": 6, "b": 3, "c": 1}
-    weights = balanced_weights(counts)
-    assert weights == pytest.approx([10 / 18, 10 / 9, 10 / 3])
-    assert [weight * count for weight, count in zip(weights, counts.values(), strict=True)] == pytest.approx([10 / 3] * 3)
-    labels = np.repeat([0, 1, 2], [6, 3, 1])
-    assert weights == pytest.approx(compute_class_weight("balanced", classes=np.arange(3), y=labels))
-
-
-def test_balanced_weights_need_a_row_of_each_label(says) -> None:
-    with says("class_weights is balanced, but no training row has the label b", "use numbers"):
-        balanced_weights({"a": 6, "b": 0})
 
 
 # --- a loss of the user's own ------------------------------------------------------------------------------------
@@ -207,28 +189,32 @@ OTHER_LOSSES = {
 }
 
 
+def compared(model: Any, labels: torch.Tensor, task: str = CLASSES, say: Any = pytest.fail) -> str | None:
+    return other_loss(model, batch_of(labels), task, PlainBackend(), say)
+
+
+FIVE = torch.tensor([0, 1, 1, 0, 1])
+
+
 @pytest.mark.parametrize("name", OTHER_LOSSES)
-def test_a_loss_in_the_forward_that_differs_is_refused_with_both_values(name: str) -> None:
+def test_a_loss_in_the_forward_that_differs_is_found_with_both_values(name: str) -> None:
     model = with_loss(OTHER_LOSSES[name], initializer_range=0.3).eval()
     before, state = weights_hash(model), torch.get_rng_state()
-    with pytest.raises(SettingsError) as caught:
-        refuse_other_loss(model, batch_of(torch.tensor([0, 1, 1, 0, 1])), CLASSES, PlainBackend())
-    theirs, ours = map(float, re.findall(r"\d\.\d+", caught.value.problem))
+    theirs, ours = map(float, re.findall(r"\d\.\d+", compared(model, FIVE) or ""))
     assert theirs != ours
-    assert caught.value.remedy == OTHER_LOSS_REMEDY
     assert weights_hash(model) == before
     assert torch.equal(torch.get_rng_state(), state)
     assert not model.training
 
 
 @pytest.mark.parametrize("name", ["class weights", "smoothed"])
-def test_a_loss_that_is_equal_while_all_logits_are_zero_is_refused_by_its_gradient(name: str) -> None:
+def test_a_loss_that_is_equal_while_all_logits_are_zero_is_found_by_its_gradient(name: str) -> None:
     """A head that starts at zero: every loss is log 2, whatever its weights or its smoothing."""
     model = with_loss(OTHER_LOSSES[name])
     for weight in model.classifier.parameters():
         torch.nn.init.zeros_(weight)
-    with pytest.raises(SettingsError, match=r"0\.693147 for the first batch, .* 0\.693147, and their gradients differ"):
-        refuse_other_loss(model, batch_of(torch.tensor([0, 1, 1, 0, 1])), CLASSES, PlainBackend())
+    found = r".* 0\.693147 for the first batch, .* 0\.693147, and their gradients differ"
+    assert re.fullmatch(found, compared(model, FIVE) or "")
     assert torch.is_grad_enabled()
     assert not model.base_model._forward_hooks
 
@@ -240,58 +226,54 @@ def test_a_loss_that_is_equal_while_all_logits_are_zero_is_refused_by_its_gradie
 def test_the_loss_equals_that_of_every_head_of_transformers(task: str, problem_type: str, family: str) -> None:
     model = tiny_model(family, num_labels=LOGITS[task].shape[1], problem_type=task if problem_type == "given" else None)
     for labels in (TASKS[task], TASKS[task].long()):
-        refuse_other_loss(model, batch_of(labels), task, PlainBackend(), pytest.fail)
+        assert compared(model, labels, task) is None
     assert model.config.problem_type == (task if problem_type == "given" else None), "the config is left as it was"
 
 
-def test_one_row_and_models_without_a_loss_pass() -> None:
-    refuse_other_loss(tiny_model(num_labels=1), batch_of(torch.tensor([0.5])), "regression", PlainBackend(), pytest.fail)
-    silent = with_loss(lambda model, found, labels: None)
-    refuse_other_loss(silent, batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
+class Pairs(torch.nn.Module):
+    config = SimpleNamespace(num_labels=2, problem_type=None)
 
-    class NoLabels(torch.nn.Module):
-        config = SimpleNamespace(num_labels=2, problem_type=None)
-
-        def forward(self, input_ids: torch.Tensor) -> None:
-            pytest.fail("nothing to compare")
-
-    refuse_other_loss(NoLabels(), batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return labels.float().mean(), torch.zeros(len(labels), 2)
 
 
-def test_a_model_that_returns_a_tuple_is_refused() -> None:
-    class Pairs(torch.nn.Module):
-        config = SimpleNamespace(num_labels=2, problem_type=None)
+class NoLabels(Pairs):
+    def forward(self, input_ids: torch.Tensor) -> None:  # type: ignore[override]
+        pytest.fail("nothing to compare")
 
-        def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return labels.float().mean(), torch.zeros(len(labels), 2)
 
+def test_one_row_and_models_without_a_loss_pass_and_a_tuple_is_refused() -> None:
+    two = torch.tensor([0, 1])
+    assert compared(tiny_model(num_labels=1), torch.tensor([0.5]), "regression") is None
+    assert compared(with_loss(lambda model, found, labels: None), two) is None
+    assert compared(NoLabels(), two) is None
     with pytest.raises(ModelError, match="Pairs returns a tuple without logits"):
-        refuse_other_loss(Pairs(), batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
+        compared(Pairs(), two)
 
 
-def test_a_forward_that_fails_with_labels_is_reported_and_not_compared() -> None:
+def test_a_forward_that_fails_with_labels_is_reported_and_buffers_come_back() -> None:
     def fail(model: Any, found: Any, labels: torch.Tensor) -> torch.Tensor:
+        model.seen.add_(1)
         raise KeyError("weights")
 
-    said: list[str] = []
-    refuse_other_loss(with_loss(fail), batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), said.append)
-    assert said == ["the model's own loss could not be compared with Glassloop's (KeyError: 'weights')"]
-
-
-def test_buffers_that_a_forward_updates_are_put_back() -> None:
-    model = with_loss(lambda model, found, labels: model.seen.add_(1) * 0 + found.loss)
+    model, said = with_loss(fail), []
     model.register_buffer("seen", torch.zeros(()))
-    refuse_other_loss(model, batch_of(torch.tensor([0, 1])), CLASSES, PlainBackend(), pytest.fail)
+    assert compared(model, FIVE, say=said.append) is None
+    assert said == ["the model's own loss could not be compared with Glassloop's (KeyError: 'weights')"]
     assert model.seen.item() == 0
 
 
 def test_class_weights() -> None:
-    rows = Dataset.from_dict({"labels": [0, 0, 0, 1]})
-    assert class_weights_of(None, 2, rows) is None
-    assert class_weights_of("balanced", 2, rows) == [4 / 6, 2.0]
-    assert class_weights_of("1,2.5", 2, rows) == [1.0, 2.5]
-    for text, problem in (("1", "1 numbers for 2 labels"), ("a,b", '"a,b"'), ("1,-1", "2 numbers")):
+    """Balanced: all classes weigh the same, and a row weighs 1 on average, as in scikit-learn."""
+    labels = np.repeat([0, 1, 2], [6, 3, 1])
+    rows = Dataset.from_dict({"labels": labels})
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    assert class_weights_of("balanced", 3, rows) == pytest.approx(expected)
+    assert class_weights_of(None, 3, rows) is None
+    assert class_weights_of("1,2.5,0", 3, rows) == [1.0, 2.5, 0.0]
+    problems = {"1": "1 numbers for 3 labels", "a,b": '"a,b"', "1,-1,1": "3 numbers", "1,inf,1": "3 numbers"}
+    for text, problem in problems.items():
         with pytest.raises(SettingsError, match=problem):
-            class_weights_of(text, 2, rows)
-    with pytest.raises(SettingsError, match="no training row has the label 2"):
-        class_weights_of("balanced", 3, rows)
+            class_weights_of(text, 3, rows)
+    with pytest.raises(SettingsError, match="no training row has the label 3"):
+        class_weights_of("balanced", 4, rows)
