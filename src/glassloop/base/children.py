@@ -78,7 +78,6 @@ class Children:
         return ended
 
     def terminate(self) -> None:
-        """Ask all running children to end."""
         for child in self.running:
             child.process.terminate()
 

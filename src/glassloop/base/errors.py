@@ -81,7 +81,6 @@ class LostProcessError(ResourceError):
 
 
 def no_memory(error: BaseException) -> bool:
-    """Return whether an error means that a device ran out of memory."""
     return isinstance(error, MemoryError) or any(part in str(error).lower() for part in NO_MEMORY)
 
 

@@ -108,7 +108,6 @@ LOCAL = AllowedHosts(frozenset(LOCAL_HOSTS))
 
 
 def is_address(name: str) -> bool:
-    """Return whether a name is an IP address."""
     try:
         ip_address(name)
     except ValueError:

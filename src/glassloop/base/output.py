@@ -109,7 +109,6 @@ class TolerantStream:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        """Write text if that is possible."""
         try:
             if self.closed_from_start:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -119,7 +118,6 @@ class TolerantStream:
             return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered if that is possible."""
         try:
             self.stream.flush()
         except (OSError, ValueError) as error:
@@ -151,7 +149,6 @@ def messages() -> TextIO:
 
 
 def has_terminal() -> bool:
-    """Return whether standard error is a terminal."""
     with suppress(ValueError):  # closed by the script
         return sys.stderr is not None and sys.stderr.isatty()
     return False
@@ -210,7 +207,6 @@ class CommandResult:
 
 
 def error_result(error: GlassloopError) -> CommandResult:
-    """Return an error as the result of a command."""
     content = {"area": error.area, "problem": error.problem, "remedy": error.remedy, "exit_status": error.exit_code}
     return CommandResult({"error": content}, error.exit_code)
 

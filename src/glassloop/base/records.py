@@ -190,7 +190,6 @@ def joined(where: str, name: str) -> str:
 
 @cache
 def package_version(name: str) -> str | None:
-    """Return the version of an installed package; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -72,12 +72,10 @@ class ExportRecord:
 
 
 def is_export(folder: Path) -> bool:
-    """Return whether a folder has an export.json, whatever its content."""
     return has_name(folder / EXPORT_NAME)
 
 
 def write_export(folder: Path, record: ExportRecord) -> None:
-    """Write export.json."""
     write_sealed(folder / EXPORT_NAME, record)
 
 

@@ -72,7 +72,6 @@ def last_entry(folder: Path) -> Entry:
 
 
 def last_step(folder: Path) -> int:
-    """Return the last step in a run's history, 0 if there is none."""
     step = last_entry(folder).get("step")
     return step if isinstance(step, int) else 0
 

@@ -98,7 +98,6 @@ def find_runs(root: Path) -> Found:
 
 
 def leads_outside(link: Path, root: Path) -> bool:
-    """Return whether a link leads to a folder that is not below another."""
     inside = os.path.realpath(root)
     return os.path.commonpath([os.path.realpath(link), inside]) != inside
 

@@ -54,27 +54,22 @@ F1, PRECISION, RECALL, COST = "f1", "precision", "recall", "cost"
 
 
 def predictions_name(split: str) -> str:
-    """Return the name of the file with the predictions for a split."""
     return f"{split}{PREDICTIONS_SUFFIX}"
 
 
 def checkpoint_name(step: int) -> str:
-    """Return the name of the checkpoint of a step, such as `checkpoint-500`."""
     return f"checkpoint-{step}"
 
 
 def is_checkpoint_name(name: str) -> bool:
-    """Return whether a folder of this name in a run folder is a checkpoint."""
     return re.fullmatch(CHECKPOINT, name) is not None
 
 
 def step_of(checkpoint: Path) -> int:
-    """Return the step of a checkpoint, from its name."""
     return int(checkpoint.name.rpartition("-")[2])
 
 
 def seed_name(seed: int) -> str:
-    """Return the name of the run folder of one random seed, such as `seed-42`."""
     return f"seed-{seed}"
 
 
@@ -100,12 +95,10 @@ def is_trainer_folder(folder: Path) -> bool:
 
 
 def is_seeds_folder(folder: Path) -> bool:
-    """Return whether a folder holds the runs of several random seeds."""
     return has_name(folder / SEEDS_NAME)
 
 
 def is_study(folder: Path) -> bool:
-    """Return whether a folder holds a study."""
     return has_name(folder / STUDY_NAME)
 
 
@@ -375,7 +368,6 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended with a model and its results."""
         return self.status == FINISHED
 
 
@@ -471,7 +463,6 @@ class Gain:
 
     @property
     def change(self) -> float:
-        """The score after minus the score before."""
         return self.after - self.before
 
     @property
@@ -539,7 +530,6 @@ def weights_of(model: Path, known: Mapping[str, str] | None = None) -> dict[str,
 
 
 def predicted_splits(folder: Path) -> list[str]:
-    """Return the splits that a run has predictions for."""
     return sorted(path.name.removesuffix(PREDICTIONS_SUFFIX) for path in folder.glob(f"*{PREDICTIONS_SUFFIX}"))
 
 

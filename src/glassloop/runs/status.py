@@ -45,7 +45,6 @@ from glassloop.runs.record import (
 )
 
 RUNS_DIR = Path("runs")
-ENDED = (FINISHED, STOPPED, FAILED, KILLED, DAMAGED)
 MOST_RECORD_BYTES = 8_000_000  # of a run.json
 
 FileState: TypeAlias = tuple[int, int, int] | None
@@ -202,7 +201,6 @@ class RunSummary:
 
     @property
     def running(self) -> bool:
-        """Whether the run is training."""
         return self.status == RUNNING
 
     @property

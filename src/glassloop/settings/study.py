@@ -17,6 +17,7 @@ from glassloop.settings.training import (
     problems_of,
     refuse,
     training_arguments,
+    types_of,
     unknown_names,
     value_problems,
 )
@@ -207,7 +208,7 @@ class StudySettings:
 
     def __post_init__(self) -> None:
         if self.strategy not in (SCRIPT, SEEDS):  # what a script suggests has no form of its own, and seeds vary nothing
-            problems = value_problems(self, {"strategy": STRATEGIES}, RULES)
+            problems = value_problems(self, types_of(StudySettings), {"strategy": STRATEGIES}, RULES)
             if not self.vary:
                 remedy = "name at least one setting, for example --vary learning_rate=2e-5,5e-5"
                 problems.append(Problem("the study varies no setting", remedy))
@@ -216,7 +217,6 @@ class StudySettings:
 
     @property
     def space(self) -> Space:
-        """The values of each varied setting."""
         return {name: parsed(name, text) for name, text in self.vary.items()}
 
     @property
@@ -234,7 +234,6 @@ class StudySettings:
 
     @property
     def runs_per_setting(self) -> int:
-        """Number of runs that try one setting."""
         return self.seeds * len(self.folds)
 
     @property

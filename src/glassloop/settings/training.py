@@ -68,6 +68,11 @@ def described(kind: type[Kind]) -> type[Kind]:
     return kind
 
 
+def types_of(kind: type[Kind]) -> dict[str, str]:
+    """Return the type of each setting, as it is written."""
+    return {entry.name: str(entry.type) for entry in fields(kind)}
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with the settings, and how to correct it."""
@@ -118,14 +123,17 @@ Rules: TypeAlias = Sequence[tuple[Sequence[str], str, Callable[[Any], object]]]
 
 
 def value_problems(
-    settings: Dataclass, choices: Mapping[str, Sequence[str]], rules: Rules, paths: Sequence[str] = ()
+    settings: Dataclass,
+    types: Mapping[str, str],
+    choices: Mapping[str, Sequence[str]],
+    rules: Rules,
+    paths: Sequence[str] = (),
 ) -> list[Problem]:
     """Return a problem for each setting that is none of its choices, breaks a rule or is an impossible path."""
     stored = vars(settings)
-    kinds = {entry.name: str(entry.type) for entry in fields(settings)}
     problems = [wrong_choice(name, stored[name], allowed) for name, allowed in choices.items() if stored[name] not in allowed]
     for names, wanted, holds in rules:
-        values = {name: stored[name] for name in names if stored[name] is not None or "None" not in kinds[name]}
+        values = {name: stored[name] for name in names if stored[name] is not None or "None" not in types[name]}
         problems += [wrong(name, value, wanted) for name, value in values.items() if not holds(value)]
     for name in paths:
         path = stored[name]
@@ -188,7 +196,7 @@ class DataSettings:
     rows: int | None = setting(None, "Number of training pairs to generate (quickstart data only).")
 
     def __post_init__(self) -> None:
-        refuse(value_problems(self, DATA_CHOICES, DATA_RULES, PATHS))
+        refuse(value_problems(self, types_of(DataSettings), DATA_CHOICES, DATA_RULES, PATHS))
         refuse(name_problems(self))
         for name in PATHS:
             if (path := getattr(self, name)) is not None:
@@ -441,11 +449,10 @@ class TrainingArguments:
         return tuple(name.strip() for name in vars(self)["report_to"].split(",") if name.strip() not in ("", "none"))
 
 
-TYPES = {entry.name: str(entry.type) for entry in fields(TrainingArguments)}
+TYPES = types_of(TrainingArguments)  # once: HfArgumentParser replaces the types of fields
 
 
 def training_arguments(given: Mapping[str, object]) -> TrainingArguments:
-    """Return the settings for names and values."""
     return TrainingArguments(**given)  # type: ignore[arg-type]  # each value is checked when the settings are made
 
 
@@ -527,7 +534,6 @@ def wrong_types(args: TrainingArguments) -> dict[str, Problem]:
 
 
 def is_json_object(text: str) -> bool:
-    """Return whether a text is a JSON object, or empty."""
     try:
         return isinstance(json.loads(text or "{}"), dict)
     except ValueError:
@@ -560,7 +566,7 @@ RULES: Rules = (
 
 def wrong_values(args: TrainingArguments) -> list[Problem]:
     """Return a problem for each value or combination of values that is not allowed."""
-    problems = value_problems(args, CHOICES, RULES, ("output_dir",))
+    problems = value_problems(args, TYPES, CHOICES, RULES, ("output_dir",))
     if args.num_train_epochs <= 0 and args.max_steps < 1:
         text = f"num_train_epochs is {args.num_train_epochs} and max_steps is {args.max_steps}, so there is nothing to train"
         problems.append(Problem(text, "set num_train_epochs above 0, or max_steps to 1 or more"))
