@@ -117,11 +117,8 @@ def test_the_model_of_a_checkpoint_loads_like_any_model(trainer_of, tmp_path: Pa
     folder = tmp_path / "run" / "checkpoint-6"
     np.testing.assert_allclose(logits_of(trainer_of(load_model(folder))), logits_of(trainer), atol=1e-5)
     assert load_file(folder / "weights.safetensors").keys() == trainer.model.state_dict().keys()
-
-
-def test_a_model_without_adapter_has_its_weights_once_in_a_checkpoint(trainer_of, tmp_path: Path) -> None:
-    trainer_of(tiny_model()).train()
-    assert not [*(tmp_path / "run").rglob("weights.safetensors")]
+    trainer_of(tiny_model(), "plain").train()
+    assert not [*(tmp_path / "plain").rglob("weights.safetensors")], "without an adapter, weights are stored once"
 
 
 @pytest.mark.parametrize("family", TARGETS)
@@ -140,25 +137,15 @@ def test_merged_weights_give_the_answers_of_the_adapter(family: str) -> None:
     assert all(value.equal(model.state_dict()[name]) for name, value in weights.items()), "the snapshot was changed"
 
 
-def test_an_adapter_that_cannot_be_merged_is_refused_before_training(says, trainer_of) -> None:
+def test_an_adapter_that_could_not_be_saved_whole_is_refused_before_training(says, trainer_of) -> None:
     config = peft.PromptTuningConfig(task_type=peft.TaskType.SEQ_CLS, num_virtual_tokens=4)
     trainer = trainer_of(peft.get_peft_model(tiny_model(), config))
-    with says(
-        "the adapter (PROMPT_TUNING) cannot be merged into its model, so the trained model could not be saved",
-        "use an adapter that can be merged, such as LoRA",
-        ModelError,
-    ):
+    problem = "the adapter (PROMPT_TUNING) cannot be merged into its model, so the trained model could not be saved"
+    with says(problem, "use an adapter that can be merged, such as LoRA", ModelError):
         trainer.train()
     assert trainer.state.step == 0
-
-
-def test_an_adapter_inside_a_model_of_transformers_is_refused(says, trainer_of) -> None:
-    """Its `save_pretrained` writes the adapter alone."""
     model = tiny_model()
-    model.add_adapter(peft.LoraConfig(r=4, target_modules=["query"]))
-    with says(
-        "the model contains an adapter that was added with add_adapter",
-        "wrap the model instead: model = peft.get_peft_model(model, config)",
-        ModelError,
-    ):
+    model.add_adapter(peft.LoraConfig(r=4, target_modules=["query"]))  # its `save_pretrained` writes the adapter alone
+    remedy = "wrap the model instead: model = peft.get_peft_model(model, config)"
+    with says("the model contains an adapter that was added with add_adapter", remedy, ModelError):
         trainer_of(model).train()
