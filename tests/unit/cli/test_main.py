@@ -26,78 +26,59 @@ from glassloop.settings.training import FILE_SETTINGS, DataSettings, TrainingArg
 
 COMMANDS = typer.main.get_command(cli.app).commands
 
-DATA_FLAGS = [
-    *("--name", "--data_dir", "--validation", "--test", "--text", "--text_pair", "--label", "--labels", "--task"),
-    *("--label_separator", "--delimiter", "--header", "--columns", "--encoding", "--sheet", "--bad_rows"),
-    *("--empty", "--unknown_labels", "--validation_share", "--selection_fold", "--split_seed", "--limit", "--rows"),
-]
+DATA_FLAGS = """--name --data_dir --validation --test --text --text_pair --label --labels --task --label_separator --delimiter
+    --header --columns --encoding --sheet --bad_rows --empty --unknown_labels --validation_share --selection_fold --split_seed
+    --limit --rows""".split()
+FILE_FLAGS = [f"--{name}" for name in FILE_SETTINGS]
+DATA, BOTH = (DataSettings,), (TrainingArguments, DataSettings)
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
-FROZEN: dict[str, tuple[list[str], list[str], tuple[type, ...]]] = {
-    "data": (["data"], ["--model", "--max_length", "--batch_size", "--json"], (DataSettings,)),
+FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
+    "data": ("data", "--model --max_length --batch_size --json", DATA),
     "train": (
-        ["data"],
-        [
-            *("--model", "--config", "--new_head", "--resume", "--restart", "--processes", "--seeds", "--seeds_at_once"),
-            *("--no_report", "--json"),
-        ],
-        (TrainingArguments, DataSettings),
+        "data",
+        "--model --config --new_head --resume --restart --processes --seeds --seeds_at_once --no_report --json",
+        BOTH,
     ),
     "evaluate": (
-        ["run", "data"],
-        ["--split", "--metric", "--positive_label", "-o", "--out", "--overwrite", "--device", "--batch_size", "--json"],
-        (DataSettings,),
+        "run data",
+        "--split --metric --positive_label -o --out --overwrite --device --batch_size --json",
+        DATA,
     ),
     "calibrate": (
-        ["run"],
-        [
-            *("--target", "--recall", "--precision", "--cost", "--split", "--positive_label", "--folds", "--force"),
-            *("--remove", "--json"),
-        ],
+        "run",
+        "--target --recall --precision --cost --split --positive_label --folds --force --remove --json",
         (),
     ),
     "study": (
-        ["data"],
-        [
-            *("--vary", "--seeds", "--strategy", "--budget", "--fold", "--samples", "--model", "--config", "--new_head"),
-            *("--resume", "--at_once", "--on", "--json"),
-        ],
-        (TrainingArguments, DataSettings),
+        "data",
+        "--vary --seeds --strategy --budget --fold --samples --model --config --new_head --resume --at_once --on --json",
+        BOTH,
     ),
     "predict": (
-        ["run", "text", "text_pair"],
-        [
-            *("--file", "-o", "--out", "--text", "--text_pair", "--overwrite", "--processes", "--device", "--precision"),
-            "--json",
-            *(f"--{name}" for name in FILE_SETTINGS),
-        ],
+        "run text text_pair",
+        f"--file -o --out --text --text_pair --overwrite --processes --device --precision --json {' '.join(FILE_FLAGS)}",
         (),
     ),
     "serve": (
-        ["runs"],
-        [
-            *("--host", "--port", "--max_inputs", "--max_characters", "--max_payload", "--max_requests", "--queue_seconds"),
-            *("--read_seconds", "--drain_seconds", "--batch_tokens", "--api_key_file", "--allowed_hosts", "--device"),
-            *("--precision", "--json"),
-        ],
+        "runs",
+        "--host --port --max_inputs --max_characters --max_payload --max_requests --queue_seconds --read_seconds "
+        "--drain_seconds --batch_tokens --api_key_file --allowed_hosts --device --precision --json",
         (),
     ),
-    "push": (
-        ["run", "repository"],
-        ["--private", "--revision", "-m", "--message", "--with_report", "--dry_run", "--json"],
-        (),
-    ),
-    "export": (["run"], ["--to", "-o", "--out", "--no_texts", "--json"], ()),
-    "report": (["run"], ["-o", "--out", "--format", "--json"], ()),
-    "compare": (["runs"], ["--split", "--margin", "-o", "--out", "--json"], ()),
-    "list": (["folder"], ["--json"], ()),
-    "init": (["data"], ["--model", "-o", "--out"], (DataSettings,)),
-    "eject": (["run"], ["-o", "--out"], ()),
-    "port": (["file"], ["-o", "--out", "--in_place", "--json"], ()),
-    "run": (["script", "arguments"], ["--model_map", "--keep", "--allow_errors", "--json"], ()),
-    "verify": (["what"], ["--model", "--json"], (DataSettings,)),
-    "doctor": ([], ["--json"], ()),
-    "ui": (["folder"], ["--port", "--open"], ()),
+    "push": ("run repository", "--private --revision -m --message --with_report --dry_run --json", ()),
+    "export": ("run", "--to -o --out --no_texts --json", ()),
+    "report": ("run", "-o --out --format --json", ()),
+    "compare": ("runs", "--split --margin -o --out --json", ()),
+    "list": ("folder", "--json", ()),
+    "init": ("data", "--model -o --out", DATA),
+    "eject": ("run", "-o --out", ()),
+    "port": ("file", "-o --out --in_place --json", ()),
+    "run": ("script arguments", "--model_map --keep --allow_errors --json", ()),
+    "verify": ("what", "--model --json", DATA),
+    "doctor": ("", "--json", ()),
+    "ui": ("folder", "--port --open", ()),
 }
+ROWS = "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8))
 
 
 @pytest.fixture
@@ -115,9 +96,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     return call
 
 
-ROWS = "text,label\n" + "".join(f"good {number},{'ab'[number % 2]}\n" for number in range(8))
-
-
 def plain(text: str) -> str:
     """Return a help text or a usage error on one line."""
     return " ".join(text.split())
@@ -126,24 +104,11 @@ def plain(text: str) -> str:
 # --- the words of the command ------------------------------------------------------------------------------------
 
 
-def test_the_commands_are_these() -> None:
+def test_the_commands_and_general_flags_are_these() -> None:
     assert [*COMMANDS] == [*FROZEN]
-
-
-@pytest.mark.parametrize("name", FROZEN)
-def test_the_flags_are_these(name: str) -> None:
-    arguments, own, kinds = FROZEN[name]
-    params = COMMANDS[name].params
-    assert [param.name for param in params if param.param_type_name == "argument"] == arguments
-    names = [entry.name for kind in kinds for entry in fields(kind)]
-    from_settings = dict.fromkeys(flag for name in names for flag in (ALIASES.get(name), f"--{name}") if flag)
-    flags = [flag for param in params if param.param_type_name == "option" for flag in (*param.opts, *param.secondary_opts)]
-    positive = [flag for flag in flags if not flag.startswith("--no-")]
-    rest = ["--help-all"] if kinds or name == "predict" else []
-    assert positive == [*own, *(flag for flag in from_settings if flag not in own), *rest]
-
-
-def test_the_short_names_are_these() -> None:
+    assert [f"--{entry.name}" for entry in fields(DataSettings)] == DATA_FLAGS
+    params = typer.main.get_command(cli.app).params
+    assert [flag for param in params for flag in param.opts] == ["--version", "--install-completion", "--show-completion"]
     assert ALIASES == {
         "learning_rate": "--lr",
         "num_train_epochs": "--epochs",
@@ -152,72 +117,52 @@ def test_the_short_names_are_these() -> None:
     }
 
 
-def test_the_flags_of_the_data_settings_are_these() -> None:
-    assert [f"--{entry.name}" for entry in fields(DataSettings)] == DATA_FLAGS
-
-
-def test_the_general_flags_are_these() -> None:
-    params = typer.main.get_command(cli.app).params
-    assert [flag for param in params for flag in param.opts] == ["--version", "--install-completion", "--show-completion"]
-
-
-@pytest.mark.parametrize("kind", [DataSettings, TrainingArguments])
-def test_every_setting_is_a_flag_with_its_help_and_default(kind: type) -> None:
-    name = "data" if kind is DataSettings else "train"
-    params = {param.name: param for param in COMMANDS[name].params}
-    own = FROZEN[name][1]
-    for entry in fields(kind):
+@pytest.mark.parametrize("name", FROZEN)
+def test_the_flags_are_these(name: str) -> None:
+    arguments, flags, kinds = FROZEN[name]
+    own, params = flags.split(), COMMANDS[name].params
+    assert [param.name for param in params if param.param_type_name == "argument"] == arguments.split()
+    settings = [entry for kind in kinds for entry in fields(kind)]
+    names = dict.fromkeys(flag for entry in settings for flag in (ALIASES.get(entry.name), f"--{entry.name}") if flag)
+    flags = [flag for param in params if param.param_type_name == "option" for flag in (*param.opts, *param.secondary_opts)]
+    positive = [flag for flag in flags if not flag.startswith("--no-")]
+    rest = ["--help-all"] if kinds or name == "predict" else []
+    assert positive == [*own, *(flag for flag in names if flag not in own), *rest]
+    by_name: dict[str | None, Any] = {param.name: param for param in params}
+    for entry in settings:
         if f"--{entry.name}" not in own:
-            param: Any = params[entry.name]
+            param = by_name[entry.name]
             assert param.help == entry.metadata["help"] + default_of(entry.name, entry.default)
             assert param.default is None, "a flag that was not given must not hide the setting of a file"
-
-
-def test_every_command_says_what_it_does_in_one_sentence() -> None:
-    for name, command in COMMANDS.items():
-        sentence = command.help or ""
-        assert sentence.endswith("."), name
-        assert "\n" not in sentence.strip(), name
-        for param in command.params:
-            assert getattr(param, "help", None), f"{name} {param.name} has no help"
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["-h"], *([name, "--help"] for name in FROZEN), ["data", "-h"]], ids=" ".join
-)
-def test_help(run, arguments: list[str]) -> None:
-    code, out, err = run(*arguments)
-    assert (code, err) == (0, "")
-    assert "Usage: glassloop" in out
-
-
-def test_the_help_names_every_command_and_debug(run) -> None:
-    _, out, _ = run("--help")
-    for name in FROZEN:
-        assert re.search(rf"^  {name} ", out, re.MULTILINE), name
-    assert "Add --debug anywhere to show the traceback of an error." in plain(out)
 
 
 @pytest.mark.parametrize("name", FROZEN)
 def test_the_help_fits_into_80_columns_and_cuts_nothing_off(run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    _, summary, _ = run("--help")
-    _, short, _ = run(name, "--help")
-    _, out, _ = run(name, "--help-all" if FROZEN[name][2] else "--help")
-    assert max(map(len, (summary + short + out).splitlines())) <= 80
-    assert "..." not in summary.replace("[ARGS]...", "")
-    assert "…" not in short + out
-    assert plain(COMMANDS[name].help) in plain(summary)
-    for kind in FROZEN[name][2]:
-        for entry in fields(kind):
-            assert re.search(rf"--{entry.name}\b", out), entry.name
-            assert entry.metadata["help"].replace("-", "").replace(" ", "") in plain(out).replace("-", "").replace(" ", "")
+    every = "--help-all" if FROZEN[name][2] else "-h"
+    summary, short, out = (run(*words) for words in (["--help"], [name, "--help"], [name, every]))
+    for code, page, err in (summary, short, out):
+        assert (code, err) == (0, "")
+        assert "Usage: glassloop" in page
+        assert max(map(len, page.splitlines())) <= 80
+        assert "…" not in page
+    sentence = COMMANDS[name].help or ""
+    assert sentence.endswith(".")
+    assert "\n" not in sentence.strip()
+    assert re.search(rf"^  {name} ", summary[1], re.MULTILINE)
+    assert plain(sentence) in plain(summary[1])
+    assert "..." not in summary[1].replace("[ARGS]...", "")
+    assert "Add --debug anywhere to show the traceback of an error." in plain(summary[1])
+    assert all(getattr(param, "help", None) for param in COMMANDS[name].params)
+    for entry in (entry for kind in FROZEN[name][2] for entry in fields(kind)):
+        assert re.search(rf"--{entry.name}\b", out[1]), entry.name
+        assert entry.metadata["help"].replace("-", "").replace(" ", "") in plain(out[1]).replace("-", "").replace(" ", "")
 
 
 def test_without_arguments_it_shows_the_help(run) -> None:
     code, out, err = run()
-    assert code == 2
-    assert "Usage: glassloop" in out + err
+    assert (code, out) == (2, "")
+    assert "Usage: glassloop" in err
 
 
 def test_a_terminal_without_a_character_gets_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,37 +235,24 @@ def test_wrong_settings(run) -> None:
     )
 
 
-def test_wrong_data(run, write) -> None:
-    file = write("train.csv", "text,label\ngood,a\nbad,b\n")
-    assert run("data", str(file.with_name("trian.csv"))) == (
-        3,
-        "",
-        f'data: "{file.with_name("trian.csv")}": there is no such file or folder; did you mean "train.csv"?\n'
-        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n",
-    )
+NO_DATA = "there is no such file or folder"
+NAME_ONE = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
-def test_a_wrong_model(run, write, tmp_path: Path) -> None:
+def test_wrong_data_and_a_wrong_model(run, write, tmp_path: Path) -> None:
     file = write("train.csv", ROWS)
-    assert run("data", str(file), "--model", str(tmp_path)) == (
-        4,
-        "",
-        f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  name the folder of a saved model\n",
-    )
+    wrong = file.with_name("trian.csv")
+    told = f'data: "{wrong}": {NO_DATA}; did you mean "train.csv"?\ntry:  {NAME_ONE}\n'
+    assert run("data", str(wrong)) == (3, "", told)
+    told = f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  name the folder of a saved model\n"
+    assert run("data", str(file), "--model", str(tmp_path)) == (4, "", told)
 
 
-@pytest.mark.parametrize(
-    ("flag", "value", "told"),
-    [
-        ("--batch_size", "0", "settings: the batch size is 0\ntry:  use a whole number of 1 or more\n"),
-        ("--max_length", "7", "settings: max_length is 7\ntry:  use a whole number of 8 or more\n"),
-    ],
-)
-def test_a_wrong_number_is_reported_before_anything_is_shown(
-    run, flag: str, value: str, told: str, write, tiny_model_dir
-) -> None:
-    file = write("train.csv", ROWS)
-    assert run("data", str(file), "--model", str(tiny_model_dir), flag, value) == (2, "", told)
+def test_a_wrong_number_is_reported_before_anything_is_shown(run, write, tiny_model_dir) -> None:
+    words = ("data", str(write("train.csv", ROWS)), "--model", str(tiny_model_dir))
+    told = "settings: {}\ntry:  use a whole number of {} or more\n"
+    assert run(*words, "--batch_size", "0") == (2, "", told.format("the batch size is 0", 1))
+    assert run(*words, "--max_length", "7") == (2, "", told.format("max_length is 7", 8))
 
 
 def test_a_cache_that_cannot_be_written_to(run, write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,10 +278,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(run, place: int) -> None:
     assert (code, out) == (3, "")
     assert err.startswith("Traceback (most recent call last):\n")
     assert "find_source" in err
-    assert err.endswith(
-        'data: "nosuch.csv": there is no such file or folder\n'
-        "try:  use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)\n"
-    )
+    assert err.endswith(f'data: "nosuch.csv": {NO_DATA}\ntry:  {NAME_ONE}\n')
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,12 +338,7 @@ def test_an_error_is_json_too(run) -> None:
     code, out, err = run("data", "nosuch.csv", "--json")
     assert code == 3
     error = json.loads(out)["error"]
-    assert error == {
-        "area": "data",
-        "problem": '"nosuch.csv": there is no such file or folder',
-        "remedy": "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)",
-        "exit_status": 3,
-    }
+    assert error == {"area": "data", "problem": f'"nosuch.csv": {NO_DATA}', "remedy": NAME_ONE, "exit_status": 3}
     assert err == f"data: {error['problem']}\ntry:  {error['remedy']}\n"
     assert json.loads(run("train", "--json", "--bs", "3")[1])["error"]["remedy"] == "use --batch_size"
 

@@ -77,23 +77,16 @@ def test_train_shows_the_options_people_use() -> None:
     assert re.search(r"^\d+ more options: train --help-all$", page, re.MULTILINE)
 
 
+@pytest.mark.parametrize("width", [60, 120])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_all_shows_every_option_once(name: str) -> None:
-    page = page_of(name, every=True)
-    found = options_in(page)
-    assert sorted(found) == sorted({*found})
-    for param in COMMANDS[name].params:
-        if param.param_type_name == "option":
-            assert param.opts[-1] in found
-    assert "more options" not in page
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-@pytest.mark.parametrize("name", COMMANDS)
-def test_no_line_is_longer_than_the_terminal_and_no_name_is_cut(name: str, width: int) -> None:
+def test_help_all_shows_every_option_once_and_cuts_no_name(name: str, width: int) -> None:
     page = page_of(name, width, every=True)
     assert max(map(len, page.splitlines())) <= width
+    assert "more options" not in page
+    shown = options_in(page)
+    assert sorted(shown) == sorted({*shown})
     for param in COMMANDS[name].params:
+        assert param.param_type_name != "option" or param.opts[-1] in shown
         for flag in param.opts:
             assert re.search(rf"(?<!\S){re.escape(flag)}(?![\w-])", page)
 
@@ -122,11 +115,15 @@ def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
     assert given_for(TrainingArguments, flags) == {"seed": 7, "learning_rate": 0.1}
 
 
-def test_every_field_is_an_option_unless_its_name_is_taken() -> None:
+def test_every_field_is_an_option_unless_its_name_is_taken_or_others_are_asked_for() -> None:
     @with_settings(DataSettings)
     def command(name: str, text: str, **options: object) -> None: ...
 
+    @with_settings(DataSettings, only=("encoding", "header"))
+    def other(**options: object) -> None: ...
+
     assert [*inspect.signature(command).parameters][:6] == ["name", "text", "data_dir", "validation", "test", "text_pair"]
+    assert [*inspect.signature(other).parameters] == ["header", "encoding", "every_option"]
     assert all(option.default is None for option in options_of(DataSettings))
 
 
@@ -144,19 +141,16 @@ def test_text_that_is_not_a_number_stays_text() -> None:
 @pytest.mark.parametrize(
     ("arguments", "explicit"),
     [
-        (["train", "--resume"], ["train", "--resume=newest"]),
-        (["train", "--resume", "--output_dir", "x"], ["train", "--resume=newest", "--output_dir", "x"]),
-        (["train", "--resume", "out"], ["train", "--resume", "out"]),
-        (["train", "--resume=out"], ["train", "--resume=out"]),
-        ([], []),
+        ("train --resume", "train --resume=newest"),
+        ("train --resume --output_dir x", "train --resume=newest --output_dir x"),
+        ("train --resume -o x", "train --resume=newest -o x"),
+        ("train --resume out", "train --resume out"),
+        ("train --resume=out", "train --resume=out"),
+        ("", ""),
     ],
 )
-def test_resume_without_a_value_means_the_newest(arguments: list[str], explicit: list[str]) -> None:
-    assert with_resume_value(arguments) == explicit
-
-
-def test_a_short_option_may_follow_resume() -> None:
-    assert with_resume_value(["train", "--resume", "-o", "x"]) == ["train", "--resume=newest", "-o", "x"]
+def test_resume_without_a_value_means_the_newest(arguments: str, explicit: str) -> None:
+    assert with_resume_value(arguments.split()) == explicit.split()
 
 
 # --- completion --------------------------------------------------------------------------------------------------
@@ -172,9 +166,6 @@ def test_run_folders_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert completed_runs("runs/s") == ["runs/seeds"]
     assert completed_runs("deep/") == completed_runs("deep/e") == ["deep/er"]
     assert completed_runs("elsewhere/x") == []
-
-
-def test_choices_are_completed() -> None:
     assert choices_of("eval_strategy")() == ["no", "steps", "epoch"]
 
 
@@ -187,13 +178,6 @@ def test_every_shell_gets_completions(shell: str) -> None:
     environment = {**os.environ, **words, "_GLASSLOOP_COMPLETE": f"complete_{shell}"}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert "--eval_strategy" in found.stdout
-
-
-def test_a_command_may_take_only_some_settings() -> None:
-    @with_settings(DataSettings, only=("encoding", "header"))
-    def command(**options: object) -> None: ...
-
-    assert [*inspect.signature(command).parameters] == ["header", "encoding", "every_option"]
 
 
 # --- Wrong options: the one that was meant, and never one of another meaning.
@@ -285,24 +269,18 @@ def test_every_suggestion_can_be_typed() -> None:
         assert {*usage} <= {*OPTIONS}
 
 
-def test_no_word_stands_for_an_option_that_the_command_has() -> None:
-    for verb, options in OPTIONS.items():
-        for name in options:
-            found = meant_option(name, options)
-            assert found is not None
-            assert found.lstrip("-").replace("-", "_") == name, f"{verb} {name}"
-
-
-def test_no_word_has_two_meanings_in_a_command() -> None:
-    for verb, options in OPTIONS.items():
-        meanings: dict[str, list[str]] = {}
-        for option, words in MEANT.items():
-            if option.split()[0].lstrip("-") in options:
-                for word in {*words.split()} - {*options}:
-                    meanings.setdefault(word, []).append(option)
-        doubtful = {word: found for word, found in meanings.items() if len(found) > 1}
-        assert not doubtful, verb
-        assert not {*meanings} & {*INSTEAD}, verb
+@pytest.mark.parametrize("verb", OPTIONS)
+def test_words_have_one_meaning_and_never_that_of_another_option(verb: str) -> None:
+    options = OPTIONS[verb]
+    for name in options:
+        assert (meant_option(name, options) or "").lstrip("-").replace("-", "_") == name
+    meanings: dict[str, list[str]] = {}
+    for option, words in MEANT.items():
+        if option.split()[0].lstrip("-") in options:
+            for word in {*words.split()} - {*options}:
+                meanings.setdefault(word, []).append(option)
+    assert not {word: several for word, several in meanings.items() if len(several) > 1}
+    assert not {*meanings} & {*INSTEAD}
 
 
 def test_other_errors_are_not_about_the_command_line() -> None:
