@@ -57,47 +57,42 @@ def test_a_device_that_is_not_there(there, says, wanted: str) -> None:
         choose_backend(TrainingArguments(device=wanted))
 
 
-def test_auto_is_fp32_on_a_cpu_without_any_trial(tried: list[Finding]) -> None:
-    assert choose_precision("auto", "cpu") == "fp32"
-    assert choose_precision("fp32", "cpu") == "fp32"
-
-
 @pytest.mark.parametrize(("made_for_it", "chosen"), [(True, "bf16"), (False, "fp32")])
-def test_auto_is_bf16_on_a_gpu_made_for_it(monkeypatch: pytest.MonkeyPatch, made_for_it: bool, chosen: str) -> None:
+def test_auto_is_bf16_on_a_gpu_made_for_it(monkeypatch, tried: list[Finding], made_for_it: bool, chosen: str) -> None:
     def supported(including_emulation: bool = True) -> bool:
         return made_for_it or including_emulation
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
     assert choose_precision("auto", "cuda") == chosen
-    assert choose_precision("auto", "mps") == "fp32"
-
-
-def test_fp16_does_not_work_on_a_cpu(says) -> None:
-    with says("precision fp16 does not work on a CPU", "use precision fp32"):
-        choose_backend(TrainingArguments(device="cpu", precision="fp16"))
+    # Without any trial of bf16.
+    assert choose_precision("auto", "mps") == choose_precision("auto", "cpu") == choose_precision("fp32", "cpu") == "fp32"
+    assert choose_precision("bf16", "cuda") == "bf16"
     assert choose_precision("fp16", "cuda") == "fp16"
 
 
-def test_a_script_falls_back_to_fp32(monkeypatch, capsys) -> None:
-    args = TrainingArguments(device="cpu", precision="fp16")
+UNUSABLE = {
+    "precision fp16 does not work on a CPU": None,
+    "precision bf16 on this CPU: kills the process (SIGILL)": Finding("bf16", FAIR, "kills the process (SIGILL)"),
+    "precision bf16 on this CPU: fails: no reason given": Finding("bf16", FAIR, "fails: no reason given"),
+}
+
+
+@pytest.mark.parametrize(("problem", "finding"), UNUSABLE.items())
+def test_a_precision_that_fails_is_refused_or_a_script_falls_back_to_fp32(
+    says, tried: list[Finding], problem: str, finding: Finding | None, capsys
+) -> None:
+    tried += [finding] * 2 if finding else []
+    args = TrainingArguments(device="cpu", precision=problem.split()[1])
+    with says(problem, "use precision fp32"):
+        choose_backend(args)
     assert choose_backend(args, falls_back=True).precision == "fp32"
-    assert "precision fp16 does not work on a CPU: using fp32" in capsys.readouterr().err
-    found = Finding("bf16", FAIR, "kills the process (SIGILL)")
-    monkeypatch.setattr("glassloop.backends.choose.bf16_found", lambda: found)
-    assert choose_backend(TrainingArguments(device="cpu", precision="bf16"), falls_back=True).precision == "fp32"
-    assert "precision bf16 on this CPU: kills the process (SIGILL): using fp32" in capsys.readouterr().err
+    assert f"{problem}: using fp32" in capsys.readouterr().err
+    assert not tried, "bf16 was chosen without a trial"
+
+
+def test_a_trainer_falls_back_to_fp32() -> None:
     trainer = glassloop.Trainer(tiny_model(), glassloop.TrainingArguments(fp16=True, use_cpu=True))
     assert (trainer.backend.precision, trainer.args.fp16) == ("fp32", True)
-
-
-@pytest.mark.parametrize(
-    "found", ["kills the process (SIGILL), although the CPU reports support", "fails: no reason given", "could not be tested"]
-)
-def test_bf16_that_fails_in_the_child_process_is_refused_here(says, tried: list[Finding], found: str) -> None:
-    tried.append(Finding("bf16", FAIR, found, "train in fp32"))
-    with says(f"precision bf16 on this CPU: {found}", "use precision fp32"):
-        choose_backend(TrainingArguments(device="cpu", precision="bf16"))
-    assert not tried, "bf16 was chosen without a trial"
 
 
 def test_bf16_that_works_is_used_and_slow_bf16_is_reported(tried: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,10 +106,6 @@ def test_bf16_that_works_is_used_and_slow_bf16_is_reported(tried: list[Finding],
     assert capsys.readouterr().err == "glassloop: bf16 works on the cpu, 3.1 times slower than fp32\n"
 
 
-def test_bf16_on_a_gpu_needs_no_trial(tried: list[Finding]) -> None:
-    assert choose_precision("bf16", "cuda") == "bf16"
-
-
 # --- backends ----------------------------------------------------------------------------------------------------
 
 
@@ -122,20 +113,20 @@ def chosen(**settings: Any) -> PlainBackend:
     return choose_backend(TrainingArguments(device="cpu", precision="fp32", **settings))
 
 
-def test_one_process_on_a_cpu_is_packed_unless_another_is_asked_for() -> None:
-    for settings in ({}, {"backend": "packed"}):
-        backend = chosen(**settings)
-        assert type(backend) is PackedBackend
-        assert (backend.name, backend.device.type, backend.precision) == ("packed", "cpu", "fp32")
-    backend = chosen(backend="plain")
-    assert type(backend) is PlainBackend
-    assert (backend.name, backend.device.type, backend.precision) == ("plain", "cpu", "fp32")
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [("auto", PackedBackend), ("packed", PackedBackend), ("plain", PlainBackend), ("accelerate", AccelerateBackend)],
+)
+def test_one_process_on_a_cpu_is_packed_unless_another_is_asked_for(backend: str, kind: type) -> None:
+    made = chosen(backend=backend)
+    assert type(made) is kind
+    assert (made.name, made.device.type, made.precision) == (kind.name, "cpu", "fp32")
+    assert (made.processes.rank, made.processes.num_processes, made.processes.is_main) == (0, 1, True)
+
+
+def test_graphs_need_a_gpu() -> None:
     with pytest.raises(SettingsError, match="backend graphs needs a CUDA device"):
         chosen(backend="graphs")
-    backend = chosen(backend="accelerate")
-    assert type(backend) is AccelerateBackend
-    assert (backend.name, backend.device.type, backend.precision) == ("accelerate", "cpu", "fp32")
-    assert (backend.processes.rank, backend.processes.num_processes, backend.processes.is_main) == (0, 1, True)
 
 
 def test_an_accelerator_of_the_users_own_is_used() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from families import tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassloop.backends import graphs
-from glassloop.backends.graphs import FillOnDevice, GraphStep, Idle, copy_into, shape_of, static_copy
+from glassloop.backends.graphs import FillOnDevice, GraphStep, copy_into, shape_of, static_copy
 from glassloop.backends.packed import PackedBackend
 from glassloop.data.batches import Batch
 from glassloop.training.interfaces import TrainingUse
@@ -21,21 +22,22 @@ from glassloop.training.interfaces import TrainingUse
 
 @pytest.fixture(autouse=True)
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its streams are made without a GPU."""
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
+    graphs.capture_stream.cache_clear()
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_steps_are_captured_unless_gradients_are_read(read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_captured_unless_gradients_are_read(read: bool) -> None:
     """A function that a step calls is not called when the step is replayed."""
-    monkeypatch.setattr(graphs, "capture_stream", lambda device: object())
     backend = PackedBackend(captures=True)
     backend.use = TrainingUse((), 0.0, reads_gradients=read)
     wrapped = backend.wrap_step(lambda group, scheduler: torch.zeros(2), None, None, print)
     assert isinstance(wrapped, GraphStep) != read
 
 
-def test_a_model_that_cannot_be_packed_can_still_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "capture_stream", lambda device: object())
+def test_a_model_that_cannot_be_packed_can_still_be_captured() -> None:
     backend = PackedBackend(captures=True)
     assert backend.why_not(tiny_model("deberta-v2")) is None
     assert PackedBackend().why_not(tiny_model("deberta-v2")) is not None
@@ -45,16 +47,16 @@ def test_a_model_that_cannot_be_packed_can_still_be_captured(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("change", ["hook", "forward", "class"])
-def test_a_model_that_is_not_as_transformers_builds_it_is_not_captured(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_not_as_transformers_builds_it_is_not_captured(change: str) -> None:
     """A replayed graph calls no Python: what a hook or a patched method does would happen once."""
-    monkeypatch.setattr(graphs, "capture_stream", lambda device: object())
     model = tiny_model("deberta-v2")
-    if change == "hook":
-        model.deberta.encoder.register_forward_hook(lambda module, args, output: None)
-    elif change == "forward":
-        model.forward = model.forward
-    else:
-        model = type("Mine", (type(model),), {})(model.config)
+    match change:
+        case "hook":
+            model.deberta.encoder.register_forward_hook(lambda module, args, output: None)
+        case "forward":
+            model.forward = model.forward
+        case "class":
+            model = type("Mine", (type(model),), {})(model.config)
     assert PackedBackend(captures=True).why_not(model) is not None
 
 
@@ -88,12 +90,9 @@ def test_what_comes_after_a_training_waits_for_its_stream(fails: bool, monkeypat
 
 def test_all_trainings_on_a_gpu_share_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """cuBLAS keeps a workspace for each stream: one per training would fill the GPU."""
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
-    graphs.capture_stream.cache_clear()
     devices = iter([0, 0, 1])
     monkeypatch.setattr(torch.cuda, "current_device", lambda: next(devices))
     first, second, elsewhere = (PackedBackend(captures=True).stream for _ in range(3))
-    graphs.capture_stream.cache_clear()
     assert first is second
     assert first is not elsewhere
 
@@ -117,18 +116,16 @@ class Stage:
         self.uploads = self.scheduled = self.cleared = 0
         self.weight = torch.zeros(())
         self.result = torch.zeros(2)
-        self.graph_step = GraphStep(self.step, self, Scheduler(self), self.said.append)
+        scheduler = SimpleNamespace(step=lambda: setattr(self, "scheduled", self.scheduled + 1))
+        self.graph_step = GraphStep(self.step, self, scheduler, self.said.append)
 
     def step(self, group: list[Batch]) -> torch.Tensor:
         if self.mode == "capture":
             if self.fails:
                 raise RuntimeError("operation not permitted when stream is capturing")
-            self.capturing.again = lambda: self.replayed(group)
+            self.capturing.again = lambda: self.result.copy_(self.work(group, "replay"))
             return self.result
         return self.work(group, "run")
-
-    def replayed(self, group: list[Batch]) -> None:
-        self.result.copy_(self.work(group, "replay"))
 
     def work(self, group: list[Batch], how: str) -> torch.Tensor:
         value = sum(float(batch.inputs["packed"].sum()) + float(batch.labels.sum()) for batch in group)
@@ -141,14 +138,6 @@ class Stage:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.cleared += 1
-
-
-class Scheduler:
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-
-    def step(self) -> None:
-        self.stage.scheduled += 1
 
 
 @pytest.fixture
@@ -187,16 +176,8 @@ def test_a_step_is_run_then_captured_then_replayed(staged) -> None:
     assert stage.runs == [("run", 5.0), ("replay", 10.0), ("replay", 15.0), ("replay", 20.0)]
     assert [float(found[0]) for found in figures] == [5.0, 10.0, 15.0, 20.0], "figures of earlier steps stay what they were"
     assert stage.weight == 50, "a capture changes no weight: every step counts once"
-    assert stage.graph_step.captured == 1
-    assert stage.said == []
-
-
-def test_learning_rate_and_schedule_advance_once_per_step(staged) -> None:
-    stage = staged()
-    for value in range(5):
-        stage.graph_step([batch(value)])
-        assert stage.uploads == stage.scheduled == value + 1
-    assert Idle().step() is None
+    assert (stage.graph_step.captured, stage.said) == (1, [])
+    assert stage.uploads == stage.scheduled == 4, "learning rate and schedule advance once per step"
 
 
 def test_every_shape_has_its_graph(staged) -> None:

@@ -22,16 +22,14 @@ from glassloop.backends.fast.operations import (
     attend_backward,
     attend_qkv,
     attend_qkv_backward,
-    can_flash,
     compile_instead_of_running,
-    from_grid,
     summing_in_order,
-    to_grid,
 )
 from glassloop.backends.fast.storage import FlatStorage
 from glassloop.backends.fast.training_model import ReplacedLayers
 
 HEADS, WIDTH = 2, 8
+CPU = torch.device("cpu")
 
 
 def drawn(number: int, seed: int) -> torch.Tensor:
@@ -50,10 +48,11 @@ def alone(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: 
     return torch.cat(found)
 
 
-def masks() -> DropoutMasks:
-    found = DropoutMasks(torch.device("cpu"))
-    found.start()
-    return found
+def started(seed: int = 1) -> DropoutMasks:
+    torch.manual_seed(seed)
+    masks = DropoutMasks(CPU)
+    masks.start()
+    return masks
 
 
 @pytest.mark.parametrize("window", [-1, 0, 2, 100])
@@ -73,7 +72,7 @@ def test_each_sequence_is_attended_alone(window: int, multiple: int, first_token
         grad[-spare:] = 0.0  # nothing is asked of what only fills a shape
     grad_query, grad_key, grad_value = torch.autograd.grad(expected, (query, key, value), grad)
     asked = query.detach()[firsts] if first_tokens_only else query.detach()
-    found, saved = attend(asked, key.detach(), value.detach(), packing, 0.0, masks(), window)
+    found, saved = attend(asked, key.detach(), value.detach(), packing, 0.0, started(), window)
     torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=1e-5)
     mine = attend_backward(grad, saved)
     torch.testing.assert_close(mine[0], grad_query[firsts] if first_tokens_only else grad_query, atol=1e-5, rtol=1e-5)
@@ -81,34 +80,23 @@ def test_each_sequence_is_attended_alone(window: int, multiple: int, first_token
     torch.testing.assert_close(mine[2], grad_value, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("multiple", [1, 8])
-def test_query_key_and_value_together_are_attended_like_each_alone(multiple: int, rate: float) -> None:
-    packing = packing_of(token_rows((7, 6, 8, 5)), multiple=multiple)
-    assert len(packing.grids.parts) == 1, "with the same masks, then"
-    heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
-    grad = drawn(packing.tokens, 9)
-    torch.manual_seed(1)
-    out, saved = attend_qkv(heads, packing, rate, masks())
+@pytest.mark.parametrize(
+    ("lengths", "rate", "grids"),
+    [((7, 6, 8, 5), 0.0, 1), ((7, 6, 8, 5), 0.3, 1), ((9, 40, 3, 8, 33, 7, 1), 0.0, 2)],  # masks differ in two grids
+    ids=["one grid", "dropout", "long and short rows"],
+)
+def test_query_key_and_value_together_are_attended_like_each_alone(lengths, rate: float, grids: int, multiple: int) -> None:
+    packing = packing_of(token_rows(lengths), multiple=multiple)
+    shapes = [(grid.sequences, grid.longest) for grid in packing.grids.parts]
+    assert shapes == [(2, 40), (5 + packing.has_filler, 16)] if grids == 2 else len(shapes) == 1
+    heads, grad = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1), drawn(packing.tokens, 9)
+    out, saved = attend_qkv(heads, packing, rate, started())
     (together,) = attend_qkv_backward(grad, saved)
-    torch.manual_seed(1)
-    expected, saved = attend(*heads.unbind(1), packing, rate, masks())
-    found = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, saved)]
+    expected, saved = attend(*heads.unbind(1), packing, rate, started())
+    each = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, saved)]
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(together, torch.cat(found, 1), atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("multiple", [1, 8])
-def test_long_and_short_rows_have_a_grid_each(multiple: int) -> None:
-    packing = packing_of(token_rows((9, 40, 3, 8, 33, 7, 1)), multiple=multiple)
-    assert [(grid.sequences, grid.longest) for grid in packing.grids.parts] == [(2, 40), (5 + packing.has_filler, 16)]
-    heads = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1)
-    grad = drawn(packing.tokens, 9)
-    out, saved = attend_qkv(heads, packing, 0.0, masks())
-    expected, others = attend(*heads.unbind(1), packing, 0.0, masks())
-    torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
-    found = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, others)]
-    torch.testing.assert_close(attend_qkv_backward(grad, saved)[0], torch.cat(found, 1), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(together, torch.cat(each, 1), atol=1e-6, rtol=1e-5)
 
 
 def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
@@ -116,7 +104,7 @@ def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
     packing = packing_of(token_rows((40, 9, 38, 8)))
     assert len(packing.grids.parts) == 2
     heads = torch.stack([torch.zeros(95, HEADS, WIDTH), drawn(95, 1), torch.ones(95, HEADS, WIDTH)], 1)
-    out, saved = attend_qkv(heads, packing, 0.3, masks())
+    out, saved = attend_qkv(heads, packing, 0.3, started())
     for rows in (out[:40], out[40:49], out[49:87], out[87:]):
         assert rows.std() > 0.01
         assert rows.mean() == pytest.approx(1.0, abs=0.15)
@@ -125,39 +113,12 @@ def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
     assert grad_value.sum() == pytest.approx(float(out.sum()), rel=1e-4)
 
 
-def test_a_batch_of_single_tokens_attends_to_itself() -> None:
-    packing = packing_of(token_rows((1, 1, 1)))
-    value = drawn(3, 2)
-    found, _ = attend(drawn(3, 0), drawn(3, 1), value, packing, 0.0, masks())
-    torch.testing.assert_close(found, value)
-
-
 def test_an_empty_sequence_at_the_end_gives_finite_numbers() -> None:
     packing = packing_of(token_rows((3, 5)), multiple=8)
     assert packing.bounds.tolist()[-2:] == [8, 8]
-    found, saved = attend(drawn(8, 0), drawn(8, 1), drawn(8, 2), packing, 0.0, masks())
+    found, saved = attend(drawn(8, 0), drawn(8, 1), drawn(8, 2), packing, 0.0, started())
     assert torch.isfinite(found).all()
     assert all(torch.isfinite(part).all() for part in attend_backward(drawn(8, 3), saved))
-
-
-def test_to_grid_and_from_grid_are_inverse() -> None:
-    packing = packing_of(token_rows(), multiple=8)
-    tokens = drawn(packing.tokens, 4)
-    grid = to_grid(tokens, packing)
-    assert grid.shape == (5, HEADS, packing.longest, WIDTH)
-    assert torch.equal(from_grid(grid, packing), tokens)
-    assert grid.square().sum() == pytest.approx(float(tokens.square().sum()), rel=1e-5), "zeros where there is no token"
-
-
-def test_dropout_drops_shares_of_attention_and_its_gradient_the_same() -> None:
-    """With values of one the output is the kept share, and the gradient of the values must sum to the same."""
-    packing = packing_of(token_rows((40, 50)))
-    query, key = drawn(90, 0), drawn(90, 1)
-    found, saved = attend(query, key, torch.ones(90, HEADS, WIDTH), packing, 0.3, masks())
-    assert found.std() > 0.01
-    assert found.mean() == pytest.approx(1.0, abs=0.05)
-    _, _, grad_value = attend_backward(torch.ones(90, HEADS, WIDTH), saved)
-    assert grad_value.sum() == pytest.approx(float(found.sum()), rel=1e-4)
 
 
 def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
@@ -166,8 +127,7 @@ def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
     grad = drawn(7, 5).double()
 
     def run(query: torch.Tensor) -> tuple[torch.Tensor, tuple]:
-        torch.manual_seed(4)
-        return attend(query, key, value, packing, 0.4, masks())
+        return attend(query, key, value, packing, 0.4, started())
 
     grad_query = attend_backward(grad, run(query)[1])[0]
     for place in ((0, 0, 0), (3, 1, 2), (6, 0, 7)):
@@ -176,11 +136,6 @@ def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
         less[place] -= 1e-6
         slope = ((run(more)[0] - run(less)[0]) * grad).sum() / 2e-6
         assert grad_query[place] == pytest.approx(float(slope), abs=1e-6)
-
-
-def test_flash_attention_needs_a_gpu() -> None:
-    assert not can_flash(drawn(3, 0))
-    assert not can_flash(drawn(3, 0).bfloat16())
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -199,20 +154,9 @@ def test_gradients_are_summed_in_order_only_where_needed(before: bool) -> None:
 
 
 # --- Dropout masks drop the right share, and the same random state draws the same masks.
-CPU = torch.device("cpu")
-
-
-def started(seed: int = 1) -> DropoutMasks:
-    torch.manual_seed(seed)
-    masks = DropoutMasks(CPU)
-    masks.start()
-    return masks
-
-
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
 def test_the_share_of_zeros_is_the_rate_and_the_rest_is_scaled_by_it(rate: float) -> None:
     mask = started().draw(torch.empty(1000, 1001), rate)
-    assert mask is not None
     assert (mask == 0).float().mean() == pytest.approx(rate, abs=5 * (rate * (1 - rate) / 1e6) ** 0.5)
     part = round(rate * RATE_STEPS)
     gain = float(mask.max())
@@ -235,25 +179,17 @@ def test_the_same_seed_gives_the_same_masks_and_calls_differ() -> None:
     first, second = started(3), started(3)
     drawn = [first.draw(like, 0.3) for _ in range(3)]
     assert all(torch.equal(mask, second.draw(like, 0.3)) for mask in drawn)
+    first.start()
+    assert not torch.equal(drawn[0], first.draw(like, 0.3)), "every pass draws new masks"
     assert not torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], started(4).draw(like, 0.3))
-
-
-def test_every_pass_draws_new_masks() -> None:
-    masks, like = started(), torch.empty(50, 7)
-    first = masks.draw(like, 0.3)
-    masks.start()
-    assert not torch.equal(first, masks.draw(like, 0.3))
 
 
 def test_without_dropout_nothing_is_drawn() -> None:
     masks = DropoutMasks(CPU)
     assert masks.draw(torch.empty(3), 0.0) is None
     assert masks.generator is None
-
-
-def test_dropping_everything_leaves_zeros() -> None:
-    assert started().draw(torch.empty(100), 1.0).abs().sum() == 0
+    assert masks.draw(torch.empty(100), 1.0).abs().sum() == 0
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -281,39 +217,6 @@ def parts() -> tuple[Any, FlatStorage, TorchOperations]:
     return layers[0], storage, ops
 
 
-def kept_of(mask: torch.Tensor | None) -> Any:
-    return 1.0 if mask is None else mask
-
-
-def words_of(storage: FlatStorage) -> Any:
-    return max(storage.parameters, key=len)
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.4])
-@pytest.mark.parametrize("more", [False, True])
-def test_the_norm_of_a_sum_and_its_gradient(parts, rate: float, more: bool) -> None:
-    layer, storage, ops = parts
-    x, residual, grad, other = (torch.randn(9, 32, requires_grad=place < 2) for place in range(4))
-    y, low, saved = ops.add_and_norm(
-        x.detach(), layer.out.weight.detach(), layer.out.bias.detach(), residual.detach(), layer.out_norm.weight.detach(),
-        layer.out_norm.bias.detach(), layer.out_norm.eps, rate,
-    )  # fmt: skip
-    kept = kept_of(saved[3])
-    product = functional.linear(x, layer.out.weight, layer.out.bias)
-    expected = layer.out_norm(residual + product * kept)
-    torch.testing.assert_close(y, expected.detach(), atol=1e-6, rtol=1e-5)
-    assert torch.equal(low, y)
-    whole = grad + other if more else grad
-    names = (residual, product, layer.out.bias, layer.out_norm.weight, layer.out_norm.bias)
-    grad_residual, grad_product, grad_bias, grad_gain, grad_shift = torch.autograd.grad(expected, names, whole)
-    with torch.no_grad():
-        mine = ops.add_and_norm_backward(grad, other if more else None, saved, layer.out, layer.out_norm, storage)
-    torch.testing.assert_close(mine[0], grad_residual, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(mine[1], grad_product, atol=1e-5, rtol=1e-5)
-    for weight, value in ((layer.out.bias, grad_bias), (layer.out_norm.weight, grad_gain), (layer.out_norm.bias, grad_shift)):
-        torch.testing.assert_close(weight.grad, value, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("form", ["none", "tanh"])
 def test_gelu_and_its_gradient(parts, form: str) -> None:
     layer, storage, ops = parts
@@ -331,7 +234,7 @@ def test_gelu_and_its_gradient(parts, form: str) -> None:
 
 def test_gradients_of_rows_are_added_up_and_the_padding_row_gets_none(parts) -> None:
     _, storage, ops = parts
-    weight = words_of(storage)
+    weight = max(storage.parameters, key=len)  # the word vectors
     first, second = torch.tensor([3, 5, 3, 0]), torch.tensor([5, 7])
     grads = torch.randn(4, 32), torch.randn(2, 32)
     expected = torch.zeros_like(weight).index_add_(0, first, grads[0]).index_add_(0, second, grads[1])
@@ -347,7 +250,7 @@ def test_gradients_of_rows_are_added_up_and_the_padding_row_gets_none(parts) -> 
 def test_rows_are_zeroed_even_if_the_user_wrote_into_gradients(parts) -> None:
     """`on_gradients` may add noise to all rows, which must be gone in the next step."""
     _, storage, ops = parts
-    weight = words_of(storage)
+    weight = max(storage.parameters, key=len)  # the word vectors
     rows = torch.tensor([3, 5])
     ops.add_table_gradient(weight, rows, rows, torch.ones(2, 32), 0, storage)
     weight.grad.add_(0.5)
@@ -357,39 +260,12 @@ def test_rows_are_zeroed_even_if_the_user_wrote_into_gradients(parts) -> None:
     assert weight.grad.any(1).nonzero().flatten().tolist() == [3, 5]
 
 
-def test_gradients_of_token_types(parts) -> None:
-    _, storage, ops = parts
-    weight = next(weight for weight in storage.parameters if weight.shape == (2, 32))
-    rows, grad = torch.tensor([1, 0, 1]), torch.randn(3, 32)
-    ops.add_type_gradient(weight, rows, grad, storage)
-    torch.testing.assert_close(weight.grad, torch.stack([grad[1], grad[0] + grad[2]]))
-
-
-def test_gradients_of_neighbours_are_joined(parts) -> None:
-    layer, storage, ops = parts
-    grads = [torch.randn(9, 32) for _ in range(3)]
-    joined = ops.join_gradients(grads, [layer.query, layer.key, layer.value], storage)
-    assert torch.equal(joined, torch.cat(grads, 1))
-    for part, grad in zip((layer.query, layer.key, layer.value), grads, strict=True):
-        torch.testing.assert_close(part.bias.grad, grad.sum(0))
-
-
 def test_the_low_precision_copy_is_used_only_for_its_own_tensor() -> None:
     ops = TorchOperations(CPU, torch.bfloat16)
     x, copy = torch.randn(2, 3), torch.ones(2, 3, dtype=torch.bfloat16)
     ops.last_low = (x, copy)
     assert ops.to_matmul_dtype(x) is copy
     assert torch.equal(ops.to_matmul_dtype(x.clone()), x.bfloat16())
-
-
-def test_products_are_added_in_place(parts) -> None:
-    _, _, ops = parts
-    total, left, right = torch.ones(4, 3), torch.randn(4, 5), torch.randn(5, 3)
-    found = ops.add_matmul(total, left, right)
-    assert found is total
-    torch.testing.assert_close(found, 1 + left @ right)
-    low = ops.add_matmul(torch.ones(4, 3), left.bfloat16(), right.bfloat16())
-    torch.testing.assert_close(low, 1 + left @ right, atol=0.1, rtol=0.1)
 
 
 class Kernel:
@@ -465,9 +341,3 @@ def test_an_error_ends_the_recording() -> None:
         stumble()
     assert launch.recorded is None
     assert kernel.ran == kernel.warmed == []
-
-
-def test_nothing_to_compile() -> None:
-    launch = KernelLauncher()
-    with compile_instead_of_running(launch):
-        pass

@@ -99,22 +99,6 @@ def test_decay_is_for_matrices_only() -> None:
 
 
 @pytest.mark.parametrize("used", [None, np.array([0, *range(4, 60)])], ids=["all words", "used words only"])
-def test_the_state_has_the_names_of_torchs_and_its_numbers(used: np.ndarray | None) -> None:
-    mine, other = Flat(tiny_model(), 0.0, used), Plain(tiny_model(), 0.0)
-    for step in range(3):
-        gradients = gradients_of(other.model, step, used)
-        mine.step(gradients, 1.0)
-        other.step(gradients, 1.0)
-    found, plain = optimizer_tensors(mine.model, mine.optimizer)
-    expected, plain_expected = optimizer_tensors(other.model, other.optimizer)
-    assert {*found} == {*expected}
-    assert [{*group} for group in plain["groups"]] == [{*group} for group in plain_expected["groups"]]
-    for name, value in expected.items():
-        assert found[name].dtype == value.dtype
-        torch.testing.assert_close(found[name], value, atol=1e-8, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
-
-
-@pytest.mark.parametrize("used", [None, np.array([0, *range(4, 60)])], ids=["all words", "used words only"])
 @pytest.mark.parametrize("starts", ["flat", "plain"])
 def test_either_optimizer_resumes_from_the_state_of_the_other(starts: str, used: np.ndarray | None) -> None:
     reference = Plain(tiny_model(), 0.0)
@@ -158,14 +142,6 @@ def test_weights_frozen_during_training_are_refused() -> None:
         flat.step(gradients_of(flat.model, 1), 1.0)
     flat.model.classifier.requires_grad_(True)
     assert flat.optimizer.steps == 1
-
-
-def test_zero_grad_keeps_the_memory() -> None:
-    flat = Flat(tiny_model(), 0.0)
-    place = flat.storage.other_gradients.data_ptr()
-    flat.step(gradients_of(flat.model, 0), 1.0)
-    assert flat.storage.other_gradients.data_ptr() == place
-    assert all(weight.grad is None for weight in flat.model.parameters())
 
 
 def test_the_norm_of_millions_is_right_to_seven_digits() -> None:

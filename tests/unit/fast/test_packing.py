@@ -42,23 +42,6 @@ def test_tokens_follow_one_another_without_padding() -> None:
     assert found.first_token_bounds.tolist() == [0, 1, 2, 3]
 
 
-def test_all_numbers_are_one_tensor_of_small_integers() -> None:
-    inputs = packed_rows(ROWS, None, None)
-    assert inputs["packed"].dtype == np.int32
-    assert len(inputs["packed"]) == 6 * 6 + 4 + 3 + 4
-
-
-def test_positions_start_after_the_padding_token() -> None:
-    assert packing_of(ROWS, padding=1).positions.tolist() == [2, 3, 4, 2, 2, 3]
-
-
-def test_a_padding_token_in_a_row_has_its_own_position_and_is_not_counted() -> None:
-    rows = [np.array([7, 1, 9]), np.array([1]), np.array([1, 4])]
-    wanted = [2, 1, 3, 1, 1, 2]  # as in RoBERTa
-    assert packing_of(rows, padding=1).positions.tolist() == wanted
-    assert packing_of(rows).positions.tolist() == [0, 1, 2, 0, 0, 1]
-
-
 def test_padding_typed_into_a_text_has_the_position_of_padding_and_does_not_count() -> None:
     """As RoBERTa counts, whose padding token has the id before the first position."""
     from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
@@ -70,10 +53,6 @@ def test_padding_typed_into_a_text_has_the_position_of_padding_and_does_not_coun
     assert packing_of(rows, padding=1).positions.tolist() == joined
     assert packing_of(rows, padding=1, multiple=8).positions[:12].tolist() == joined
     assert packing_of(rows).positions.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 0, 0, 1, 2], "other families count all tokens"
-
-
-def test_without_types_all_are_of_the_first_type() -> None:
-    assert packing_of(ROWS).types.tolist() == [0] * 6
 
 
 def test_ids_get_their_new_numbers() -> None:
@@ -98,12 +77,6 @@ def test_sorted_tokens_have_equal_ids_and_positions_as_neighbours() -> None:
     found = packing_of([np.array([7, 5, 7]), np.array([5, 7])], multiple=4)
     assert found.sorted_by_id.tolist() == [5, 6, 7, 1, 3, 0, 2, 4]
     assert found.sorted_by_position.tolist() == [0, 3, 5, 1, 4, 6, 2, 7]
-
-
-def test_without_surplus_the_filler_sequence_is_empty() -> None:
-    found = packing_of([np.arange(1, 5), np.arange(1, 5)], multiple=4)
-    assert found.bounds.tolist() == [0, 4, 8, 8]
-    assert found.first_tokens.tolist() == [0, 4]
 
 
 def test_batches_of_like_shape_have_the_same_measures() -> None:

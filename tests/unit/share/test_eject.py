@@ -96,19 +96,19 @@ def test_every_task_is_python_with_nothing_left_open(described: dict[str, Any], 
             for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module])
         }
         assert imported == {"json", "numpy", "torch", "torch.nn", "transformers"}
-        assert not re.search("__[A-Z]", text)
+        assert not re.search("{{|{%", text)
         if task != "regression":
             assert ("torch.tensor([0.5, 2.0], device=logits.device)" in text) is (weights is not None)
 
 
 def test_names_that_look_like_places_in_the_file_stay_names(described: dict[str, Any]) -> None:
     """A label may be called anything: it is data, and never becomes code."""
-    labels = ["__SEED__", "it's", '"quoted"', "__LOSS__", "a\\b", '"""', "Ü", "{x}", "x" * 150]
+    labels = ["{{ seed }}", "it's", '"quoted"', "{% if %}", "<&>", "a\\b", '"""', "Ü", "{x}", "x" * 150]
     described["data"]["labels"] = labels
-    described["data"]["columns"] = {"text": "__TASK__", "text_pair": "se'cond", "label": ["label"]}
+    described["data"]["columns"] = {"text": "{{ task }}", "text_pair": "se'cond", "label": ["label"]}
     found = values_of(script(described))
     assert found["LABELS"] == labels
-    assert found["TEXTS"] == ["__TASK__", "se'cond"]
+    assert found["TEXTS"] == ["{{ task }}", "se'cond"]
     assert found["TASK"] == "single_label_classification"
 
 
@@ -118,7 +118,7 @@ HOSTILE: list[Any] = [
     "'\nimport os\n'",
     "x\rimport os",
     "x\u2028import os\\",
-    "__LOSS__ __import__('os')",
+    "{{ weights }} __import__('os')",
     ["__import__('os')"],
     {"__import__('os')": "__import__('os')"},
 ]
@@ -195,11 +195,7 @@ def changed(text_run: Path, tmp_path: Path):
 
     def change(**changes: Any) -> Path:
         run = json.loads((text_run / "run.json").read_text(encoding="utf-8"))
-        for name, value in changes.items():
-            if isinstance(value, dict):
-                run[name] = copy.deepcopy(run[name]) | value
-            else:
-                run[name] = value
+        run |= {name: run[name] | value if isinstance(value, dict) else value for name, value in changes.items()}
         (tmp_path / "run").mkdir(exist_ok=True)
         (tmp_path / "run" / "run.json").write_text(json.dumps(sealed(run)), encoding="utf-8")
         return tmp_path / "run"
@@ -207,40 +203,26 @@ def changed(text_run: Path, tmp_path: Path):
     return change
 
 
+ONE_PROCESS = "train with --processes 1 --precision fp32 first"
 UNLIKE = {
-    "processes": (
-        {"processes": 2},
-        "the run used 2 processes, but an ejected script trains in one process in fp32",
-        "train with --processes 1 --precision fp32 first",
-    ),
-    "precision": (
-        {"precision": "bf16"},
-        "the run used bf16, but an ejected script trains in one process in fp32",
-        "train with --processes 1 --precision fp32 first",
-    ),
-    "best": (
+    "used 2 processes": ({"processes": 2}, ONE_PROCESS),
+    "used bf16": ({"precision": "bf16"}, ONE_PROCESS),
+    "loaded its best weights at the end": (
         {"settings": {"load_best_model_at_end": True, "eval_strategy": "epoch"}},
-        "the run loaded its best weights at the end, so an ejected script would end with different weights",
         "train without load_best_model_at_end first",
     ),
-    "stopped": (
-        {"stop_reason": "eval_loss did not improve in 2 evaluations"},
-        "the run stopped before its last step, so an ejected script would end with different weights",
-        "train without early stopping first",
-    ),
-    "head": (
-        {"model": {"new_head": True}},
-        "the run replaced the head of its model, so an ejected script would end with different weights",
-        "train without --new_head first",
-    ),
+    "stopped before its last step": ({"stop_reason": "eval_loss did not improve"}, "train without early stopping first"),
+    "replaced the head of its model": ({"model": {"new_head": True}}, "train without --new_head first"),
 }
 
 
-@pytest.mark.parametrize(("changes", "problem", "remedy"), UNLIKE.values(), ids=UNLIKE)
-def test_a_run_whose_weights_the_file_could_not_reach(
-    says, changed, tmp_path: Path, changes, problem: str, remedy: str
-) -> None:
-    with says(problem, remedy):
+@pytest.mark.parametrize("what", UNLIKE)
+def test_a_run_whose_weights_the_file_could_not_reach(says, changed, tmp_path: Path, what: str) -> None:
+    changes, remedy = UNLIKE[what]
+    why = "but an ejected script trains in one process in fp32"
+    if remedy != ONE_PROCESS:
+        why = "so an ejected script would end with different weights"
+    with says(f"the run {what}, {why}", remedy):
         eject_run(changed(**changes), tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
 
@@ -255,37 +237,26 @@ def test_data_that_have_changed(changed, text_run: Path, tmp_path: Path) -> None
     assert not (tmp_path / "plain").exists()
 
 
-def test_a_folder_that_is_not_empty(says, text_run: Path, tmp_path: Path) -> None:
+def test_an_out_that_cannot_be_written(says, text_run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
-    with says(f"{tmp_path} is not empty", "choose a new folder with --out"):
-        eject_run(text_run, tmp_path)
-
-
-def test_an_out_that_is_or_lies_below_a_file(says, text_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("")
-    with says(f"{tmp_path / 'mine'} is a file", "choose a new folder with --out"):
-        eject_run(text_run, tmp_path / "mine")
+    for target, state in ((tmp_path, "not empty"), (tmp_path / "mine", "a file")):
+        with says(f"{target} is {state}", "choose a new folder with --out"):
+            eject_run(text_run, target)
     with says(f"{tmp_path / 'mine' / 'plain'}: Not a directory", "choose a folder that can be written to", ResourceError):
         eject_run(text_run, tmp_path / "mine" / "plain")
     with says('"": the path is empty', "use another path"):
         eject(str(text_run), "")
 
 
-def test_no_run(tmp_path: Path) -> None:
-    with pytest.raises(ModelError) as caught:
+def test_no_run(says, tmp_path: Path) -> None:
+    with says(f"{tmp_path} is not a run folder: run.json is missing", "name the folder of a run", ModelError):
         eject_run(tmp_path, tmp_path / "plain")
-    assert caught.value.problem == f"{tmp_path} is not a run folder: run.json is missing"
-    assert caught.value.remedy == "name the folder of a run"
 
 
 def test_the_rows_go_with_it(text_run: Path, tmp_path: Path) -> None:
     assert eject_run(text_run, tmp_path / "plain") == tmp_path / "plain" / "train.py"
-    assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == [
-        "test.jsonl",
-        "train.jsonl",
-        "train.py",
-        "validation.jsonl",
-    ]
+    names = {path.name for path in (tmp_path / "plain").iterdir()}
+    assert names == {"test.jsonl", "train.jsonl", "train.py", "validation.jsonl"}
     rows = [json.loads(line) for line in (tmp_path / "plain" / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     assert rows[:2] == [{"text": "bad film 0", "label": 1}, {"text": "very good film 1", "label": 0}]
     assert len(rows) == 40
