@@ -44,16 +44,14 @@ from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import Conclusion, SettingRuns, concluded
 from glassloop.scores.intervals import (
     NO_INTERVAL,
-    OF_CLASSES,
-    OF_LABELS,
-    OF_SCORES,
+    ROW_METRICS,
     Interval,
     ScoredRows,
     has_rows_right,
     scored_rows,
 )
 from glassloop.scores.metrics import Array, Measures, default_measures
-from glassloop.settings.training import CLASSES, SCORE, TrainingArguments
+from glassloop.settings.training import SCORE, TrainingArguments
 
 VALIDATION = "validation"
 
@@ -412,7 +410,7 @@ def compare_runs(
 def measures_of(record: RunRecord) -> Measures:
     """Return the metrics of a run that can be computed from stored predictions, else the default ones of its task."""
     task, labels = record.data.task, record.data.labels or ("score",)
-    known = OF_CLASSES if task == CLASSES else OF_SCORES if task == SCORE else OF_LABELS
+    known = ROW_METRICS[task]
     keys = tuple(key for key in record.metrics if key in known)
     return Measures(keys, record.positive_label) if keys else default_measures(task, labels)
 

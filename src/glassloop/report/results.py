@@ -31,7 +31,6 @@ from glassloop.scores.calibration import (
     LEAST_SURE,
     MOST_SURE,
     confidences,
-    coverage_curve,
     fitted_temperature,
     negative_log_likelihood,
     reliability,
@@ -357,10 +356,10 @@ def threshold_chart(rows: ScoredRows, positive: int) -> tuple[LineChart, str]:
 
 def coverage_chart(confident: Array, right: Array) -> LineChart:
     """Return the accuracy of the most confident answers, by their share."""
-    found = coverage_curve(confident, right)
+    found = threshold_curve(confident, right)
     half = int(np.argmin(np.abs(found.answered - 0.5)))
-    told = f"Of the most confident {found.answered[half]:.0%} of the answers, {found.accuracy[half]:.1%} are right."
-    line = Series("accuracy", points_of(found.answered, found.accuracy))
+    told = f"Of the most confident {found.answered[half]:.0%} of the answers, {found.precision[half]:.1%} are right."
+    line = Series("accuracy", points_of(found.answered, found.precision))
     return LineChart(
         "Coverage",
         told,

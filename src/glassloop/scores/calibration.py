@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,13 @@ BINS = 15
 MOST_POINTS = 200  # of a curve
 LOWEST, HIGHEST = 0.01, 100.0  # temperatures
 LEAST_SURE, MOST_SURE = 0.02, 50.0  # a temperature outside is not determined by the rows
+STEP = 1.0  # distance of a threshold above the highest, or below the lowest margin
+CHUNK = 4_000_000  # counts in memory at a time
+MARGIN = 0.01  # a limit that is missed by less is met
+LOSS, CALIBRATION_ERROR = "loss", "calibration error"
+
+
+# --- reliability and temperature -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,9 @@ class Reliability:
 
 
 def confidences(rows: ScoredRows, temperature: float | Array = 1.0) -> tuple[Array, Array]:
-    """Return the confidence of each answer and whether it is right. Several labels are one answer each.
+    """Return the confidence of each answer of a classifier, and whether it is right. Several labels are one answer each.
 
-    Args:
-        rows: The predictions of a classifier.
-        temperature: What the logits are divided by first; or one temperature of each row (rows x 1).
+    Logits are divided by the temperature first, or by one temperature of each row (rows x 1).
     """
     likely = probabilities(rows.logits / temperature, rows.task)
     if rows.task == CLASSES:
@@ -53,23 +58,17 @@ def confidences(rows: ScoredRows, temperature: float | Array = 1.0) -> tuple[Arr
 
 
 def reliability(confidence: Array, right: Array, bins: int = BINS) -> Reliability:
-    """Return the reliability of answers in bins of equal width.
-
-    Args:
-        confidence: The probability of each answer.
-        right: Whether each answer is right.
-        bins: Number of bins between 0 and 1.
-    """
+    """Return the reliability of answers in bins of equal width between 0 and 1."""
     place = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
     number = np.bincount(place, minlength=bins)
     sums = [np.bincount(place, weights=values, minlength=bins) for values in (confidence, right.astype(np.float64))]
-    found = tuple(
+    filled = tuple(
         Bin(one / bins, (one + 1) / bins, int(number[one]), sums[0][one] / number[one], sums[1][one] / number[one])
         for one in range(bins)
         if number[one]
     )
-    error = sum(part.number * abs(part.accuracy - part.confidence) for part in found) / max(len(confidence), 1)
-    return Reliability(found, float(error))
+    error = sum(part.number * abs(part.accuracy - part.confidence) for part in filled) / max(len(confidence), 1)
+    return Reliability(filled, float(error))
 
 
 def negative_log_likelihood(rows: ScoredRows, temperature: float = 1.0) -> float:
@@ -88,29 +87,37 @@ def row_losses(rows: ScoredRows, temperature: float | Array = 1.0) -> Array:
 
 
 def fitted_temperature(rows: ScoredRows) -> float:
-    """Return the temperature that minimises the loss on these rows (Guo et al. 2017).
+    """Return the temperature that minimises the loss on these rows (Guo et al. 2017), between 0.01 and 100.
 
-    The loss is convex in the inverse of the temperature, so its slope is halved down to 0. The result is between 0.01 and
-    100; a border means that the rows give no finite optimum, such as rows without errors.
+    A border means that the rows give no finite optimum, such as rows without errors.
     """
     wanted = rows.references if rows.task == SEVERAL else np.eye(rows.logits.shape[1])[rows.references]
     pull = float((wanted * rows.logits).sum())
-
-    def slope(log_inverse: float) -> float:
-        likely = probabilities(rows.logits * np.exp(log_inverse), rows.task)
-        return float((likely * rows.logits).sum()) - pull
-
+    # The loss is convex in the inverse of the temperature: bisect its slope.
     low, high = -np.log(HIGHEST), -np.log(LOWEST)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if slope(middle) > 0 else (middle, high)
+        likely = probabilities(rows.logits * np.exp(middle), rows.task)
+        slope = float((likely * rows.logits).sum()) - pull
+        low, high = (low, middle) if slope > 0 else (middle, high)
     return float(np.exp(-(low + high) / 2))
 
 
 def determined_temperature(rows: ScoredRows) -> float:
     """Return the fitted temperature, or 1 if the rows do not determine one, such as rows without errors."""
-    found = fitted_temperature(rows)
-    return found if LEAST_SURE < found < MOST_SURE else 1.0
+    fitted = fitted_temperature(rows)
+    return fitted if LEAST_SURE < fitted < MOST_SURE else 1.0
+
+
+# --- thresholds ----------------------------------------------------------------------------------------------------------
+
+
+def descending(values: Array, wanted: Array) -> tuple[Array, Array, Array]:
+    """Return the distinct values from the highest, the number of rows with at least each, and how many of them are wanted."""
+    order = np.argsort(-values, kind="stable")
+    ordered, hits = values[order], np.cumsum(wanted[order])
+    last = np.flatnonzero(np.append(np.diff(ordered) != 0, True))  # the last row of each value
+    return ordered[last], last + 1, hits[last]
 
 
 @dataclass(frozen=True)
@@ -125,54 +132,17 @@ class ThresholdCurve:
 
 
 def threshold_curve(probability: Array, positive: Array, most_points: int = MOST_POINTS) -> ThresholdCurve:
-    """Return precision, recall, F1 and the share of rows answered for each threshold.
+    """Return precision, recall, F1 and the share of rows answered for at most so many thresholds, spread evenly over the rows.
 
-    Args:
-        probability: The probability of the class for each row.
-        positive: Whether each row has the class.
-        most_points: Number of thresholds to keep, spread evenly over the rows.
+    With the confidence of each answer and whether it is right, the precision is the accuracy of the most confident answers.
     """
-    order = np.argsort(-probability, kind="stable")
-    sorted_probability, hits = probability[order], np.cumsum(positive[order])
-    last = np.flatnonzero(np.append(np.diff(sorted_probability) != 0, True))  # the last row of each threshold
-    last = _thinned(last, most_points)
-    answered = last + 1
-    precision, recall = hits[last] / answered, hits[last] / max(int(positive.sum()), 1)
-    f1 = 2 * hits[last] / (answered + max(int(positive.sum()), 1))
-    return ThresholdCurve(sorted_probability[last], precision, recall, f1, answered / len(probability))
-
-
-@dataclass(frozen=True)
-class CoverageCurve:
-    """The accuracy of the most confident answers, against the share of rows answered."""
-
-    thresholds: Array
-    answered: Array
-    accuracy: Array
-
-
-def coverage_curve(confidence: Array, right: Array, most_points: int = MOST_POINTS) -> CoverageCurve:
-    """Return the accuracy of the rows whose confidence reaches each threshold.
-
-    Args:
-        confidence: The probability of each answer.
-        right: Whether each answer is right.
-        most_points: Number of thresholds to keep, spread evenly over the rows.
-    """
-    order = np.argsort(-confidence, kind="stable")
-    ordered, hits = confidence[order], np.cumsum(right[order])
-    last = _thinned(np.flatnonzero(np.append(np.diff(ordered) != 0, True)), most_points)
-    return CoverageCurve(ordered[last], (last + 1) / len(confidence), hits[last] / (last + 1))
-
-
-def _thinned(places: Array, most: int) -> Array:
-    """Return at most this many places, evenly spread, with the first and the last."""
-    if len(places) <= most:
-        return places
-    return np.asarray(places[np.unique(np.linspace(0, len(places) - 1, most).round().astype(np.int64))])
-
-
-STEP = 1.0  # distance of a threshold above the highest, or below the lowest margin
+    thresholds, answered, hits = descending(probability, positive)
+    if len(thresholds) > most_points:
+        places = np.unique(np.linspace(0, len(thresholds) - 1, most_points).round().astype(np.int64))
+        thresholds, answered, hits = thresholds[places], answered[places], hits[places]
+    true = max(int(positive.sum()), 1)
+    f1 = 2 * hits / (answered + true)
+    return ThresholdCurve(thresholds, hits / answered, hits / true, f1, answered / len(probability))
 
 
 @dataclass(frozen=True)
@@ -188,10 +158,6 @@ class Margins:
     names: tuple[str, ...]
     values: Array
     wanted: Array
-
-    def rows(self, chosen: Array) -> Margins:
-        """Return some of the rows."""
-        return Margins(self.names, self.values[chosen], self.wanted[chosen])
 
 
 @dataclass(frozen=True)
@@ -216,55 +182,41 @@ def margins_of(rows: ScoredRows, positive: str | None) -> Margins | None:
     return Margins((rows.labels[place],), margin[:, None], (rows.references == place)[:, None])
 
 
-def fitted_limits(rows: Margins, target: Target) -> list[Limit | None]:
+def fitted_limits(margins: Margins, target: Target) -> list[Limit | None]:
     """Return the best limit of each label; None for a label that all rows or no rows have."""
-    columns = zip(rows.values.T, rows.wanted.T, strict=True)
+    columns = zip(margins.values.T, margins.wanted.T, strict=True)
     return [best_limit(values, wanted, target) if 0 < wanted.sum() < len(wanted) else None for values, wanted in columns]
 
 
 def best_limit(margin: Array, wanted: Array, target: Target) -> Limit:
-    """Return the limit with the best score of a target; of equal ones, the nearest to a probability of 0.5.
+    """Return the limit of one label with the best score of a target; of equal ones, the nearest to a probability of 0.5.
 
     If no limit keeps the metric that the target limits, the limit with the highest value of that metric is returned.
-
-    Args:
-        margin: The margin of each row.
-        wanted: Whether each row has the label.
-        target: What to optimize.
     """
     # The best threshold on the rows, not one computed from calibrated probabilities: the latter lost 5 points of F1
     # where the margins of both classes differ in spread. It lies between two rows, so that rounding of logits flips no
     # answer.
-    order = np.argsort(-margin, kind="stable")
-    ordered, hits = margin[order], np.cumsum(wanted[order])
-    last = np.flatnonzero(np.append(np.diff(ordered) != 0, True))  # the last row of each distinct margin
-    values = ordered[last]
-    given = np.append(0, last + 1)
-    right = np.append(0, hits[last])
+    values, given, right = descending(margin, wanted)
     middle = (values[:-1] + values[1:]) / 2
     middle = np.where(middle <= values[1:], values[:-1], middle)  # neighbors in floating point
     cuts = np.concatenate([[values[0] + STEP], middle, [values[-1] - STEP]])
-    scores, allowed = scores_of(target, right, given, int(wanted.sum()))
-    reached = bool(allowed.any())
-    if reached:
-        scores = np.where(allowed, scores, -np.inf)
+    given, right, true = np.append(0, given), np.append(0, right), int(wanted.sum())
+    precision = np.divide(right, given, out=np.zeros(len(given)), where=given > 0)
+    recall, least = right / true, target.least or 0.0
+    allowed = np.ones(len(given), dtype=bool)
+    if target.name == F1:
+        scores = 2 * right / (given + true)
+    elif target.name == COST:
+        scores = -(target.false_positive * (given - right) + target.false_negative * (true - right))
+    elif target.name == PRECISION:
+        scores, allowed = precision, recall >= least
     else:
-        scores = np.divide(right, given, out=np.zeros(len(given)), where=given > 0)
+        scores, allowed = recall, (precision >= least) & (given > 0)
+    reached = bool(allowed.any())
+    scores = np.where(allowed, scores, -np.inf) if reached else precision
     best = np.flatnonzero(scores == scores.max())
     place = best[np.argmin(np.abs(cuts[best]))]
     return Limit(float(cuts[place]), float(scores[place]), reached)
-
-
-def scores_of(target: Target, right: Array, given: Array, true: int) -> tuple[Array, Array]:
-    """Return the score of each limit, higher is better, and whether the limit keeps what the target demands."""
-    precision = np.divide(right, given, out=np.zeros(len(given)), where=given > 0)
-    every = np.ones(len(given), dtype=bool)
-    if target.name == F1:
-        return 2 * right / (given + true), every
-    if target.name == COST:
-        return -(target.false_positive * (given - right) + target.false_negative * (true - right)), every
-    least, recall = target.least or 0.0, right / true
-    return (precision, recall >= least) if target.name == PRECISION else (recall, (precision >= least) & (given > 0))
 
 
 def probability_of(margin: float, temperature: float) -> float:
@@ -272,27 +224,7 @@ def probability_of(margin: float, temperature: float) -> float:
     return float(1 / (1 + np.exp(-np.clip(margin / temperature, -700, 700))))
 
 
-def label_scores(name: str, counts: Array, given: Array, wanted: Array, target: Target) -> Array:
-    """Return a score for each draw of rows: the mean over labels of F1, precision or recall, or the mean cost of a row.
-
-    Args:
-        name: "f1", "precision", "recall" or "cost".
-        counts: How often each row is drawn: draws x rows.
-        given: Whether each label is given: rows x labels.
-        wanted: Whether each label is true: rows x labels.
-        target: Its costs.
-    """
-    if name == COST:
-        row_cost = target.false_positive * (given & ~wanted).sum(1) + target.false_negative * (~given & wanted).sum(1)
-        return np.asarray(counts @ row_cost / counts.sum(axis=1))
-    right, chosen, true = (counts @ part.astype(np.float64) for part in (given & wanted, given, wanted))
-    over, under = {F1: (2 * right, chosen + true), PRECISION: (right, chosen)}.get(name, (right, true))
-    return np.asarray(np.divide(over, under, out=np.zeros(over.shape), where=under > 0).mean(axis=1))
-
-
-CHUNK = 4_000_000  # counts in memory at a time
-MARGIN = 0.01  # a limit that is missed by less is met
-LOSS, CALIBRATION_ERROR = "loss", "calibration error"
+# --- fitting, and gains on other rows ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -318,9 +250,6 @@ class Fitted:
     @property
     def temperature_helps(self) -> bool:
         """Whether the loss of rows that were not used for fitting is lower, by more than the standard error of the change."""
-        # A part must gain more than its standard error. With any positive gain, thresholds were stored in 35 to 50%
-        # of the samples in which nothing could be gained; a 95% interval above 0 would refuse half of the real
-        # gains.
         return exceeds(self.temperature_gains[0], lower=True)
 
     @property
@@ -335,9 +264,9 @@ class Fitted:
         first = self.target_gains[0]
         if len(self.target_gains) == 1:
             return exceeds(first, lower=first.name == COST)
-        least, kept = self.target.least or 0.0, self.target_gains[1]
-        missed = [max(0.0, least - MARGIN - value) for value in (kept.before, kept.after)]
-        return missed[1] < missed[0] if missed[0] != missed[1] else exceeds(first)
+        least, limited = self.target.least or 0.0, self.target_gains[1]
+        before, after = (max(0.0, least - MARGIN - value) for value in (limited.before, limited.after))
+        return after < before if before != after else exceeds(first)
 
     def thresholds(self, temperature: float) -> dict[str, float]:
         """Return the threshold of each label as a probability at a temperature."""
@@ -346,25 +275,19 @@ class Fitted:
 
 
 def exceeds(gain: Gain, *, lower: bool = False) -> bool:
-    """Return whether a score improves by more than the standard error of the change; `lower` if less is better.
-
-    Where nothing can be gained, half of all samples show a gain by chance, and what is then stored makes answers worse.
-    """
+    """Return whether a score improves by more than the standard error of the change; `lower` if less is better."""
+    # With any positive gain, thresholds were stored in 35 to 50% of the samples in which nothing could be gained, and made
+    # answers worse; a 95% interval above 0 would refuse half of the real gains.
     return (-gain.change if lower else gain.change) > gain.standard_error
 
 
 def fold_numbers(rows: ScoredRows, folds: int, seed: int = 0) -> Array:
-    """Return the fold of each row: equally many rows in each, and of two or more classes, equally many of each class.
-
-    Args:
-        folds: Number of folds.
-        seed: Seed of the division.
-    """
+    """Return the fold of each row: equally many rows in each, and of two or more classes, equally many of each class."""
     shuffled = np.random.default_rng(seed).permutation(len(rows))
     order = shuffled if rows.task == SEVERAL else shuffled[np.argsort(rows.references[shuffled], kind="stable")]
-    found = np.empty(len(rows), dtype=np.int64)
-    found[order] = np.arange(len(rows)) % folds
-    return found
+    numbers = np.empty(len(rows), dtype=np.int64)
+    numbers[order] = np.arange(len(rows)) % folds
+    return numbers
 
 
 def some_rows(rows: ScoredRows, chosen: Array) -> ScoredRows:
@@ -376,7 +299,7 @@ def some_rows(rows: ScoredRows, chosen: Array) -> ScoredRows:
 def fitted_calibration(
     rows: ScoredRows, target: Target | None = None, positive: str | None = None, *, folds: int = 10, seed: int = 0
 ) -> Fitted:
-    """Fit a temperature and thresholds on all rows, and measure their gain by cross-fitting.
+    """Fit a temperature and thresholds on all rows of a classifier, and measure their gain by cross-fitting.
 
     Args:
         rows: The predictions of a classifier.
@@ -395,55 +318,60 @@ def fitted_calibration(
         held, others = place == fold, place != fold
         temperatures[held] = determined_temperature(some_rows(rows, others))
         if margins and target:
-            found = fitted_limits(margins.rows(others), target)
-            limits[held] = [0.0 if limit is None else limit.margin for limit in found]
-    gains = target_gains(margins, limits, target) if margins and target else []
-    final = fitted_limits(margins, target) if margins and target else []
-    names = margins.names if margins else ()
-    return Fitted(determined_temperature(rows), final, names, temperature_gains(rows, temperatures), gains, target)
-
-
-def temperature_gains(rows: ScoredRows, temperatures: Array) -> list[Gain]:
-    """Return the loss, with the paired interval of its change, and the calibration error, before and after."""
+            fitted = fitted_limits(Margins(margins.names, margins.values[others], margins.wanted[others]), target)
+            limits[held] = [0.0 if limit is None else limit.margin for limit in fitted]
     before, after = row_losses(rows), row_losses(rows, temperatures)
     change = after - before
     span = t_interval(float(change.mean()), float(change.var(ddof=1)) / len(change), len(change) - 1)
     errors = [reliability(*confidences(rows, value)).error for value in (1.0, temperatures)]
-    loss = Gain(LOSS, float(before.mean()), float(after.mean()), span.low, span.high)
-    return [loss, Gain(CALIBRATION_ERROR, errors[0], errors[1])]
+    gains = [Gain(LOSS, float(before.mean()), float(after.mean()), span.low, span.high), Gain(CALIBRATION_ERROR, *errors)]
+    temperature = determined_temperature(rows)
+    if margins is None or target is None:
+        return Fitted(temperature, [], (), gains, [], target)
+    final, of_target = fitted_limits(margins, target), target_gains(margins, limits, target)
+    return Fitted(temperature, final, margins.names, gains, of_target, target)
 
 
 def target_gains(margins: Margins, limits: Array, target: Target) -> list[Gain]:
     """Return the score of a target before and after, and the metric it limits, with paired jackknife intervals."""
     given = [margins.values > 0, margins.values >= limits]
     columns = np.concatenate([margins.wanted.astype(bool), *given], axis=1)
-    _, first, frequencies = np.unique(
-        columns, axis=0, return_index=True, return_counts=True
-    )  # equal rows change a score equally
+    # Equal rows change a score equally, so each kind of rows is left out once.
+    _, first, frequencies = np.unique(columns, axis=0, return_index=True, return_counts=True)
     wanted, chosen, rows = margins.wanted[first].astype(bool), [part[first] for part in given], len(columns)
-    found = []
+    kinds = len(frequencies)
+    size = max(1, CHUNK // kinds)
+
+    def scores(name: str, counts: Array) -> list[Array]:
+        return [label_scores(name, counts, part, wanted, target) for part in chosen]
+
+    gains = []
     for name in (target.name, *([target.kept] if target.kept else [])):
-        whole = frequencies[None].astype(np.float64)
-        before, after = (float(label_scores(name, whole, part, wanted, target)[0]) for part in chosen)
-        parts = [
-            label_scores(name, counts, chosen[1], wanted, target) - label_scores(name, counts, chosen[0], wanted, target)
-            for counts in without_each(frequencies)
-        ]
-        changes = np.concatenate(parts)
+        before, after = (float(score[0]) for score in scores(name, frequencies[None].astype(np.float64)))
+        changes = np.empty(kinds)
+        for start in range(0, kinds, size):
+            places = np.arange(start, min(start + size, kinds))
+            counts = np.repeat(frequencies[None].astype(np.float64), len(places), axis=0)
+            counts[np.arange(len(places)), places] -= 1
+            scores_before, scores_after = scores(name, counts)
+            changes[places] = scores_after - scores_before
         spread = frequencies @ np.square(changes - np.average(changes, weights=frequencies))
         span = t_interval(after - before, float(spread) * (rows - 1) / rows, rows - 1)
         if span.low == span.high:  # the same answers: other rows could still differ
             span = share_interval(0, 0, rows)
-        found.append(Gain(name, before, after, span.low, span.high))
-    return found
+        gains.append(Gain(name, before, after, span.low, span.high))
+    return gains
 
 
-def without_each(frequencies: Array) -> Iterator[Array]:
-    """Yield the frequencies with one row less of each kind of rows, in chunks that fit into memory: kinds x kinds."""
-    number = len(frequencies)
-    size = max(1, CHUNK // number)
-    for start in range(0, number, size):
-        places = np.arange(start, min(start + size, number))
-        counts = np.repeat(frequencies[None].astype(np.float64), len(places), axis=0)
-        counts[np.arange(len(places)), places] -= 1
-        yield counts
+def label_scores(name: str, counts: Array, given: Array, wanted: Array, target: Target) -> Array:
+    """Return a score for each draw of rows: the mean over labels of F1, precision or recall, or the mean cost of a row.
+
+    `counts` is how often each row is drawn (draws x rows); `given` and `wanted` are whether each label is given, and true
+    (rows x labels).
+    """
+    if name == COST:
+        row_cost = target.false_positive * (given & ~wanted).sum(1) + target.false_negative * (~given & wanted).sum(1)
+        return np.asarray(counts @ row_cost / counts.sum(axis=1))
+    right, chosen, true = (counts @ part.astype(np.float64) for part in (given & wanted, given, wanted))
+    over, under = {F1: (2 * right, chosen + true), PRECISION: (right, chosen)}.get(name, (right, true))
+    return np.asarray(np.divide(over, under, out=np.zeros(over.shape), where=under > 0).mean(axis=1))

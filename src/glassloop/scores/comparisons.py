@@ -26,6 +26,20 @@ from glassloop.scores.intervals import (
 )
 from glassloop.scores.metrics import LOWER_IS_BETTER, Array
 
+ALPHA, POWER = 0.05, 0.80
+MOST_SEEDS = 10_000
+MANY_DEGREES = 10_000  # of freedom: a normal distribution
+NO_WRONG_SIDE = 5.0  # standard errors beyond which an estimate never has the wrong sign
+USUAL_DISCORDANCE = 0.10  # share of rows that only one of two similar models gets right
+MCNEMAR, JACKKNIFE, CLUSTERED = "exact McNemar test", "paired jackknife", "seeds and rows"
+BETTER, WORSE, SAME, UNDECIDED = "better", "worse", "no difference", "undecided"
+MARGIN = 0.01  # one point of accuracy, F1 or correlation
+RELATIVE_MARGIN = 0.05  # of the mean squared error or the loss, which have no fixed scale
+MOST_USEFUL = 1000  # more seeds than this, or this many times the rows, are no advice
+
+
+# --- a mean over seeds, and what its variance consists of ----------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Part:
@@ -37,20 +51,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds and what its variance consists of.
-
-    Attributes:
-        mean: The mean over seeds, or a difference of two means.
-        seeds: The part that more seeds would reduce; None for single models.
-        rows: The part that more rows would reduce.
-        num_seeds: Number of seeds, of the smaller side for a difference.
-        num_rows: Number of rows.
-    """
+    """A mean over seeds, or a difference of two means, and what its variance consists of."""
 
     mean: float
-    seeds: Part | None
-    rows: Part
-    num_seeds: int
+    seeds: Part | None  # the part that more seeds would reduce; None for single models
+    rows: Part  # the part that more rows would reduce
+    num_seeds: int  # of the smaller side for a difference
     num_rows: int
 
     @property
@@ -77,19 +83,12 @@ class Spread:
 
 
 def joint_reach(seeds: Part | None, rows: Part, alpha: float) -> float:
-    """Return half the width of the interval of a mean whose variance has a part from seeds and one from rows.
-
-    With many seeds, the squares of both half-widths add up. The t quantile of few seeds is so large that the sum would cover
-    too much. The exponent is therefore larger for them, 3 with three seeds. With two seeds only the larger half-width counts,
-    and that of the seeds is discounted where rows vary more. A 95 % interval then covers 94.7 to 97 % for any ratio of both.
-
-    Args:
-        seeds: The part of the seeds, if there are several.
-        rows: The part of the rows.
-        alpha: 1 minus the level of the interval.
-    """
-    # Satterthwaite's degrees of freedom cover only 87 to 93% with two or three seeds, the fiducial interval up to
-    # 98.8%. This exponent covers 94.7 to 97% by numerical integration, for any ratio of both parts.
+    """Return half the width of the interval, with level 1 - alpha, of a mean that varies over seeds and over rows."""
+    # With many seeds, the squares of both half-widths add up. The t quantile of few seeds is so large that the sum would
+    # cover too much. The exponent is therefore larger for them, 3 with three seeds. With two seeds only the larger
+    # half-width counts, and that of the seeds is discounted where rows vary more. By numerical integration, a 95% interval
+    # covers 94.7 to 97% for any ratio of both parts. Satterthwaite's degrees of freedom cover only 87 to 93% with two or
+    # three seeds, the fiducial interval up to 98.8%.
     from scipy.special import stdtrit
 
     def reach(part: Part) -> float:
@@ -107,67 +106,56 @@ def joint_reach(seeds: Part | None, rows: Part, alpha: float) -> float:
 
 
 def spread_of(points: Array, changes: Array) -> Spread:
-    """Return the mean over seeds with both parts of its variance. Equal scores count as half a row apart.
+    """Return the mean over seeds of a metric, or of differences that are paired by seed, with both parts of its variance.
 
-    Args:
-        points: The metric of each seed, or a difference that is paired by seed.
-        changes: What each row contributes to them: seeds x rows.
+    `changes` is what each row contributes to them: seeds x rows. Equal scores count as half a row apart.
     """
     # Equal seeds share the order of the rows, dropout and the new head. Pairing costs degrees of freedom if the scores
     # are not correlated, but the test is right in both cases.
     number, mean, num_rows = len(points), float(np.mean(points)), changes.shape[1]
     covariance = covariance_of(changes)
+    freedom = max(num_rows - 1, 1)
     if number == 1:
-        return Spread(mean, None, Part(float(covariance[0, 0]), max(num_rows - 1, 1)), 1, num_rows)
+        return Spread(mean, None, Part(float(covariance[0, 0]), freedom), 1, num_rows)
     shared = (covariance.sum() - np.trace(covariance)) / (number * (number - 1))
     seeds = Part(max(float(np.var(points, ddof=1)) / number, one_row_variance(changes) / (2 * number) ** 2), number - 1)
-    return Spread(mean, seeds, Part(max(float(shared), 0.0), max(num_rows - 1, 1)), number, num_rows)
+    return Spread(mean, seeds, Part(max(float(shared), 0.0), freedom), number, num_rows)
 
 
 def unpaired_spread(first: tuple[Array, Array], second: tuple[Array, Array]) -> Spread:
-    """Return the spread of a difference of two means over different seeds on the same rows.
+    """Return the spread of the first mean minus the second, over different seeds on the same rows.
 
-    Args:
-        first: The metric of each seed and what each row contributes (seeds x rows), of the side that is subtracted from.
-        second: The same for the side that is subtracted.
+    A side is the metric of each seed and what each row contributes: seeds x rows.
     """
     one, other, num_rows = spread_of(*first), spread_of(*second), first[1].shape[1]
     cross = covariance_of(np.concatenate([first[1], second[1]]))[: len(first[0]), len(first[0]) :]
     rows = Part(max(one.rows.variance + other.rows.variance - 2 * float(cross.mean()), 0.0), max(num_rows - 1, 1))
-    mean, fewest = one.mean - other.mean, min(one.num_seeds, other.num_seeds)
-    found = [part for part in (one.seeds, other.seeds) if part]
-    if not found:
-        return Spread(mean, None, rows, fewest, num_rows)
-    total = sum(part.variance for part in found)
-    under = sum(part.variance**2 / part.freedom for part in found)
-    freedom = total**2 / under if under else sum(part.freedom for part in found)
-    return Spread(mean, Part(total, freedom), rows, fewest, num_rows)
+    seeds = None
+    if parts := [part for part in (one.seeds, other.seeds) if part]:  # Welch's degrees of freedom
+        total = sum(part.variance for part in parts)
+        under = sum(part.variance**2 / part.freedom for part in parts)
+        seeds = Part(total, total**2 / under if under else sum(part.freedom for part in parts))
+    return Spread(one.mean - other.mean, seeds, rows, min(one.num_seeds, other.num_seeds), num_rows)
 
 
 @dataclass(frozen=True)
 class SeedsEstimate:
-    """A metric over several seeds: the value of each, their mean and standard deviation, and the interval of the mean.
-
-    The interval is None if there are too few rows for one.
-    """
+    """A metric over several seeds: the value of each, their mean and standard deviation, and the interval of the mean."""
 
     points: tuple[float, ...]
     mean: float
     deviation: float | None
-    interval: Interval | None
+    interval: Interval | None  # None if there are too few rows for one
 
 
 def seeds_estimate(
     seeds: Sequence[ScoredRows], key: str, positive: str | None = None, *, level: float = LEVEL
 ) -> SeedsEstimate:
-    """Return the mean of a metric over seeds with its interval over seeds and rows; over rows only for a single seed.
-
-    Args:
-        seeds: The predictions of each seed on the same rows.
-    """
+    """Return the mean of a metric over seeds with its interval over seeds and rows; over rows only for a single seed."""
     metrics = row_metrics_of(seeds, key, positive)
     points, changes = stacked(metrics)
     spread = spread_of(points, changes)
+    interval: Interval | None
     if spread.seeds is None or not spread.variance:  # one seed, or the same answers from all of them
         interval = metric_interval(metrics[0], key, level)
     else:
@@ -183,11 +171,7 @@ def stacked(metrics: Sequence[RowMetric]) -> tuple[Array, Array]:
     return np.array([metric.value for metric in metrics]), np.stack([metric.changes for metric in metrics])
 
 
-ALPHA, POWER = 0.05, 0.80
-MOST_SEEDS = 10_000
-MANY_DEGREES = 10_000  # of freedom: a normal distribution
-NO_WRONG_SIDE = 5.0  # standard errors beyond which an estimate never has the wrong sign
-USUAL_DISCORDANCE = 0.10  # share of rows that only one of two similar models gets right
+# --- power ---------------------------------------------------------------------------------------------------------------
 
 
 def detectable_by_rows(
@@ -196,31 +180,30 @@ def detectable_by_rows(
     """Return the smallest difference in accuracy between two fixed models that McNemar's test detects.
 
     Args:
+        rows: Number of rows.
         discordance: Share of rows that exactly one of the two gets right; larger if the difference itself is.
+        alpha: Level of the test.
         power: Probability of detecting it; None for the smallest difference that is significant when it is observed.
     """
     from scipy.special import ndtri
 
-    reach = normal_quantile(1 - alpha) * math.sqrt(discordance / rows)
+    a, d = normal_quantile(1 - alpha), discordance
     if power is None:
-        return reach
+        return a * math.sqrt(d / rows)
     # The null hypothesis has the variance d/n, the alternative (d - difference^2)/n: solve for the difference.
-    a, b, d = normal_quantile(1 - alpha), float(ndtri(power)), discordance
+    b = float(ndtri(power))
     under = rows + b * b
     while True:
-        found = (a * math.sqrt(d * rows) + math.sqrt(max(a * a * d * rows - under * d * (a * a - b * b), 0.0))) / under
-        if found <= d * 1.001 or d >= 1:
-            return min(found, 1.0)
-        d = min(found, 1.0)  # few rows detect only a difference that needs more discordant rows
+        difference = (a * math.sqrt(d * rows) + math.sqrt(max(a * a * d * rows - under * d * (a * a - b * b), 0.0))) / under
+        if difference <= d * 1.001 or d >= 1:
+            return min(difference, 1.0)
+        d = min(difference, 1.0)  # few rows detect only a difference that needs more discordant rows
 
 
 def power_of(effect: float, freedom: float, border: float) -> float:
-    """Return the probability that a two-sided t test finds a difference.
+    """Return the probability that a two-sided t test finds a difference of `effect` standard errors.
 
-    Args:
-        effect: The true difference divided by the standard error of its estimate.
-        freedom: Degrees of freedom of the standard error.
-        border: The t value from which a difference is significant.
+    The difference is significant from the t value `border` on.
     """
     from scipy.special import nctdtr, ndtr
 
@@ -232,18 +215,14 @@ def power_of(effect: float, freedom: float, border: float) -> float:
     return 1 - above + (float(nctdtr(freedom, effect, -border)) if effect < NO_WRONG_SIDE else 0.0)
 
 
+# In the functions below, `deviation` is the standard deviation over seeds of the differences, or of one setting if the settings
+# are not compared seed by seed. `row_variance` is the part of the variance that more seeds do not reduce.
+
+
 def power_of_seeds(
     difference: float, seeds: int, deviation: float, row_variance: float = 0.0, *, paired: bool = True, alpha: float = ALPHA
 ) -> float:
-    """Return the probability of detecting a difference between two settings with `seeds` seeds each.
-
-    Args:
-        difference: The true difference.
-        seeds: Number of seeds of each setting, at least 2.
-        deviation: Standard deviation over seeds of the differences, or of one setting if not paired.
-        row_variance: The part of the variance that more seeds do not reduce.
-        paired: Whether the settings are compared seed by seed.
-    """
+    """Return the probability of detecting a difference between two settings with `seeds` seeds each, at least 2."""
     sides = 1 if paired else 2
     part = Part(deviation**2 * sides / seeds, (seeds - 1) * sides)
     total = part.variance + row_variance
@@ -257,74 +236,53 @@ def power_of_seeds(
 def detectable_by_seeds(
     seeds: int, deviation: float, row_variance: float = 0.0, *, paired: bool = False, alpha: float = ALPHA
 ) -> float:
-    """Return the smallest difference between two settings that is detected with `seeds` seeds each.
-
-    Args:
-        seeds: Number of seeds of each setting; one detects nothing.
-        deviation: Standard deviation over seeds of one setting, or, if paired, of the differences.
-        row_variance: The part of the variance that more seeds do not reduce.
-        paired: Whether the settings are compared seed by seed.
-    """
+    """Return the smallest difference between two settings that is detected with `seeds` seeds each; one detects nothing."""
     if seeds < 2:
         return math.inf
+
+    def is_detected(difference: float) -> bool:
+        return power_of_seeds(difference, seeds, deviation, row_variance, paired=paired, alpha=alpha) >= POWER
+
     low, high = 0.0, deviation + math.sqrt(row_variance)
-    while high and power_of_seeds(high, seeds, deviation, row_variance, paired=paired, alpha=alpha) < POWER:
+    while high and not is_detected(high):
         high *= 2
     for _ in range(50):
         middle = (low + high) / 2
-        enough = power_of_seeds(middle, seeds, deviation, row_variance, paired=paired, alpha=alpha) >= POWER
-        low, high = (low, middle) if enough else (middle, high)
+        low, high = (low, middle) if is_detected(middle) else (middle, high)
     return high
 
 
-def seeds_to_detect(
-    difference: float, deviation: float, row_variance: float = 0.0, *, paired: bool = True, alpha: float = ALPHA
-) -> int | None:
-    """Return the number of seeds of each setting that detects a difference with 80 % power; None if no number does.
-
-    Args:
-        difference: The true difference.
-        deviation: Standard deviation over seeds of the differences, or of one setting if not paired.
-        row_variance: The part of the variance that more seeds do not reduce.
-        paired: Whether the settings are compared seed by seed.
-    """
-    return _smallest(
-        lambda seeds: power_of_seeds(difference, seeds, deviation, row_variance, paired=paired, alpha=alpha) >= POWER
-    )
+def seeds_to_detect(difference: float, deviation: float, row_variance: float = 0.0, *, alpha: float = ALPHA) -> int | None:
+    """Return the number of seeds of each setting that detects a difference with 80 % power; None if no number does."""
+    return _smallest(lambda seeds: power_of_seeds(difference, seeds, deviation, row_variance, alpha=alpha) >= POWER)
 
 
 def seeds_for_equivalence(
-    difference: float, deviation: float, row_variance: float, margin: float, *, paired: bool = True, alpha: float = ALPHA
+    difference: float, deviation: float, row_variance: float, margin: float, *, alpha: float = ALPHA
 ) -> int | None:
     """Return the number of seeds that shows, with 80 % power, that a difference is within `margin`; None if none does.
 
-    Args:
-        difference: The true difference, smaller than `margin`.
-        deviation: Standard deviation over seeds of the differences, or of one setting if not paired.
-        row_variance: The part of the variance that more seeds do not reduce.
-        margin: The largest difference that does not matter.
-        paired: Whether the settings are compared seed by seed.
-        alpha: 1 minus the level of the interval that must lie within the margin.
+    The interval that must lie within the margin has the level 1 - alpha.
     """
     room = margin - abs(difference)
     if room <= 0:
         return None
     # Both ends must stay inside: with a difference near 0 each end needs half of the remaining 20 %.
     power = POWER if abs(difference) > margin / 4 else (1 + POWER) / 2
-    return _smallest(lambda seeds: power_of_seeds(room, seeds, deviation, row_variance, paired=paired, alpha=alpha) >= power)
+    return _smallest(lambda seeds: power_of_seeds(room, seeds, deviation, row_variance, alpha=alpha) >= power)
 
 
-def _smallest(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from 2 on for which `enough` is true, or None."""
+def _smallest(is_enough: Callable[[int], bool]) -> int | None:
+    """Return the smallest number from 2 on that is enough, or None."""
     high = 2
-    while not enough(high):
+    while not is_enough(high):
         high *= 2
         if high > MOST_SEEDS:
             return None
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if middle >= 2 and enough(middle) else (middle, high)
+        low, high = (low, middle) if middle >= 2 and is_enough(middle) else (middle, high)
     return high
 
 
@@ -333,11 +291,7 @@ def rows_to_detect(
 ) -> int | None:
     """Return the number of rows on which this difference would be significant with 80 % power; None if no number is enough.
 
-    Args:
-        difference: The true difference.
-        row_variance: The variance of the difference on `rows` rows.
-        rows: Number of rows of that variance.
-        seed_variance: The part of the variance that more rows do not reduce.
+    `row_variance` is the variance of the difference on `rows` rows; more rows do not reduce `seed_variance`.
     """
     from scipy.special import ndtri
 
@@ -345,7 +299,7 @@ def rows_to_detect(
     return math.ceil(rows * row_variance / allowed) if allowed > 0 else None
 
 
-MCNEMAR, JACKKNIFE, CLUSTERED = "exact McNemar test", "paired jackknife", "seeds and rows"
+# --- tests ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -371,13 +325,13 @@ class Difference:
     comparisons: int = 1
 
 
-def mcnemar(only_first: int, only_second: int) -> float:
-    """Return the p-value of McNemar's exact test.
+def discordant(first: ScoredRows, second: ScoredRows) -> tuple[int, int]:
+    """Return how many rows only the first model gets right, and how many only the second."""
+    return int((first.right & ~second.right).sum()), int((~first.right & second.right).sum())
 
-    Args:
-        only_first: Number of rows that only the first model gets right.
-        only_second: Number of rows that only the second model gets right.
-    """
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Return the p-value of McNemar's exact test from the numbers of rows that only one of two models gets right."""
     from scipy.special import bdtr
 
     total = only_first + only_second
@@ -385,24 +339,15 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 
 def share_interval(only_first: int, only_second: int, number: int, level: float = LEVEL) -> Interval:
-    """Return the interval of the second share minus the first on the same rows (Bonett and Price 2012).
-
-    Args:
-        only_first: Number of rows that only the first model gets right.
-        only_second: Number of rows that only the second model gets right.
-    """
+    """Return the interval of the second share minus the first on the same rows (Bonett and Price 2012)."""
     lost, won = (only_first + 1) / (number + 2), (only_second + 1) / (number + 2)
     reach = normal_quantile(level) * math.sqrt((lost + won - (won - lost) ** 2) / (number + 2))
     return Interval(max(-1.0, won - lost - reach), min(1.0, won - lost + reach), level, "bonett-price")
 
 
 def agreeing(interval: Interval, value: float, significant: bool) -> Interval:
-    """Return an interval that contains 0 unless the difference is significant, as the test says. It is changed up to 0.
-
-    Args:
-        significant: Whether the test finds a difference.
-    """
-    low, high = (min(interval.low, value), max(interval.high, value))
+    """Return an interval that contains 0 unless the difference is significant, as the test says. It is changed up to 0."""
+    low, high = min(interval.low, value), max(interval.high, value)
     if not significant:
         return replace(interval, low=min(low, 0.0), high=max(high, 0.0))
     return replace(interval, low=max(low, 0.0), high=high) if value > 0 else replace(interval, low=low, high=min(high, 0.0))
@@ -416,20 +361,19 @@ def compare(
     *,
     level: float = LEVEL,
 ) -> Difference:
-    """Return a metric of the second side minus that of the first, on the same rows.
+    """Return a metric of the second side minus that of the first, on the same rows. A side has the predictions of each seed.
 
     Two single models are compared by McNemar's exact test, or by the paired jackknife for a metric that is not a share of
     rows. With several seeds on a side, the interval and the test cover seeds and rows; equal seeds are paired.
-
-    Args:
-        first: The predictions of each seed of the first side.
-        second: The predictions of each seed of the second side.
 
     Raises:
         SettingsError: If the two sides have different labels for their rows.
     """
     models = [*first.values(), *second.values()]
-    refuse_other_rows(models)
+    for model in models[1:]:
+        same = model.task == models[0].task and model.labels == models[0].labels
+        if not same or not np.array_equal(model.references, models[0].references):
+            raise SettingsError("the models were evaluated on different rows", "compare models on the same rows")
     points, changes = stacked(row_metrics_of(models, key, positive))
     cut, rows = len(first), len(models[0])
     if {*first} == {*second} or len(first) == len(second) == 1:
@@ -453,26 +397,12 @@ def compare(
     return Difference(spread.mean, interval, p_value, method, spread, p_value)
 
 
-def discordant(first: ScoredRows, second: ScoredRows) -> tuple[int, int]:
-    """Return how many rows only the first model gets right, and how many only the second."""
-    return int((first.right & ~second.right).sum()), int((~first.right & second.right).sum())
-
-
-def refuse_other_rows(models: Sequence[ScoredRows]) -> None:
-    """Raise `SettingsError` unless all models were evaluated on rows with the same labels in the same order."""
-    for model in models[1:]:
-        same = model.task == models[0].task and model.labels == models[0].labels
-        if not same or not np.array_equal(model.references, models[0].references):
-            raise SettingsError("the models were evaluated on different rows", "compare models on the same rows")
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for their number (Holm 1979), in the order given."""
-    found = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(found, kind="stable")
-    raised = np.maximum.accumulate(found[order] * (len(found) - np.arange(len(found))))
-    corrected = np.empty(len(found))
-    corrected[order] = np.minimum(raised, 1.0)
+    raw = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(raw, kind="stable")
+    corrected = np.empty(len(raw))
+    corrected[order] = np.minimum(np.maximum.accumulate(raw[order] * (len(raw) - np.arange(len(raw)))), 1.0)
     return [float(value) for value in corrected]
 
 
@@ -489,60 +419,37 @@ def compare_all(
     In all but `alpha` of studies, all intervals contain the true differences (Bonferroni), and no difference that is 0 has a
     corrected p-value below `alpha` (Holm). Where Holm's correction finds a difference that the wider intervals leave open, the
     interval ends at 0, so that both agree.
-
-    Args:
-        first: The predictions of each seed of the first side.
-        others: The same for each of the other sides.
-        alpha: Level of the tests, and 1 minus the level of the intervals, for all comparisons together.
     """
-    # P-values are corrected by Holm's method, intervals by Bonferroni's: the intervals that belong to Holm's have no
-    # upper end for decided comparisons.
+    # The intervals that belong to Holm's method have no upper end for decided comparisons, so they are Bonferroni's.
     level = 1 - alpha / max(len(others), 1)
-    found = [compare(first, other, key, positive, level=level) for other in others]
-    adjusted = holm([difference.p_value for difference in found])
+    differences = [compare(first, other, key, positive, level=level) for other in others]
+    adjusted = holm([one.p_value for one in differences])
     return [
-        replace(
-            difference,
-            corrected=value,
-            comparisons=len(found),
-            interval=agreeing(difference.interval, difference.value, value < alpha),
-        )
-        for difference, value in zip(found, adjusted, strict=True)
+        replace(one, corrected=p_value, comparisons=len(others), interval=agreeing(one.interval, one.value, p_value < alpha))
+        for one, p_value in zip(differences, adjusted, strict=True)
     ]
 
 
-BETTER, WORSE, SAME, UNDECIDED = "better", "worse", "no difference", "undecided"
-MARGIN = 0.01  # one point of accuracy, F1 or correlation
-RELATIVE_MARGIN = 0.05  # of the mean squared error or the loss, which have no fixed scale
-MOST_USEFUL = 1000  # more seeds than this, or this many times the rows, are no advice
+# --- the verdict ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ComparisonVerdict:
-    """What a comparison shows.
+    """What a comparison shows."""
 
-    Attributes:
-        kind: "better", "worse", "no difference" or "undecided".
-        margin: The largest difference that does not matter.
-        more_seeds: If undecided: about how many more seeds of each setting would decide, if any number would.
-        more_rows: If undecided and seeds do not help: about how many more rows would decide.
-    """
-
-    kind: str
-    margin: float
-    more_seeds: int | None = None
-    more_rows: int | None = None
+    kind: str  # "better", "worse", "no difference" or "undecided"
+    margin: float  # the largest difference that does not matter
+    more_seeds: int | None = None  # if undecided: about how many more seeds of each setting would decide, if any number would
+    more_rows: int | None = None  # if undecided and seeds do not help: about how many more rows would decide
 
     def __str__(self) -> str:
         if self.kind == SAME:
             return f"no difference larger than {self.margin:.3g}"
-        if self.kind != UNDECIDED:
-            return self.kind
         if self.more_seeds is not None:
             return f"undecided: about {counted(self.more_seeds, 'more seed', 'more seeds')} would decide"
         if self.more_rows is not None:
             return f"undecided: about {counted(self.more_rows, 'more row', 'more rows')} would decide"
-        return "undecided"
+        return self.kind
 
 
 def margin_for(key: str, value: float) -> float:
@@ -551,15 +458,10 @@ def margin_for(key: str, value: float) -> float:
 
 
 def decided(difference: Difference, key: str, margin: float = MARGIN, alpha: float = ALPHA) -> ComparisonVerdict:
-    """Return the verdict on a difference.
+    """Return the verdict on a difference, whose interval and p-value are corrected for the number of comparisons.
 
     It is better or worse if the corrected p-value is below `alpha`, and no difference if the whole interval lies within the
-    margin. Otherwise it is undecided. Both are corrected for the number of comparisons.
-
-    Args:
-        difference: The difference, with its corrected interval and p-value.
-        key: The metric; of the loss and the mean squared error, less is better.
-        margin: The largest difference that does not matter, in units of the metric.
+    margin. Otherwise it is undecided.
     """
     # A p-value above 0.05 is no evidence of equality; an interval within the margin is.
     if difference.corrected < alpha:
@@ -575,16 +477,17 @@ def decided(difference: Difference, key: str, margin: float = MARGIN, alpha: flo
 
 def more_seeds(difference: Difference, margin: float, alpha: float = ALPHA) -> int | None:
     """Return how many more seeds would decide if the observed difference and spread are the true ones; None if none would."""
-    spread = difference.spread
-    if difference.method != CLUSTERED or spread.seeds is None:
+    value, spread = difference.value, difference.spread
+    if spread.seeds is None:
         return None
     deviation = math.sqrt(spread.seeds.variance * spread.num_seeds)  # of one seed's difference
+    level_of_equality = 1 - difference.interval.level
     candidates = [
-        seeds_to_detect(difference.value, deviation, spread.rows.variance, alpha=alpha),
-        seeds_for_equivalence(difference.value, deviation, spread.rows.variance, margin, alpha=1 - difference.interval.level),
+        seeds_to_detect(value, deviation, spread.rows.variance, alpha=alpha),
+        seeds_for_equivalence(value, deviation, spread.rows.variance, margin, alpha=level_of_equality),
     ]
-    found = [number for number in candidates if number is not None and number <= MOST_USEFUL]
-    return max(1, min(found) - spread.num_seeds) if found else None
+    useful = [number for number in candidates if number is not None and number <= MOST_USEFUL]
+    return max(1, min(useful) - spread.num_seeds) if useful else None
 
 
 def more_rows(difference: Difference, alpha: float = ALPHA) -> int | None:

@@ -32,44 +32,31 @@ from glassloop.scores.metrics import LOWER_IS_BETTER, Array, decide, probabiliti
 from glassloop.settings.training import CLASSES, SCORE
 
 MOST_PAIRS = 10  # of settings whose rows are compared to plan a design
+LEAST_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True)
 class SettingRuns:
-    """The runs of one setting.
-
-    Attributes:
-        name: How the setting is called.
-        seeds: The predictions of each finished seed. All settings must have the same rows.
-        lost: Number of runs that ended without predictions, such as diverged ones.
-    """
+    """The runs of one setting: the predictions of each finished seed, on rows that all settings share."""
 
     name: str
     seeds: Mapping[int, ScoredRows]
-    lost: int = 0
+    lost: int = 0  # number of runs that ended without predictions, such as diverged ones
 
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The result of one setting.
+    """The result of one setting: the metric of each finished seed, with mean, standard deviation and 95 % interval.
 
-    Attributes:
-        name: How the setting is called.
-        points: The metric of each finished seed.
-        mean: Their mean; None without finished seeds.
-        deviation: Their standard deviation; None for fewer than two.
-        interval: The 95 % interval of the mean over seeds and rows; over rows only for a single seed. None if there are too few
-            rows for one.
-        failed: Number of runs at or below the baseline, or without a result.
-        runs: Number of all runs.
+    The interval is that of the mean over seeds and rows; over rows only for a single seed; None if there are too few rows.
     """
 
     name: str
     points: Mapping[int, float]
-    mean: float | None
-    deviation: float | None
+    mean: float | None  # None without finished seeds
+    deviation: float | None  # None for fewer than two
     interval: Interval | None
-    failed: int
+    failed: int  # number of runs at or below the baseline, or without a result
     runs: int
 
 
@@ -96,37 +83,25 @@ class Conclusion:
     @property
     def correction(self) -> str:
         """What the comparisons are corrected for, in words; empty for a single one."""
-        return correction_words(len(self.comparisons))
-
-
-def correction_words(comparisons: int) -> str:
-    """Return what the intervals and p-values of so many comparisons are corrected for; empty for a single one."""
-    if comparisons < 2:
-        return ""
-    return f"intervals of differences and p-values corrected for {comparisons:,} comparisons, 95 % for all together"
+        number = len(self.comparisons)
+        words = f"intervals of differences and p-values corrected for {number:,} comparisons, 95 % for all together"
+        return words if number > 1 else ""
 
 
 def setting_result(
-    setting: SettingRuns,
-    key: str,
-    positive: str | None = None,
-    baseline: float | None = None,
-    *,
-    level: float = LEVEL,
+    setting: SettingRuns, key: str, positive: str | None = None, baseline: float | None = None, *, level: float = LEVEL
 ) -> SettingResult:
-    """Return the result of one setting.
-
-    Args:
-        baseline: The metric of always giving the most frequent answer, if it has one.
-    """
+    """Return the result of one setting. `baseline` is the metric of always giving the most frequent answer, if it has one."""
     runs = len(setting.seeds) + setting.lost
     if not setting.seeds:
         return SettingResult(setting.name, {}, None, None, None, setting.lost, runs)
-    found = seeds_estimate([*setting.seeds.values()], key, positive, level=level)
-    lower = key in LOWER_IS_BETTER
-    failed = sum(baseline is not None and (point >= baseline if lower else point <= baseline) for point in found.points)
-    points = dict(zip(setting.seeds, found.points, strict=True))
-    return SettingResult(setting.name, points, found.mean, found.deviation, found.interval, failed + setting.lost, runs)
+    estimate = seeds_estimate([*setting.seeds.values()], key, positive, level=level)
+    points = dict(zip(setting.seeds, estimate.points, strict=True))
+    failed = setting.lost
+    if baseline is not None:
+        lower = key in LOWER_IS_BETTER
+        failed += sum(point >= baseline if lower else point <= baseline for point in estimate.points)
+    return SettingResult(setting.name, points, estimate.mean, estimate.deviation, estimate.interval, failed, runs)
 
 
 def concluded(
@@ -142,6 +117,8 @@ def concluded(
 
     Args:
         settings: The settings, each with its runs on the same rows.
+        key: The metric.
+        positive: The class that it refers to.
         baseline: The metric of always giving the most frequent answer, if it has one.
         reference: The setting that the others are compared with. Default: the first with a result.
         margin: The largest difference that does not matter. Default: one point, or 5 % of an error.
@@ -159,13 +136,13 @@ def concluded(
     others = [setting for setting in usable.values() if setting is not first]
     results = tuple(setting_result(setting, key, positive, baseline) for setting in settings)
     differences = compare_all(first.seeds, [other.seeds for other in others], key, positive)
-    chosen = next(result.mean for result in results if result.name == first.name) or 0.0
-    limit = margin_for(key, chosen) if margin is None else margin
-    found = tuple(
+    mean = next(result.mean for result in results if result.name == first.name) or 0.0
+    limit = margin_for(key, mean) if margin is None else margin
+    comparisons = tuple(
         Comparison(other.name, first.name, difference, decided(difference, key, limit))
         for other, difference in zip(others, differences, strict=True)
     )
-    return Conclusion(key, first.name, results, found, sentence_of(first.name, found, limit))
+    return Conclusion(key, first.name, results, comparisons, sentence_of(first.name, comparisons, limit))
 
 
 def sentence_of(reference: str, comparisons: Sequence[Comparison], margin: float) -> str:
@@ -173,18 +150,16 @@ def sentence_of(reference: str, comparisons: Sequence[Comparison], margin: float
     if not comparisons:
         return f"{reference} is the only setting with a result."
     kinds = [comparison.verdict.kind for comparison in comparisons]
-    all_others, words = f" of {counted(len(kinds), 'other setting', 'other settings')}", []
-    if kinds.count(BETTER):
-        names = ", ".join(one.name for one in comparisons if one.verdict.kind == BETTER)
-        words.append(f"worse than {names}")
-    if number := kinds.count(WORSE):
-        words.append(f"better than {number}{all_others}")
-    if number := kinds.count(SAME):
-        words.append(f"within {margin:.3g} of {number}{'' if WORSE in kinds else all_others}")
-    if number := kinds.count(UNDECIDED):
-        more = [one.verdict.more_seeds for one in comparisons if one.verdict.more_seeds is not None]
-        about = f" (about {counted(min(more), 'more seed', 'more seeds')} would decide the first)" if more else ""
-        words.append(f"undecided against {number}{'' if WORSE in kinds or SAME in kinds else all_others}{about}")
+    of_others, words = f" of {counted(len(kinds), 'other setting', 'other settings')}", []
+    if BETTER in kinds:
+        words.append(f"worse than {', '.join(one.name for one in comparisons if one.verdict.kind == BETTER)}")
+    more = [one.verdict.more_seeds for one in comparisons if one.verdict.more_seeds is not None]
+    about = f" (about {counted(min(more), 'more seed', 'more seeds')} would decide the first)" if more else ""
+    phrases = {WORSE: "better than ", SAME: f"within {margin:.3g} of ", UNDECIDED: "undecided against "}
+    for kind, phrase in phrases.items():
+        if number := kinds.count(kind):
+            words.append(f"{phrase}{number}{of_others}{about if kind == UNDECIDED else ''}")
+            of_others = ""  # named once
     return f"{reference} is {'; '.join(words)}."
 
 
@@ -233,7 +208,10 @@ def designed(
 
     Args:
         seeds: Number of seeds of each setting.
+        rows: Number of rows.
         settings: Runs that exist already; their spread replaces the assumptions.
+        key: The metric.
+        positive: The class that it refers to.
         deviation: An assumed standard deviation over seeds, used if no setting has two seeds.
         discordance: The assumed share of rows that exactly one of two models gets right.
         comparisons: The number of comparisons that the tests are corrected for.
@@ -245,12 +223,11 @@ def designed(
         results = [setting_result(setting, key, positive) for setting in usable]
         deviation = math.sqrt(float(np.mean([(result.deviation or 0.0) ** 2 for result in results])))
         pairs = [*combinations(usable, 2)][:MOST_PAIRS]
-        found = [compare(one.seeds, other.seeds, key, positive).spread for one, other in pairs]
-        row_variance = float(np.mean([part.rows.variance * part.num_rows / rows for part in found])) if found else 0.0
+        spreads = [compare(one.seeds, other.seeds, key, positive).spread for one, other in pairs]
+        row_variance = float(np.mean([one.rows.variance * one.num_rows / rows for one in spreads])) if spreads else 0.0
     if not deviation and not row_variance:  # unknown, or all runs gave the same answers
         return Design(seeds, rows, by_rows)
-    alpha = ALPHA / max(comparisons, 1)
-    by_seeds = detectable_by_seeds(seeds, deviation or 0.0, row_variance, alpha=alpha)
+    by_seeds = detectable_by_seeds(seeds, deviation or 0.0, row_variance, alpha=ALPHA / max(comparisons, 1))
     return Design(seeds, rows, by_rows, by_seeds, deviation, comparisons)
 
 
@@ -266,24 +243,18 @@ class ExpectedBest:
 def expected_best(scores: Sequence[float], *, lower_is_better: bool = False) -> list[ExpectedBest]:
     """Return the expected validation performance against the number of runs (Dodge et al. 2019), with its spread.
 
-    Args:
-        scores: The validation score of every run that was tried, in any order.
-        lower_is_better: Whether the best score is the lowest.
+    `scores` are the validation scores of all runs that were tried, in any order.
     """
     ordered = np.sort(np.asarray(scores, dtype=np.float64))
     if lower_is_better:
         ordered = ordered[::-1]
-    number = len(ordered)
-    share = np.arange(number + 1) / number
-    found = []
-    for runs in range(1, number + 1):
+    share = np.arange(len(ordered) + 1) / len(ordered)
+    expected = []
+    for runs in range(1, len(ordered) + 1):
         weights = np.diff(share**runs)  # the probability that each score is the best of so many runs
         mean = float(weights @ ordered)
-        found.append(ExpectedBest(runs, mean, math.sqrt(max(float(weights @ (ordered - mean) ** 2), 0.0))))
-    return found
-
-
-LEAST_PROBABILITY = 1e-12
+        expected.append(ExpectedBest(runs, mean, math.sqrt(max(float(weights @ (ordered - mean) ** 2), 0.0))))
+    return expected
 
 
 def averaged_logits(logits: Sequence[Array], task: str) -> Array:
@@ -291,9 +262,9 @@ def averaged_logits(logits: Sequence[Array], task: str) -> Array:
     # Seeds as one model average probabilities: a majority vote has ties and no scores.
     if task == SCORE:
         return np.asarray(np.mean(logits, axis=0))
-    found = np.mean([probabilities(one, task) for one in logits], axis=0)
-    kept = np.clip(found, LEAST_PROBABILITY, None if task == CLASSES else 1 - LEAST_PROBABILITY)
-    return np.asarray(np.log(kept) if task == CLASSES else np.log(kept) - np.log1p(-kept))
+    mean = np.mean([probabilities(one, task) for one in logits], axis=0)
+    finite = np.clip(mean, LEAST_PROBABILITY, None if task == CLASSES else 1 - LEAST_PROBABILITY)
+    return np.asarray(np.log(finite) if task == CLASSES else np.log(finite) - np.log1p(-finite))
 
 
 def ensemble_of(seeds: Sequence[ScoredRows]) -> ScoredRows:

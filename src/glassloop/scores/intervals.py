@@ -12,10 +12,23 @@ import numpy as np
 from glassloop.base.errors import ModelError, SettingsError, shortened
 from glassloop.base.records import Json
 from glassloop.runs.record import RESTORE, RunRecord, predictions_name, read_predictions
-from glassloop.scores.metrics import AVERAGED, CORRELATIONS, LOWER_IS_BETTER, Array, decide, one_of
+from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, decide, one_of
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 LARGEST = float(np.finfo(np.float32).max)
+ROW_METRICS = {**COMPUTED, SEVERAL: (*COMPUTED[SEVERAL], "accuracy")}  # by task
+SHARES = ("accuracy", "exact_match")  # shares of rows that are right
+SMALLEST_SHARE = 1e-12  # the part of a sum that rounding may leave of nothing
+LEVEL = 0.95
+NO_INTERVAL = "too few rows"  # shown instead of an interval
+# From a simulation (docs/log.md). Correcting the value for its estimated bias instead covers only 50 to 90% for stratified
+# rows.
+LEAST_ROWS = 8  # per class: with fewer rows, or with a bias of more standard errors,
+MOST_BIAS = 0.5  # intervals covered less than 93 % in simulations (docs/log.md)
+ROUNDING = 1e-9
+
+
+# --- predictions as arrays -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,26 +60,12 @@ class ScoredRows:
 
 
 def stored_logits(entries: Sequence[Mapping[str, Json]], width: int, path: Path) -> Array:
-    """Return the logits of the lines of a file, one line per row.
-
-    Args:
-        width: The number of outputs of the model.
-
-    Raises:
-        ModelError: If a row does not have so many finite numbers, in the range of a model's outputs.
-    """
-    # Arrow's CSV reader takes 0.8 s for five million numbers of 17 digits, json and numpy.fromstring 2.5 s.
-    try:
-        found = numbers_of([entry["logits"] for entry in entries])
-    except (LookupError, TypeError, ValueError, OverflowError):
-        found = None
-    if found is not None and found.shape in ((len(entries), width), (len(entries),) * (width == 1)) and len(entries):
-        return found.reshape(len(entries), width)
+    """Return the logits of the lines of a file, one line per row. Raise `ModelError` if one is not `width` finite numbers."""
+    logits = numbers_of([entry.get("logits") for entry in entries])
+    if logits is not None and logits.shape in ((len(entries), width), (len(entries),) * (width == 1)) and len(entries):
+        return logits.reshape(len(entries), width)
     for number, entry in enumerate(entries, 1):
-        try:
-            alone = numbers_of(entry["logits"])
-        except (LookupError, TypeError, ValueError, OverflowError):
-            alone = None
+        alone = numbers_of(entry.get("logits"))
         if alone is None or alone.size != width or alone.ndim > 1:
             raise ModelError(f"{path}, line {number:,}: logits are not {width:,} finite numbers of a model", RESTORE)
     raise ModelError(f"{path}: there are no rows", RESTORE)
@@ -77,39 +76,36 @@ def numbers_of(value: object) -> Array | None:
 
     Beyond fp32, differences and squares of numbers are no longer finite.
     """
-    found = np.asarray(value)
-    if found.dtype.kind not in "iuf" or not (np.abs(found.astype(np.float64)) <= LARGEST).all():
+    try:
+        array = np.asarray(value)
+        is_of_model = array.dtype.kind in "iuf" and bool((np.abs(array.astype(np.float64)) <= LARGEST).all())
+    except (TypeError, ValueError, OverflowError):
         return None
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(array, dtype=np.float64) if is_of_model else None
 
 
 def scored_rows(entries: Sequence[Mapping[str, Json]], task: str, labels: Sequence[str] | None, path: Path) -> ScoredRows:
-    """Return the lines of a predictions file as arrays.
-
-    Args:
-        entries: What `read_predictions` returns.
-        labels: The label names of the run; None for regression.
+    """Return the lines of a predictions file as arrays. `labels` are the label names of the run; None for regression.
 
     Raises:
         ModelError: If a row has no label or logits, or a label that is not one of `labels`.
     """
     names = tuple(labels or ())
     numbers = {name: number for number, name in enumerate(names)}
-    width = len(names) if task != SCORE else 1
+    logits = stored_logits(entries, 1 if task == SCORE else len(names), path)
     references: Array
-    logits = stored_logits(entries, width, path)
     try:
-        found = [entry["label"] for entry in entries]
+        cells = [entry["label"] for entry in entries]
         if task == SCORE:
-            scores = numbers_of(found)
+            scores = numbers_of(cells)
             if scores is None or scores.ndim != 1:
                 raise ValueError("a label is not a number")
             references = scores
         elif task == CLASSES:
-            references = np.asarray([numbers[label] for label in found], dtype=np.int64)  # type: ignore[index]
+            references = np.asarray([numbers[label] for label in cells], dtype=np.int64)  # type: ignore[index]
         else:
-            references = np.zeros((len(found), width), dtype=np.int64)
-            for row, several in enumerate(found):
+            references = np.zeros(logits.shape, dtype=np.int64)
+            for row, several in enumerate(cells):
                 references[row, [numbers[label] for label in several]] = 1  # type: ignore[index, union-attr]
     except (LookupError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {shortened(str(error))}"
@@ -125,14 +121,10 @@ def scored_split(folder: Path, record: RunRecord, split: str) -> ScoredRows:
 
 def has_rows_right(task: str) -> bool:
     """Return whether a row of this task is either right or wrong."""
-    return task in (CLASSES, SEVERAL)
+    return task != SCORE
 
 
-OF_CLASSES = ("accuracy", *AVERAGED, "f1_macro", "matthews_correlation")
-OF_LABELS = ("exact_match", "accuracy", "f1_micro", "f1_macro", "f1_samples")
-OF_SCORES = (*CORRELATIONS, "mse")
-SHARES = ("accuracy", "exact_match")  # shares of rows that are right
-SMALLEST_SHARE = 1e-12  # the part of a sum that rounding may leave of nothing
+# --- metrics and what each row contributes to them -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -164,37 +156,36 @@ class RowMetric:
 
 
 def row_metric(key: str, task: str, predictions: Array, references: Array, positive: int | None = None) -> RowMetric:
-    """Return a metric and the change that each row makes.
-
-    Args:
-        key: The metric, one that `measures.py` computes.
-        predictions: Class numbers, rows of 0 and 1, or scores.
-        positive: The class number that f1, precision and recall refer to; 1 if it is not given.
-
-    Raises:
-        SettingsError: If the task has no such metric.
-    """
-    known = OF_CLASSES if task == CLASSES else OF_SCORES if task == SCORE else OF_LABELS
-    one_of(key, known, f"metric of {task}")
+    """Return a metric and the change that each row makes. f1, precision and recall are those of class `positive`, or of 1."""
+    one_of(key, ROW_METRICS[task], f"metric of {task}")
     if key in SHARES:
         equal = predictions == references
         return mean_of((equal.all(axis=1) if equal.ndim == 2 else equal).astype(np.float64))
+    if key == "mse":
+        return mean_of(np.square(predictions - references))
     if task == SCORE:
-        if key == "mse":
-            return mean_of(np.square(predictions - references))
         correlation = spearman if key.startswith("spearman") else pearson
         return correlation(predictions.astype(np.float64), references.astype(np.float64))
+    if key in AVERAGED:
+        chosen = 1 if positive is None else positive
+        given, wanted = (part == chosen for part in (predictions, references))
+        under = {"precision": given, "recall": wanted}.get(key, given.astype(np.int64) + wanted)
+        return ratio_of((given & wanted) * (2 if key == "f1" else 1), under)
     if task == CLASSES:
-        if key in AVERAGED:
-            chosen = 1 if positive is None else positive
-            given, wanted = (part == chosen for part in (predictions, references))
-            under = {"precision": given, "recall": wanted}.get(key, given.astype(np.int64) + wanted)
-            return ratio_of((given & wanted) * (2 if key == "f1" else 1), under)
         return (macro_f1 if key == "f1_macro" else matthews)(predictions, references)
     if key == "f1_macro":
         return label_f1(predictions, references)
     hits, total = (predictions * references).sum(axis=1), (predictions + references).sum(axis=1)
     return mean_of(_ratio(2 * hits, total)) if key == "f1_samples" else ratio_of(2 * hits, total)
+
+
+def row_metrics_of(models: Sequence[ScoredRows], key: str, positive: str | None = None) -> list[RowMetric]:
+    """Return a metric of several models with the changes of their rows."""
+    labels = models[0].labels
+    if positive is not None and positive not in labels:
+        raise SettingsError(f"{positive} is not one of the labels", "name one of the labels of the run")
+    number = None if positive is None else labels.index(positive)
+    return [row_metric(key, model.task, model.predictions, model.references, number) for model in models]
 
 
 def covariance_of(changes: Array) -> Array:
@@ -209,9 +200,6 @@ def one_row_variance(changes: Array) -> float:
 
     Seeds with equal scores, models that differ on a handful of rows, and errors that a few rows dominate prove less than their
     variance says, by about the contribution of a row.
-
-    Args:
-        changes: What each row contributes, in any shape.
     """
     squares = np.square(changes)
     total = float(squares.sum())
@@ -231,12 +219,7 @@ def mean_of(values: Array) -> RowMetric:
 
 
 def ratio_of(over: Array, under: Array) -> RowMetric:
-    """Return the quotient of two sums over rows.
-
-    Args:
-        over: One number per row.
-        under: The same for the divisor. A quotient without divisor is 0.
-    """
+    """Return the quotient of two sums over rows, 0 without a divisor."""
     above, below = over.sum(), under.sum()
     quotient = float(_ratio(above, below))
     return RowMetric(quotient, quotient - _ratio(above - over, below - under), max(float(np.count_nonzero(under)), 1.0))
@@ -244,8 +227,8 @@ def ratio_of(over: Array, under: Array) -> RowMetric:
 
 def balanced_rows(counts: Array) -> float:
     """Return how many rows, equally many of each class, would give a mean over classes the same variance."""
-    found = counts[counts > 0]
-    return float(len(found) ** 2 / (1 / found).sum()) if len(found) else 1.0
+    positive = counts[counts > 0]
+    return float(len(positive) ** 2 / (1 / positive).sum()) if len(positive) else 1.0
 
 
 def class_counts(predictions: Array, references: Array, size: int = 0) -> tuple[Array, Array, Array]:
@@ -262,9 +245,7 @@ def class_counts(predictions: Array, references: Array, size: int = 0) -> tuple[
 def f1_changes(hits: Array, total: Array) -> tuple[Array, Array, Array]:
     """Return F1 of each class, and its change by a row that is right, and by one that either has or is given the class.
 
-    Args:
-        hits: Number of right rows of each class.
-        total: Number of rows that have the class plus number of rows that are given it.
+    `total` is the number of rows that have the class plus the number of rows that are given it.
     """
     f1 = _ratio(2 * hits, total)
     return f1, f1 - _ratio(2 * (hits - 1), total - 2), f1 - _ratio(2 * hits, total - 1)
@@ -333,41 +314,31 @@ def pearson(first: Array, second: Array) -> RowMetric:
 
 def spearman(first: Array, second: Array) -> RowMetric:
     """Return Spearman's correlation. The changes are those of an infinitely small part of each row."""
+
+    def mean_ranks(group: Array) -> Array:  # equal values have the mean of their ranks
+        sizes = np.bincount(group)
+        return np.asarray((np.cumsum(sizes) - (sizes - 1) / 2)[group])
+
+    def pull_above(group: Array, pulls: Array) -> Array:  # of rows with larger values, and half of that of equal ones
+        sums = np.bincount(group, weights=pulls)
+        return np.asarray((np.cumsum(sums[::-1])[::-1] - sums / 2)[group])
+
     number, groups = len(first), [np.unique(part, return_inverse=True)[1] for part in (first, second)]
-    shares = [_mean_ranks(group) / number for group in groups]
+    shares = [mean_ranks(group) / number for group in groups]
     value = pearson(*shares).value
     centered = [part - part.mean() for part in shares]
     spread = [np.sqrt(part @ part / number) for part in centered]
     if not spread[0] * spread[1]:
         return RowMetric(value, np.zeros(number), number)
     one, other = (part / scale for part, scale in zip(centered, spread, strict=True))
-    own = one * other - value * (one**2 + other**2) / 2
     # A row also moves the ranks of all rows above it, in both columns.
     pulls = (other - value * one) / spread[0], (one - value * other) / spread[1]
-    found = own + sum(_pull_above(group, pull) for group, pull in zip(groups, pulls, strict=True)) / number
-    return RowMetric(value, (found - found.mean()) / max(number - 1, 1), number)
+    moved = sum(pull_above(group, pull) for group, pull in zip(groups, pulls, strict=True)) / number
+    changes = one * other - value * (one**2 + other**2) / 2 + moved
+    return RowMetric(value, (changes - changes.mean()) / max(number - 1, 1), number)
 
 
-def _mean_ranks(group: Array) -> Array:
-    """Return the rank of each row from the number of its value; equal values have the mean of their ranks."""
-    sizes = np.bincount(group)
-    return np.asarray((np.cumsum(sizes) - (sizes - 1) / 2)[group])
-
-
-def _pull_above(group: Array, pulls: Array) -> Array:
-    """Return for each row the sum of the pulls of rows with larger values, and half of those with equal ones."""
-    sums = np.bincount(group, weights=pulls)
-    return np.asarray((np.cumsum(sums[::-1])[::-1] - sums / 2)[group])
-
-
-LEVEL = 0.95
-NO_INTERVAL = "too few rows"  # shown instead of an interval
-
-# From a simulation (docs/log.md). Correcting the value for its estimated bias instead covers only 50 to 90% for stratified
-# rows.
-LEAST_ROWS = 8  # per class: with fewer rows, or with a bias of more standard errors,
-MOST_BIAS = 0.5  # intervals covered less than 93 % in simulations (docs/log.md)
-ROUNDING = 1e-9
+# --- intervals -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -417,11 +388,7 @@ def normal_quantile(level: float) -> float:
 
 
 def wilson(successes: float, number: float, level: float = LEVEL) -> Interval:
-    """Return the Wilson score interval of a proportion.
-
-    Args:
-        successes: How many of the rows are right.
-    """
+    """Return the Wilson score interval of a proportion."""
     z, share = normal_quantile(level), float(successes) / number
     middle, under = share + z * z / (2 * number), 1 + z * z / number
     spread = z * math.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
@@ -431,12 +398,7 @@ def wilson(successes: float, number: float, level: float = LEVEL) -> Interval:
 
 
 def t_interval(mean: float, variance: float, freedom: float, level: float = LEVEL) -> Interval:
-    """Return the t interval of a mean.
-
-    Args:
-        variance: The variance of the mean, not of single values.
-        freedom: Degrees of freedom of the variance.
-    """
+    """Return the t interval of a mean. `variance` is that of the mean, not of single values."""
     from scipy.special import stdtrit
 
     reach = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(variance) if variance else 0.0
@@ -445,79 +407,55 @@ def t_interval(mean: float, variance: float, freedom: float, level: float = LEVE
 
 def mean_interval(values: Iterable[float], level: float = LEVEL) -> Estimate:
     """Return the mean of independent values, such as the scores of several seeds, with its t interval."""
-    found = np.asarray([*values], dtype=np.float64)
-    mean = float(found.mean())
-    if len(found) < 2:
+    points = np.asarray([*values], dtype=np.float64)
+    mean = float(points.mean())
+    if len(points) < 2:
         return Estimate(mean, None)
-    return Estimate(mean, t_interval(mean, float(found.var(ddof=1)) / len(found), len(found) - 1, level))
+    return Estimate(mean, t_interval(mean, float(points.var(ddof=1)) / len(points), len(points) - 1, level))
 
 
-def metric_interval(found: RowMetric, key: str, level: float = LEVEL) -> Interval | None:
-    """Return the interval of a metric over rows; None if there are too few rows for one.
-
-    Args:
-        found: The metric and the changes of its rows.
-    """
+def metric_interval(metric: RowMetric, key: str, level: float = LEVEL) -> Interval | None:
+    """Return the interval of a metric over rows; None if there are too few rows for one."""
     # The jackknife, not the bootstrap: draws of rows miss whole classes if there are few rows of each, which shifts
     # macro F1 (an interval of 0.354 to 0.378 was seen for a value of 0.390). Leaving out each row once has a closed
     # form, needs no seed and takes milliseconds.
-    if too_few_rows(found, key) or is_biased(found.bias, found.variance) or (key in OF_SCORES and not found.variance):
+    rows, value, variance = len(metric.changes), metric.value, metric.variance
+    if too_few_rows(metric, key) or is_biased(metric.bias, variance) or (key in COMPUTED[SCORE] and not variance):
         return None
-    rows, value = len(found.changes), found.value
     if key in LOWER_IS_BETTER:
-        variance = found.variance + one_row_variance(found.changes)
-        reach = t_interval(0.0, variance / value**2, rows - 1, level).high
+        reach = t_interval(0.0, (variance + one_row_variance(metric.changes)) / value**2, rows - 1, level).high
         return Interval(value * math.exp(-reach), value * math.exp(reach), level, "t")
     if key in CORRELATIONS:
         if abs(value) > 1 - ROUNDING:
             return None
-        reach = normal_quantile(level) * math.sqrt(found.variance) / (1 - value**2)
+        reach = normal_quantile(level) * math.sqrt(variance) / (1 - value**2)
         return Interval(math.tanh(math.atanh(value) - reach), math.tanh(math.atanh(value) + reach), level, "fisher")
+    # As many rows as a share would need for this variance; without one, as many as count.
     least, most = range_of(key)
-    share = (value - least) / (most - least)
-    variance = found.variance / (most - least) ** 2 * (rows - 1) / rows if rows > 1 else 0.0  # that of a share, not corrected
-    number = share * (1 - share) / variance if variance > 0 else found.counted
-    if not 0 < share < 1:
-        number = found.counted
+    share, width = (value - least) / (most - least), most - least
+    of_share = variance / width**2 * (rows - 1) / rows if rows > 1 else 0.0  # that of a share, not corrected
+    number = share * (1 - share) / of_share if of_share > 0 and 0 < share < 1 else metric.counted
     interval = wilson(share * number, number, level)
-    return replace(interval, low=least + (most - least) * interval.low, high=least + (most - least) * interval.high)
+    return replace(interval, low=least + width * interval.low, high=least + width * interval.high)
 
 
-def too_few_rows(found: RowMetric, key: str) -> bool:
+def too_few_rows(metric: RowMetric, key: str) -> bool:
     """Return whether too few rows count for a metric: fewer than 8, or, for a mean over classes, fewer than 8 per class.
 
     Shares of rows have an interval for any number of rows. The mean over classes is the harmonic one.
     """
-    return key not in SHARES and found.counted / found.classes < LEAST_ROWS
+    return key not in SHARES and metric.counted / metric.classes < LEAST_ROWS
 
 
 def is_biased(bias: float, variance: float) -> bool:
     """Return whether so few rows shift a metric by so much that no interval around it covers as it claims.
 
     This happens to a mean over many classes with few rows each.
-
-    Args:
-        bias: The estimated bias of the metric.
     """
     return abs(bias) > max(MOST_BIAS * math.sqrt(variance), ROUNDING)
 
 
 def metric_estimate(rows: ScoredRows, key: str, positive: str | None = None, *, level: float = LEVEL) -> Estimate:
     """Return a metric of one model with its interval over rows."""
-    found = row_metrics_of([rows], key, positive)[0]
-    return Estimate(found.value, metric_interval(found, key, level))
-
-
-def row_metrics_of(models: Sequence[ScoredRows], key: str, positive: str | None = None) -> list[RowMetric]:
-    """Return a metric of several models with the changes of their rows."""
-    number = class_number(models[0], positive)
-    return [row_metric(key, model.task, model.predictions, model.references, number) for model in models]
-
-
-def class_number(rows: ScoredRows, positive: str | None) -> int | None:
-    """Return the number of a class. Raises `SettingsError` for a name that is not one of the labels."""
-    if positive is None:
-        return None
-    if positive not in rows.labels:
-        raise SettingsError(f"{positive} is not one of the labels", "name one of the labels of the run")
-    return rows.labels.index(positive)
+    metric = row_metrics_of([rows], key, positive)[0]
+    return Estimate(metric.value, metric_interval(metric, key, level))

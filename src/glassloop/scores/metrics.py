@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,18 +20,10 @@ from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 Array: TypeAlias = npt.NDArray[Any]
-
-
 Numbers: TypeAlias = "npt.ArrayLike | Tensor | Sequence[Tensor]"
-
-
 Option: TypeAlias = str | int | Sequence[int] | None
-
-
 Pair = tuple[Array, Array]  # predictions, references
-
 
 # Kinds of rows: number of dimensions, what one row is, what to do about another shape, and about another value.
 KINDS = {
@@ -38,18 +31,44 @@ KINDS = {
     "multilabel": (2, "rows of 0 and 1", "use one row per example", "compare with a threshold first"),
     "scores": (1, "one finite number per row", "take squeeze(-1) first", "check how this row was computed"),
 }
-
-
 AVERAGES = ("binary", "micro", "macro", "weighted", "samples")
-
-
 AVERAGED = ("f1", "precision", "recall")
-
-
+OPTIONS = ("average", "pos_label", "labels")  # of these
 MULTILABEL = ("accuracy", *AVERAGED)  # metrics that can also be computed for several labels per row
-
-
 CORRELATIONS = ("pearson", "pearsonr", "spearman", "spearmanr")
+LOSS = "loss"
+LOWER_IS_BETTER = (LOSS, "mse")
+
+GLUE = {
+    **dict.fromkeys(("cola", "ax"), ("matthews_correlation",)),
+    **dict.fromkeys(("mrpc", "qqp"), ("accuracy", "f1")),
+    **dict.fromkeys(("sst2", "mnli", "mnli_matched", "mnli_mismatched", "qnli", "rte", "wnli", "hans"), ("accuracy",)),
+    "stsb": ("pearson", "spearmanr"),
+}
+PLAIN = {
+    **dict.fromkeys(("accuracy", *AVERAGED, "matthews_correlation"), "classes"),
+    **dict.fromkeys((*CORRELATIONS, "mse"), "scores"),
+    "multilabel_f1": "multilabel",
+}
+CONFIGS = {
+    "glue": tuple(GLUE),
+    **{name: (*(AVERAGES if name in AVERAGED else ()), "multilabel") for name in MULTILABEL},
+}
+# By task: the kind of its rows and the metrics of a run by default, and all metrics that a run may compute.
+TASKS = {
+    CLASSES: ("classes", ("accuracy", "f1_macro")),
+    SEVERAL: ("multilabel", ("f1_micro", "f1_macro", "exact_match")),
+    SCORE: ("scores", ("pearson", "spearmanr", "mse")),
+}
+COMPUTED = {
+    CLASSES: ("accuracy", *AVERAGED, "f1_macro", "matthews_correlation"),
+    SEVERAL: ("f1_micro", "f1_macro", "f1_samples", "exact_match"),
+    SCORE: (*CORRELATIONS, "mse"),
+}
+TITLES = {f"f1_{average}": f"f1 ({average})" for average in ("micro", "macro", "samples")}
+# Names of two classes that only mean no and yes: F1 is that of the second.
+# F1 refers to a class that somebody chose. An order of names, as in ClassLabel or --labels, is not a choice.
+NUMBERED = (("0", "1"), ("false", "true"), ("label_0", "label_1"))
 
 
 def one_of(name: str, known: Iterable[str], what: str) -> None:
@@ -57,6 +76,9 @@ def one_of(name: str, known: Iterable[str], what: str) -> None:
     if name not in (known := list(known)):
         problem = f"{visible(name)} is not a known {what}{did_you_mean(str(name).lower(), known)}"
         raise SettingsError(problem, f"choose one of: {listed(known, 20)}" if known else "omit it: there are none")
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------------
 
 
 def numbers_of(values: Numbers, what: str) -> Array:
@@ -75,7 +97,7 @@ def numbers_of(values: Numbers, what: str) -> Array:
     return array
 
 
-def checked_rows(values: Numbers, what: str, kind: str, name: str, earlier: list[Pair]) -> Array:
+def checked_rows(values: Numbers, what: str, kind: str, name: str, earlier: Sequence[Pair] = ()) -> Array:
     """Return a copy of `values` as rows of `kind`. Raise with the number of the first wrong row, counting `earlier` rows."""
     dimensions, wanted, reshape, revalue = KINDS[kind]
     given = np.atleast_1d(numbers_of(values, what))
@@ -97,6 +119,9 @@ def checked_rows(values: Numbers, what: str, kind: str, name: str, earlier: list
             raise DataError(f"{place} is -100, the label that a loss ignores", "remove these rows first")
         raise DataError(f"{place} is {given[first]}, but {name} takes {wanted}", revalue)
     return rows
+
+
+# --- values --------------------------------------------------------------------------------------------------------------
 
 
 def mean(key: str, rows: Pair, notes: list[str]) -> float:
@@ -145,7 +170,7 @@ def averaged(
         labels = range(width) if labels is None else labels
     elif binary:
         labels = [positive]
-    chosen = None if labels is None else checked_rows(labels, "labels", "classes", key, [])
+    chosen = None if labels is None else checked_rows(labels, "labels", "classes", key)
     if chosen is not None and (not len(chosen) or (wide and not {*chosen.tolist()} <= {*range(width)})):
         raise SettingsError(f"labels={chosen.tolist()} does not name labels of the rows", "name some of them, or omit it")
     if binary and len(others := np.setdiff1d(rows, [positive])) > 1:
@@ -169,35 +194,7 @@ VALUES: dict[str, Callable[..., float]] = {
 }
 
 
-OPTIONS = ("average", "pos_label", "labels")
-
-
-GLUE = {
-    **dict.fromkeys(("cola", "ax"), ("matthews_correlation",)),
-    **dict.fromkeys(("mrpc", "qqp"), ("accuracy", "f1")),
-    **dict.fromkeys(("sst2", "mnli", "mnli_matched", "mnli_mismatched", "qnli", "rte", "wnli", "hans"), ("accuracy",)),
-    "stsb": ("pearson", "spearmanr"),
-}
-
-
-PLAIN = {
-    **dict.fromkeys(("accuracy", *AVERAGED, "matthews_correlation"), "classes"),
-    **dict.fromkeys((*CORRELATIONS, "mse"), "scores"),
-    "multilabel_f1": "multilabel",
-}
-
-
-CONFIGS = {
-    "glue": tuple(GLUE),
-    **{name: (*(AVERAGES if name in AVERAGED else ()), "multilabel") for name in MULTILABEL},
-}
-
-
-TASKS = {
-    CLASSES: ("classes", ("accuracy", "f1_macro")),
-    SEVERAL: ("multilabel", ("f1_micro", "f1_macro", "exact_match")),
-    SCORE: ("scores", ("pearson", "spearmanr", "mse")),
-}
+# --- a metric of the user's rows -----------------------------------------------------------------------------------------
 
 
 class Metric:
@@ -263,8 +260,8 @@ class Metric:
         notes: list[str] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the notes say it
-            pairs, chosen = (predicted, true), self._defaults | options
-            values = {key: value(key, pairs, notes, **chosen) for key, value in self._values.items()}
+            chosen = self._defaults | options
+            values = {key: value(key, (predicted, true), notes, **chosen) for key, value in self._values.items()}
         if not all(map(math.isfinite, values.values())):
             raise DataError(f"{self.name} is too large for a float", "check the data for values that are far too large")
         self._batches, self.notes = [], notes
@@ -277,14 +274,13 @@ class Metric:
         predicted = checked_rows(predictions, "predictions", self._kind, self.name, self._batches)
         true = checked_rows(references, "references", self._kind, self.name, self._batches)
         if len(predicted) != len(true):
-            raise DataError(
-                f"there are {len(predicted):,} predictions and {len(true):,} references", "pass one reference per prediction"
-            )
+            problem = f"there are {len(predicted):,} predictions and {len(true):,} references"
+            raise DataError(problem, "pass one reference per prediction")
         batch = [(predicted, true)] if len(true) else []
         widths = {rows.shape[1:] for pair in batch + self._batches[:1] for rows in pair}
         if len(widths) > 1:
-            found = listed(width[0] for width in sorted(widths))
-            raise DataError(f"{self.name} got rows of different widths: {found}", "give every row the same labels")
+            different = listed(width[0] for width in sorted(widths))
+            raise DataError(f"{self.name} got rows of different widths: {different}", "give every row the same labels")
         return batch
 
 
@@ -305,14 +301,13 @@ def load_metric(path: str, config_name: str | None = None) -> Metric:
     one_of(path, ("glue", *PLAIN), "metric")
     if config_name is not None:
         one_of(config_name, CONFIGS.get(path, ()), "GLUE task" if path == "glue" else f"configuration of {path}")
-    elif path == "glue":
-        raise SettingsError('"glue" needs a task: load_metric("glue", "mrpc")', f"choose one of: {listed(GLUE, 20)}")
     if path == "glue":
-        return Metric(path, config_name, "scores" if config_name == "stsb" else "classes", GLUE[str(config_name)])
-    keys = ("f1_micro", "f1_macro", "f1_samples", "exact_match") if path == "multilabel_f1" else (path,)
+        if config_name is None:
+            raise SettingsError('"glue" needs a task: load_metric("glue", "mrpc")', f"choose one of: {listed(GLUE, 20)}")
+        return Metric(path, config_name, "scores" if config_name == "stsb" else "classes", GLUE[config_name])
+    keys = COMPUTED[SEVERAL] if path == "multilabel_f1" else (path,)
     kind = "multilabel" if config_name in ("multilabel", "samples") else PLAIN[path]
-    defaults: dict[str, Option] = {"average": config_name} if config_name in AVERAGES else {}
-    return Metric(path, config_name, kind, keys, defaults=defaults)
+    return Metric(path, config_name, kind, keys, defaults={"average": config_name} if config_name in AVERAGES else {})
 
 
 def metrics_for(task: str, num_labels: int, *, keys: tuple[str, ...] | None = None, positive: int | None = None) -> Metric:
@@ -338,8 +333,15 @@ def metrics_for(task: str, num_labels: int, *, keys: tuple[str, ...] | None = No
         return Metric(task, None, kind, keys or usual)
     if task != CLASSES or not 0 <= positive < num_labels:
         raise SettingsError(f"positive={positive} is not a class of {task} with num_labels={num_labels}", "omit it")
-    chosen = dict.fromkeys(AVERAGED, partial(averaged, average="macro", labels=[positive]))
-    return Metric(task, None, kind, keys or ("accuracy", "f1"), values=chosen)
+    of_class = dict.fromkeys(AVERAGED, partial(averaged, average="macro", labels=[positive]))
+    return Metric(task, None, kind, keys or ("accuracy", "f1"), values=of_class)
+
+
+# --- decisions and probabilities -----------------------------------------------------------------------------------------
+
+
+def _fits(task: str, outputs: int) -> bool:
+    return outputs == 1 if task == SCORE else outputs >= (2 if task == CLASSES else 1)
 
 
 def decide(logits: Numbers, task: str, threshold: float = 0.5) -> Array:
@@ -381,40 +383,15 @@ def probabilities(logits: Array, task: str) -> Array:
     rows = np.asarray(logits, dtype=np.float64)
     if task == SEVERAL:
         return np.asarray(np.exp(-np.logaddexp(0, -rows)))
-    shifted = np.exp(rows - highest(rows))
+    if rows.ndim == 2 and rows.shape[1] <= 8:  # NumPy is slow for rows of a few numbers, so these go by column
+        highest = np.maximum.reduce([rows[:, place] for place in range(rows.shape[1])])[:, None]
+    else:
+        highest = rows.max(axis=-1, keepdims=True)
+    shifted = np.exp(rows - highest)
     return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 
 
-def highest(rows: Array) -> Array:
-    """Return the largest number of each row as a column. NumPy is slow for rows of a few numbers, so these go by column."""
-    if rows.ndim != 2 or rows.shape[1] > 8:
-        return np.asarray(rows.max(axis=-1, keepdims=True))
-    return np.asarray(np.maximum.reduce([rows[:, place] for place in range(rows.shape[1])])[:, None])
-
-
-def _fits(task: str, outputs: int) -> bool:
-    return outputs == 1 if task == SCORE else outputs >= (2 if task == CLASSES else 1)
-
-
-LOSS = "loss"
-
-
-LOWER_IS_BETTER = (LOSS, "mse")
-
-
-# Names of two classes that only mean no and yes: F1 is that of the second.
-# F1 refers to a class that somebody chose. An order of names, as in ClassLabel or --labels, is not a choice.
-NUMBERED = (("0", "1"), ("false", "true"), ("label_0", "label_1"))
-
-
-COMPUTED = {
-    CLASSES: ("accuracy", *AVERAGED, "f1_macro", "matthews_correlation"),
-    SEVERAL: ("f1_micro", "f1_macro", "f1_samples", "exact_match"),
-    SCORE: (*CORRELATIONS, "mse"),
-}
-
-
-TITLES = {f"f1_{average}": f"f1 ({average})" for average in ("micro", "macro", "samples")}
+# --- the metrics of a run ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -427,8 +404,8 @@ class Measures:
     def title(self, key: str) -> str:
         """Return a metric's name for a person: `f1 (equivalent)`, `f1 (macro)`, `accuracy, mismatched`."""
         split, name = self.parted(key)
-        shown = f"{name} ({self.positive})" if name in AVERAGED and self.positive else TITLES.get(name, name)
-        return f"{shown}, {split}" if split else shown
+        title = f"{name} ({self.positive})" if name in AVERAGED and self.positive else TITLES.get(name, name)
+        return f"{title}, {split}" if split else title
 
     def metric(self, task: str, names: Sequence[str]) -> Metric:
         """Return the metric that computes these keys for a model with the labels `names`."""
@@ -465,13 +442,11 @@ def chosen_measures(given: Measures | None, task: str, names: Sequence[str], pos
     if task != CLASSES:
         raise SettingsError(f"positive_label is set, but the task is {task}", "omit it: there is no class to choose")
     if positive not in names:
-        raise SettingsError(
-            f"positive_label is {visible(positive)}, not one of {listed(names)}{did_you_mean(positive, names)}",
-            "name one of the labels",
-        )
-    kept = [key for key in measures.keys if key != "f1" and (key != "f1_macro" or len(names) > 2)]
-    place = kept.index("accuracy") + 1 if "accuracy" in kept else len(kept)
-    return Measures((*kept[:place], "f1", *kept[place:]), positive)
+        problem = f"positive_label is {visible(positive)}, not one of {listed(names)}{did_you_mean(positive, names)}"
+        raise SettingsError(problem, "name one of the labels")
+    keys = [key for key in measures.keys if key != "f1" and (key != "f1_macro" or len(names) > 2)]
+    keys.insert(keys.index("accuracy") + 1 if "accuracy" in keys else len(keys), "f1")
+    return Measures(tuple(keys), positive)
 
 
 def only_measures(measures: Measures, wanted: Sequence[str], task: str) -> Measures:
@@ -483,9 +458,8 @@ def only_measures(measures: Measures, wanted: Sequence[str], task: str) -> Measu
         one_of(name, COMPUTED[task], f"metric of {task}")
     of_class = [name for name in wanted if name in AVERAGED]
     if of_class and measures.positive is None:
-        raise SettingsError(
-            f"{of_class[0]} is the score of one class, but none is chosen", "add --positive_label CLASS, or use f1_macro"
-        )
+        problem = f"{of_class[0]} is the score of one class, but none is chosen"
+        raise SettingsError(problem, "add --positive_label CLASS, or use f1_macro")
     return Measures(tuple(dict.fromkeys(wanted)), measures.positive if of_class else None) if wanted else measures
 
 
@@ -501,15 +475,13 @@ def recorded_measures(keys: tuple[str, ...], positive: str | None, task: str, na
 
 def refuse_unknown_metric(wanted: str | None, measures: Measures) -> None:
     """Raise if the metric that decides which evaluation is best is not computed."""
-    name = (wanted or LOSS).removeprefix("eval_")
+    name, keys = (wanted or LOSS).removeprefix("eval_"), listed((LOSS, *measures.keys))
     if name in (LOSS, *TIMINGS, *measures.keys):
         return
-    remedy = f"use one of {listed((LOSS, *measures.keys))}"
+    remedy = f"use one of {keys}"
     if name == "f1" and "f1_macro" in measures.keys:
         remedy = "set positive_label to the class whose F1 counts, or use f1_macro"
-    raise SettingsError(
-        f"metric_for_best_model is {visible(wanted)}, but an evaluation computes {listed((LOSS, *measures.keys))}", remedy
-    )
+    raise SettingsError(f"metric_for_best_model is {visible(wanted)}, but an evaluation computes {keys}", remedy)
 
 
 def short_metrics(metrics: Mapping[str, float], prefix: str = "eval") -> dict[str, float]:
@@ -537,21 +509,16 @@ def no_better(metrics: Mapping[str, float], baseline: Mapping[str, float], measu
 def read_scores(given: object, say_once: Callable[[str], None], best: str | None = None) -> dict[str, float]:
     """Return the result of a user's `compute_metrics`: numbers as floats, and any other value as it is.
 
-    Report each name whose value is not a finite number, which neither the history of a run nor its report can show.
-
-    Args:
-        given: What the function returned.
-        say_once: Shows a line to the user unless it was shown before.
-        best: The metric that selects the best evaluation.
-
-    Raises:
-        SettingsError: If it is not a dict, or if the metric that selects the best evaluation is not a number.
+    Report each name whose value is not a finite number, which neither the history of a run nor its report can show. Raise
+    `SettingsError` if it is not a dict, or if `best`, the metric that selects the best evaluation, is not a number.
     """
     if not isinstance(given, Mapping):
         raise SettingsError(f"compute_metrics returned a {type(given).__name__}", "return a dict of names and numbers")
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for name, value in given.items():
-        number = number_of(value)
+        number: float | None = None
+        with suppress(TypeError, ValueError, RuntimeError):  # a number of NumPy or torch; torch raises the last for several
+            number = None if isinstance(value, str | bytes) else float(value)
         is_best = str(name).removeprefix("eval_") == str(best).removeprefix("eval_")
         if number is None and is_best:
             problem = f"metric_for_best_model is {best}, but compute_metrics returned a {type(value).__name__} for it"
@@ -560,15 +527,5 @@ def read_scores(given: object, say_once: Callable[[str], None], best: str | None
             what = f"a {type(value).__name__}" if number is None else str(number)
             then = ", and such an evaluation cannot be the best one" if is_best else ""
             say_once(f"compute_metrics returned {what} for {name}: history and report omit it{then}")
-        found[str(name)] = value if number is None else number
-    return found
-
-
-def number_of(value: object) -> float | None:
-    """Return a number, also one of NumPy or torch, as a float; None for anything else."""
-    if isinstance(value, str | bytes):
-        return None
-    try:
-        return float(value)  # type: ignore[arg-type]  # whatever has a __float__
-    except (TypeError, ValueError, RuntimeError):  # torch raises the last one for several numbers
-        return None
+        scores[str(name)] = value if number is None else number
+    return scores

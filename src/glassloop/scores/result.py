@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -28,29 +28,17 @@ RARE = 1 / 3  # of the rows that a class would have if all had the same number
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of a split, or its mean over seeds, with its interval and its baseline.
-
-    Attributes:
-        split: The split.
-        key: The metric.
-        title: Its name for a person.
-        value: The value, or the mean over seeds.
-        low: The lower end of its 95 % interval; None if there is none, such as for too few rows.
-        high: The upper end of its 95 % interval.
-        baseline: The value of always giving the same answer; None where it is not defined.
-        points: The values of the single seeds.
-        note: Why there is no interval, if the predictions are known.
-    """
+    """A metric of a split, or its mean over seeds, with its interval and its baseline."""
 
     split: str
     key: str
-    title: str
+    title: str  # its name for a person
     value: float
-    low: float | None = None
+    low: float | None = None  # of its 95 % interval; None if there is none, such as for too few rows
     high: float | None = None
-    baseline: float | None = None
-    points: tuple[float, ...] = ()
-    note: str = ""
+    baseline: float | None = None  # the value of always giving the same answer; None where it is not defined
+    points: tuple[float, ...] = ()  # the values of the single seeds
+    note: str = ""  # why there is no interval, if the predictions are known
 
     @property
     def interval(self) -> str:
@@ -60,17 +48,11 @@ class Score:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a result is better than always giving the same answer, by a test, and what to try if it is not.
+    """Whether a result is better than always giving the same answer, by a test, and what to try if it is not."""
 
-    Attributes:
-        kind: "better", "worse", "no difference" or "undecided".
-        sentence: The verdict in words. The terminal, run.json, the report and the card all show this text.
-        advice: What to try, each with the fact of the training that suggests it.
-    """
-
-    kind: str
-    sentence: str
-    advice: tuple[str, ...] = ()
+    kind: str  # "better", "worse", "no difference" or "undecided"
+    sentence: str  # in words; the terminal, run.json, the report and the card all show this text
+    advice: tuple[str, ...] = ()  # what to try, each with the fact of the training that suggests it
 
 
 @dataclass(frozen=True)
@@ -110,20 +92,19 @@ class Result:
     @cached_property
     def scores(self) -> list[Score]:
         """Every metric with its 95 % interval and its baseline."""
-        found = []
+        scores = []
         for key in self.measures.keys:
             computed = key in COMPUTED[self.rows.task]
             estimate = metric_estimate(self.rows, key, self.measures.positive) if computed else None
             value = self.metrics.get(key, estimate.value if estimate else None)
             if value is None:
                 continue
-            same = estimate is not None and abs(estimate.value - value) < ROUNDING  # a user's metric may only have the name
-            span = estimate.interval if estimate and same else None
-            low, high = (span.low, span.high) if span else (None, None)
-            note = NO_INTERVAL if same and span is None else ""
-            level = (self.baseline or {}).get(key)
-            found.append(Score(self.split, key, self.measures.title(key), value, low, high, level, note=note))
-        return found
+            score = Score(self.split, key, self.measures.title(key), value, baseline=(self.baseline or {}).get(key))
+            if estimate and abs(estimate.value - value) < ROUNDING:  # else a metric of the user, which only has the name
+                span = estimate.interval
+                score = replace(score, low=span.low, high=span.high) if span else replace(score, note=NO_INTERVAL)
+            scores.append(score)
+        return scores
 
 
 def rows_of(logits: Array, labels: Array, task: str, names: Sequence[str]) -> ScoredRows:
@@ -135,10 +116,10 @@ def rows_of(logits: Array, labels: Array, task: str, names: Sequence[str]) -> Sc
 
 def split_scores(record: RunRecord, split: str) -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics of a split and those of its baseline, from the record of a run."""
-    measures = Measures(record.metrics, record.positive_label)
+    parted = Measures(record.metrics, record.positive_label).parted
     part = "" if split == next(iter(held_out_splits(record.data.splits)), split) else split.removeprefix("validation_")
     metrics, baseline = (
-        {measures.parted(key)[1]: value for key, value in scores.items() if measures.parted(key)[0] == part}
+        {parted(key)[1]: value for key, value in scores.items() if parted(key)[0] == part}
         for scores in (short_metrics(record.evaluation or {}), record.baseline or {})
     )
     return metrics, baseline
@@ -148,14 +129,13 @@ def class_scores(rows: ScoredRows) -> dict[str, ClassRecord]:
     """Return precision, recall and F1 of each class; None if there is nothing to count."""
     if rows.task == SCORE:
         return {}
-    found = {}
+    scores = {}
     counts = zip(*(part.tolist() for part in class_counts(rows.predictions, rows.references, len(rows.labels))), strict=True)
     for name, (hits, predicted, true) in zip(rows.labels, counts, strict=True):
-        precision = hits / predicted if predicted else None
-        recall = hits / true if true else None
-        f1 = 2 * hits / (predicted + true) if predicted + true else None
-        found[name] = ClassRecord(precision, recall, f1, int(true))
-    return found
+        parts = ((hits, predicted), (hits, true), (2 * hits, predicted + true))
+        precision, recall, f1 = (over / under if under else None for over, under in parts)
+        scores[name] = ClassRecord(precision, recall, f1, int(true))
+    return scores
 
 
 def balanced_accuracy(classes: Mapping[str, ClassRecord]) -> tuple[float, float] | None:
@@ -187,9 +167,8 @@ def baseline_scores(rows: ScoredRows, answer: float | Array, measures: Measures)
     undefined = ["matthews_correlation", *CORRELATIONS]
     if rows.task == CLASSES and rows.labels[int(answer)] != measures.positive:
         undefined += AVERAGED
-    constant = constant_rows(rows, answer)
     metric = measures.metric(rows.task, rows.labels or ["score"])
-    values = metric.compute(predictions=constant.predictions, references=rows.references)
+    values = metric.compute(predictions=constant_rows(rows, answer).predictions, references=rows.references)
     return {key: value for key, value in values.items() if key not in undefined}
 
 
@@ -214,25 +193,23 @@ def answer_name(choice: float | Array, names: Sequence[str]) -> str:
 def verdict_on(rows: ScoredRows, answer: float | Array, facts: TrainingFacts | None = None) -> Verdict:
     """Return whether a model is better than always giving one answer on the same rows, by a paired test.
 
-    Args:
-        answer: The answer of the baseline.
-        facts: What is known about the training, for advice.
+    The advice comes from the facts of the training, if they are known.
     """
     key = VERDICT_KEYS[rows.task]
     constant = constant_rows(rows, answer)
     value, level = (metric.value for metric in row_metrics_of([rows, constant], key))
     difference = compare({0: constant}, {0: rows}, key)
     # A single row has no spread: the error of one score would count as certain.
-    found = decided(difference, key, margin=0.0) if len(rows) > 1 else ComparisonVerdict(UNDECIDED, margin=0.0)
+    verdict = decided(difference, key, margin=0.0) if len(rows) > 1 else ComparisonVerdict(UNDECIDED, margin=0.0)
     likely = "p < 0.001" if difference.p_value < 0.001 else f"p = {difference.p_value:.3f}"
     low, high = difference.interval.low, difference.interval.high
     tested = f"difference {difference.value:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, {likely}, {difference.method}, "
     text = (
-        f"{VERDICT_WORDS[found.kind]} always answering {answer_name(answer, rows.labels)}: {key.replace('_', ' ')} "
+        f"{VERDICT_WORDS[verdict.kind]} always answering {answer_name(answer, rows.labels)}: {key.replace('_', ' ')} "
         f"{value:.4f} against {level:.4f} ({tested if len(rows) > 1 else ''}{counted(len(rows), 'row', 'rows')})"
     )
-    if found.more_rows:
-        text += f"; about {counted(found.more_rows, 'more row', 'more rows')} would decide"
+    if verdict.more_rows:
+        text += f"; about {counted(verdict.more_rows, 'more row', 'more rows')} would decide"
     classes = class_scores(rows)
     balanced = balanced_accuracy(classes) if rows.task == CLASSES else None
     gain = level - value if rows.task == SCORE else value - level
@@ -243,12 +220,9 @@ def verdict_on(rows: ScoredRows, answer: float | Array, facts: TrainingFacts | N
         text += f"; the model answers {answer_name(rows.predictions[0], rows.labels)} for every row"
     elif gain <= 0 and balanced and balanced[0] > balanced[1]:
         text += f"; balanced accuracy {balanced[0]:.4f} against {balanced[1]:.4f}"
-    if facts is None or (found.kind == BETTER and not missed):
-        return Verdict(found.kind, text)
-    if gain <= 0:
-        return Verdict(found.kind, text, tuple(advice_on(facts)))
-    tips = (weights_tip(facts, missed), steps_tip(facts))
-    return Verdict(found.kind, text, tuple(tip for tip in tips if tip))
+    if facts is None or (verdict.kind == BETTER and not missed):
+        return Verdict(verdict.kind, text)
+    return Verdict(verdict.kind, text, advice_on(facts) if gain <= 0 else usual_tips(facts, missed))
 
 
 def mean_verdict(score: Score) -> str:
@@ -280,11 +254,6 @@ class TrainingFacts:
     counts_steps: bool = False  # whether the user set the number of steps, not of epochs
 
     @property
-    def wanted_epochs(self) -> int:
-        """How many epochs the default rule chooses."""
-        return num_epochs(self.steps_per_epoch, max(1, len(self.counts)))
-
-    @property
     def fall(self) -> tuple[float, float] | None:
         """The mean of the first and of the last losses; None if there are too few."""
         few = len(self.losses) // 5 or 1
@@ -312,42 +281,33 @@ def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights
     )
 
 
-def advice_on(facts: TrainingFacts) -> Iterator[str]:
-    """Yield what may help a model that learned nothing, each with the fact that suggests it."""
-    tips = [weights_tip(facts, facts.counts), steps_tip(facts)]
+def usual_tips(facts: TrainingFacts, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the advice to weight the classes if one of `names` is rare, and to train longer if the default rule would."""
+    tips, counts = [], facts.counts
+    if counts and not facts.weighted and 0 not in counts.values():  # a class without rows has no balanced weight
+        most = RARE * (facts.rows / len(counts))
+        if rare := sorted((counts[name], name) for name in names if counts.get(name, most) < most):
+            count, name = rare[0]
+            tips.append(f"--class_weights balanced: {visible(name)} has only {count:,} of {facts.rows:,} training rows")
+    epochs = num_epochs(facts.steps_per_epoch, max(1, len(counts)))
+    steps = epochs * facts.steps_per_epoch
+    if steps >= 1.5 * facts.steps:
+        setting = f"--max_steps {steps}" if facts.counts_steps else f"--num_train_epochs {epochs}"
+        tips.append(f"{setting}: {counted(facts.steps, 'step is', 'steps are')} few")
+    return tuple(tips)
+
+
+def advice_on(facts: TrainingFacts) -> tuple[str, ...]:
+    """Return what may help a model that learned nothing, each with the fact that suggests it."""
+    tips = [*usual_tips(facts, facts.counts)]
     first, last = facts.fall or (0.0, 0.0)
+    did_not_fall = facts.fall is not None and last > FELL * first
     fell = f"the training loss went from {first:.4f} to {last:.4f}"
     if facts.rate < facts.usual_rate / 2:
         tips.append(f"--learning_rate {facts.usual_rate:g}: {facts.rate:g} is low for this model")
-    elif facts.fall and last > FELL * first and facts.rate > 2 * facts.usual_rate:
+    elif did_not_fall and facts.rate > 2 * facts.usual_rate:
         tips.append(f"--learning_rate {facts.usual_rate:g}: {facts.rate:g} is high for this model, and {fell}")
     elif facts.fall and last < FELL_FAR * first:
         tips.append(f"more training rows, or fewer epochs: {fell}, so the model only learned its training rows")
-    given = [tip for tip in tips if tip]
-    yield from given
-    if not given and facts.fall and last > FELL * first:
-        yield f"check texts and labels with glassloop data: {fell}"
-    elif not given:
-        yield "more training rows, or another model"
-
-
-def weights_tip(facts: TrainingFacts, names: Iterable[str]) -> str | None:
-    """Return the advice to weight the classes, if one of `names` is rare among the training rows."""
-    if facts.weighted or not facts.counts or 0 in facts.counts.values():  # a class without rows has no balanced weight
-        return None
-    even = facts.rows / len(facts.counts)
-    rare = sorted((facts.counts.get(name, 0), name) for name in names)
-    rare = [(count, name) for count, name in rare if 0 < count < RARE * even]
-    if not rare:
-        return None
-    count, name = rare[0]
-    return f"--class_weights balanced: {visible(name)} has only {count:,} of {facts.rows:,} training rows"
-
-
-def steps_tip(facts: TrainingFacts) -> str | None:
-    """Return the advice to train longer, if the default rule would."""
-    wanted = facts.wanted_epochs
-    if wanted * facts.steps_per_epoch < 1.5 * facts.steps:
-        return None
-    setting = f"--max_steps {wanted * facts.steps_per_epoch}" if facts.counts_steps else f"--num_train_epochs {wanted}"
-    return f"{setting}: {counted(facts.steps, 'step is', 'steps are')} few"
+    other = f"check texts and labels with glassloop data: {fell}" if did_not_fall else "more training rows, or another model"
+    return tuple(tips or [other])

@@ -20,7 +20,6 @@ from glassloop.scores.calibration import (
     Limit,
     best_limit,
     confidences,
-    coverage_curve,
     fitted_calibration,
     fitted_limits,
     fitted_temperature,
@@ -102,15 +101,15 @@ def test_the_threshold_curve_equals_sklearn() -> None:
 
 def test_the_coverage_curve_ends_with_the_accuracy() -> None:
     rows = drawn_rows(300, 1.0)
-    found = coverage_curve(*confidences(rows), most_points=50)
+    found = threshold_curve(*confidences(rows), most_points=50)
     assert len(found.answered) <= 50
     assert found.answered[-1] == 1.0
-    assert found.accuracy[-1] == pytest.approx(rows.right.mean())
-    assert found.accuracy[:5].mean() > found.accuracy[-1]
+    assert found.precision[-1] == pytest.approx(rows.right.mean())
+    assert found.precision[:5].mean() > found.precision[-1]
     place = 20
     chosen = confidences(rows)[0] >= found.thresholds[place]
     assert found.answered[place] == pytest.approx(chosen.mean())
-    assert found.accuracy[place] == pytest.approx(rows.right[chosen].mean())
+    assert found.precision[place] == pytest.approx(rows.right[chosen].mean())
 
 
 # --- Cross-fitting: the gain is that on new rows, unlike the gain on the rows of the fit, and its interval covers it.

@@ -16,13 +16,10 @@ from statsmodels.stats.proportion import proportion_confint
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.runs.record import read_run
 from glassloop.scores.intervals import (
-    OF_CLASSES,
-    OF_LABELS,
-    OF_SCORES,
+    ROW_METRICS,
     Interval,
     ScoredRows,
     balanced_rows,
-    class_number,
     covariance_of,
     has_rows_right,
     is_biased,
@@ -124,7 +121,7 @@ def test_no_error_is_no_certainty() -> None:
     assert metric_estimate(same, "pearson").interval is None
 
 
-@pytest.mark.parametrize(("task", "keys"), [(CLASSES, OF_CLASSES), (SEVERAL, OF_LABELS), (SCORE, OF_SCORES)])
+@pytest.mark.parametrize(("task", "keys"), ROW_METRICS.items())
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 12, 60])
 def test_an_interval_contains_its_value_and_lies_in_the_range(task: str, keys: tuple[str, ...], number: int) -> None:
     shown = 0
@@ -153,7 +150,7 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(SettingsError, match="level=95 is not between 0 and 1"):
         normal_quantile(95)
     with pytest.raises(SettingsError, match="maybe is not one of the labels"):
-        class_number(drawn_rows(3), "maybe")
+        row_metrics_of([drawn_rows(3)], "f1", "maybe")
 
 
 @pytest.mark.parametrize(("number", "share"), [(100, 0.8), (408, 0.85), (408, 0.95), (1725, 0.9)])
@@ -284,9 +281,7 @@ def test_rows_count_for_a_metric_only_if_they_can_change_it() -> None:
 
 
 def test_every_computed_metric_is_known_and_others_are_refused() -> None:
-    assert {*COMPUTED[CLASSES]} <= {*OF_CLASSES}
-    assert {*COMPUTED[SEVERAL]} <= {*OF_LABELS}
-    assert {*COMPUTED[SCORE]} <= {*OF_SCORES}
+    assert all({*keys} <= {*ROW_METRICS[task]} for task, keys in COMPUTED.items())
     with pytest.raises(SettingsError, match='"mse" is not a known metric of single_label_classification'):
         row_metric("mse", CLASSES, np.zeros(2), np.zeros(2))
 
