@@ -301,14 +301,7 @@ HTML = Markdown = Image = Javascript = Printed
 class AdamW(torch.optim.Optimizer):
     """Adam with weight decay that is applied after the update, as transformers computed it.
 
-    Args:
-        params: The parameters to train, or groups of them.
-        lr: The learning rate.
-        betas: The decay rates of the running averages of gradients and of their squares.
-        eps: Added to the denominator, before the correction of the bias.
-        weight_decay: The weight decay of groups that do not set their own.
-        correct_bias: Whether to correct the bias of the running averages. BERT's original code did not.
-        no_deprecation_warning: Accepted for compatibility.
+    The bias of the running averages is corrected in the step size, so that `eps` is not; BERT's original code did not.
     """
 
     def __init__(

@@ -336,15 +336,9 @@ class Edits:
         return "".join([*parts, self.script.text[place:]])
 
     def remove_items(self, items: list[tuple[int, int]], removed: Iterable[int], end: int) -> list[str]:
-        """Remove items of a list that is separated by commas, each with its line if nothing else is there.
+        """Remove some items, never all, of a list that is separated by commas, each with its line if nothing else is there.
 
-        Args:
-            items: Where each item begins and ends.
-            removed: The numbers of the items to remove; never all of them.
-            end: Where the list ends, before its closing parenthesis.
-
-        Returns:
-            The comments of lines that were removed.
+        The list ends at `end`, before its closing parenthesis. Return the comments of lines that were removed.
         """
         text, gone, comments = self.script.text, {*removed}, []
         ends = [*(start for start, _ in items[1:]), end]

@@ -96,12 +96,7 @@ Names = Mapping[str, Mapping[str, OldName]]
 
 
 class Finder(MetaPathFinder):
-    """Finds modules that were moved, and changes those that a script uses as they were.
-
-    Args:
-        names: By module, what stands for a name that scripts import from there.
-        changes: By module, what to do with it once it is imported.
-    """
+    """Finds modules that were moved, serves old names on others, and changes some once they are imported."""
 
     def __init__(self, names: Names, changes: Mapping[str, Change]) -> None:
         self.names, self.changes = names, changes
@@ -233,12 +228,7 @@ def names_of(code: CodeType) -> set[str]:
 
 
 def chosen_names(keep: Iterable[str] = (), why_theirs: str | None = None) -> Names:
-    """Return what stands for old names, without those that a script gets from their libraries.
-
-    Args:
-        keep: Names that are not served, as the user asked.
-        why_theirs: Why the Trainer stays that of transformers; None for Glassloop's.
-    """
+    """Return what stands for old names, but for those to `keep`. `why_theirs`: why the Trainer stays that of transformers."""
     kept = {*keep}
     theirs = why_theirs or ("--keep asks for it" if kept & {*THEIR_TRAINER} else None)
     chosen: dict[str, dict[str, OldName]] = {}

@@ -64,19 +64,12 @@ OF_OPTIMIZE = ("timeout", "gc_after_trial", "catch", "callbacks", "show_progress
 
 
 class BestRun(NamedTuple):
-    """The best trial of a search.
+    """The best trial of a search."""
 
-    Args:
-        run_id: The number of the trial.
-        objective: Its objective; a list if there are several.
-        hyperparameters: What was suggested to it, by name.
-        run_summary: None: only other backends have one.
-    """
-
-    run_id: str
+    run_id: str  # its number
     objective: float | list[float]
-    hyperparameters: dict[str, object]
-    run_summary: None = None
+    hyperparameters: dict[str, object]  # what was suggested to it, by name
+    run_summary: None = None  # only other backends have one
 
 
 def default_space(trial: Trial) -> dict[str, object]:
@@ -112,12 +105,7 @@ def search(
 ) -> BestRun | list[BestRun]:
     """Run the trials that are not done yet, and return the best one; with several directions, all that none dominates.
 
-    Args:
-        trainer: The Trainer.
-        reset: Brings the Trainer back to its state before the search, and gives it a trial.
-        rows: Its data sets by name.
-        model_init: Returns a new model.
-        options: Arguments of `optuna.create_study` and `optuna.Study.optimize`.
+    `reset` brings the Trainer back to its state before the search, and gives it a trial. `rows` are its data sets by name.
     """
     directions = [direction] if isinstance(direction, str) else [*direction]
     refuse_search(trainer, model_init, directions, backend, options)
@@ -291,14 +279,8 @@ class Watch(Callback):
 class SearchRecord:
     """Writes each trial of a script's search to study.json, and returns those of an earlier process.
 
-    A trial is a run of the study. One that was pruned has the status "paused".
-
-    Args:
-        folder: The folder of the search.
-        identity: What must be the same for the search to continue: settings, functions and rows, as short texts.
-        seed: The random seed of the settings.
-        greater_is_better: Whether a higher objective is better, of several the first.
-        base: The settings of the script.
+    A trial is a run of the study. One that was pruned has the status "paused". A search continues if its `identity` is the
+    same: settings, functions and rows, as short texts. Of several objectives, `greater_is_better` is about the first.
     """
 
     def __init__(
@@ -346,14 +328,9 @@ class SearchRecord:
     def begin(
         self, number: int, name: str, seed: int, params: Mapping[str, Value], distributions: Mapping[str, str]
     ) -> dict[int, float] | None:
-        """Note that a trial starts. Return what it reported before, if an earlier process had started it; else None.
+        """Note that a trial starts, with what its values were drawn from, as Optuna's JSON.
 
-        Args:
-            number: Its number.
-            name: The name of its folder.
-            seed: Its random seed.
-            params: The values that were suggested to it.
-            distributions: What they were drawn from, as Optuna's JSON.
+        Return what it reported before, if an earlier process had started it; else None.
         """
         known = self.record.runs.get(name)
         study = replace(self.record.study, vary={**self.record.study.vary, **distributions})
