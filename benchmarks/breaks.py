@@ -165,7 +165,7 @@ BREAKS = [
         ("-(-plan.max_steps // plan.steps_per_epoch)", "plan.max_steps // plan.steps_per_epoch"),
     ),
     *breaks_of(
-        "compat", "compat/trainer.py", "unit/compat/test_overrides.py contract/test_scripts.py",
+        "compat", "compat/trainer.py", "unit/compat/test_trainer.py contract/test_scripts.py",
         (" * chosen.gradient_accumulation_steps *", " *"),
         ("(logits_of(outputs).float(), labels) / len(labels)", "(logits_of(outputs).float(), labels)"),
     ),

@@ -1,4 +1,4 @@
-"""Callbacks of transformers: their control acts, and early stopping goes on counting after a resume."""
+"""Callbacks of transformers: their control acts, early stopping goes on counting after a resume, and the state they see."""
 
 from __future__ import annotations
 
@@ -10,43 +10,78 @@ import pytest
 import torch
 from families import tiny_model
 from small_training import small_rows
-from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl
+from transformers import (
+    DefaultFlowCallback,
+    EarlyStoppingCallback,
+    PrinterCallback,
+    ProgressCallback,
+    TrainerCallback,
+    TrainerControl,
+)
 from transformers import TrainerState as TheirState
 
-from glassloop import Callback, Trainer, TrainingArguments
+from glassloop import Callback, Trainer
 from glassloop.compat.trainer import Logged, TrainerState, is_for_transformers
 from glassloop.runs.record import Plan, checkpoints_in
 from glassloop.training.callbacks import State
 from glassloop.training.checkpoints import open_checkpoint
 
 
-def trainer_of(rows: Any, tokenizer: Any, folder: Path, callbacks: list[Any], kind: Any = Trainer, **given: Any) -> Any:
-    usual = {"max_steps": 6, "device": "cpu", "precision": "fp32", "backend": "plain", "disable_tqdm": True}
-    args = TrainingArguments(folder, **usual | {"save_strategy": "no"} | given)
-    parts = {"train_dataset": rows["train"], "eval_dataset": rows["validation"], "processing_class": tokenizer}
-    return kind(tiny_model(), args, callbacks=callbacks, **parts)
+@pytest.fixture
+def watched(make) -> Any:
+    """Make a Trainer with callbacks, on the plain backend unless a test says otherwise."""
+
+    def made(*callbacks: Any, kind: Any = Trainer, folder: str = "out", **settings: Any) -> Any:
+        return make(kind, folder, {"callbacks": callbacks}, **{"max_steps": 6, "backend": "plain"} | settings)
+
+    return made
 
 
-def test_the_callbacks_of_each_package_are_told_apart() -> None:
-    assert is_for_transformers(EarlyStoppingCallback)
-    assert is_for_transformers(EarlyStoppingCallback())
-    assert not is_for_transformers(Callback())
+def test_callbacks_of_both_packages(watched) -> None:
+    assert [is_for_transformers(one) for one in (EarlyStoppingCallback, EarlyStoppingCallback(), Callback())] == [1, 1, 0]
+    ours, theirs = Callback(), EarlyStoppingCallback()
+    trainer = watched(ours, theirs, disable_tqdm=False)
+    assert trainer.callbacks[0] is ours
+    names = ["DefaultFlowCallback", "EarlyStoppingCallback", "ProgressCallback"]
+    assert [type(one).__name__ for one in trainer.callback_handler.callbacks] == names
+    trainer.add_callback(TrainerCallback)
+    assert type(trainer.callback_handler.callbacks[-1]) is TrainerCallback
+    assert trainer.pop_callback(EarlyStoppingCallback) is theirs
+    assert trainer.pop_callback(EarlyStoppingCallback) is None
+    trainer.remove_callback(ours)
+    assert len(trainer.callbacks) == 1  # those of transformers
 
 
-def test_a_callback_may_ask_for_a_log_an_evaluation_and_a_checkpoint(few, tiny_tokenizer, tmp_path) -> None:
+def test_the_progress_display_can_be_removed(watched) -> None:
+    trainer = watched()
+    assert isinstance(trainer.pop_callback(PrinterCallback), PrinterCallback)
+    assert not trainer._shows_progress()
+    trainer.add_callback(ProgressCallback)
+    assert trainer._shows_progress()
+
+
+def test_without_the_default_flow_nothing_is_asked_for(watched, tmp_path) -> None:
+    trainer = watched(logging_steps=1, save_steps=1, save_strategy="steps")
+    trainer.remove_callback(DefaultFlowCallback)
+    trainer.train()
+    assert [*tmp_path.glob("*/checkpoint-*")] == []
+    assert [[*entry] for entry in trainer.state.log_history if "loss" in entry] == []
+
+
+def test_a_callback_may_ask_for_a_log_an_evaluation_and_a_checkpoint(watched, tmp_path) -> None:
     class Asking(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             if state.global_step == 2:
                 control.should_log = control.should_evaluate = control.should_save = True
 
-    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [Asking], logging_steps=100)
+    trainer = watched(Asking, logging_steps=100)
     trainer.train()
     assert [entry["step"] for entry in trainer.state.history if "eval_loss" in entry] == [2]
     assert [entry["step"] for entry in trainer.state.history if "loss" in entry] == [2, 6]
-    assert [path.name for path in tmp_path.glob("checkpoint*")] == ["checkpoint-2"]
+    assert [path.name for path in tmp_path.glob("*/checkpoint*")] == ["checkpoint-2"]
 
 
-def test_an_epoch_may_be_ended_also_before_its_first_step(few, tiny_tokenizer, tmp_path) -> None:
+def test_an_epoch_may_be_ended_also_before_its_first_step(watched, tmp_path) -> None:
     class Cutting(TrainerCallback):
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             control.should_epoch_stop = True
@@ -54,26 +89,20 @@ def test_an_epoch_may_be_ended_also_before_its_first_step(few, tiny_tokenizer, t
         def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             control.should_epoch_stop = control.should_save = True  # too late: it has ended
 
-    given = {"max_steps": -1, "num_train_epochs": 3}
-    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [Cutting], **given)
+    trainer, again = (watched(Cutting, max_steps=-1, num_train_epochs=3) for _ in range(2))
     trainer.train()
     assert (trainer.state.step, trainer.state.loop.epoch) == (3, 3)
-    again = trainer_of(few, tiny_tokenizer, tmp_path, [Cutting], **given)
-    again.train(resume_from_checkpoint=tmp_path / "checkpoint-2")
+    again.train(resume_from_checkpoint=tmp_path / "out" / "checkpoint-2")
     assert again.state.step == 3
 
 
-def test_only_callbacks_that_have_an_on_save_wait_for_checkpoints(few, tiny_tokenizer, tmp_path) -> None:
-    class Patient(EarlyStoppingCallback):
-        def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            self.found = Path(args.output_dir, f"checkpoint-{state.global_step}", "manifest.json").is_file()
-
-    for kind, waits in ((EarlyStoppingCallback, False), (Patient, True), (TrainerCallback, False)):
-        trainer = trainer_of(few, tiny_tokenizer, tmp_path, [kind])
-        assert trainer.callbacks[-1].reads_checkpoints == waits
+def test_only_callbacks_that_have_an_on_save_wait_for_checkpoints(watched) -> None:
+    patient = type("Patient", (EarlyStoppingCallback,), {"on_save": lambda self, *given, **others: None})
+    for kind, waits in ((EarlyStoppingCallback, False), (patient, True), (TrainerCallback, False)):
+        assert watched(kind).callbacks[-1].reads_checkpoints == waits
 
 
-def test_files_that_a_callback_writes_leave_a_checkpoint_intact(few, tiny_tokenizer, tmp_path) -> None:
+def test_files_that_a_callback_writes_leave_a_checkpoint_intact(watched, tmp_path) -> None:
     class Adding(TrainerCallback):
         def on_save(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
             folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
@@ -83,29 +112,22 @@ def test_files_that_a_callback_writes_leave_a_checkpoint_intact(few, tiny_tokeni
 
     for backend in ("plain", "auto"):
         given = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1, "backend": backend}
-        trainer_of(few, tiny_tokenizer, tmp_path / backend, [Adding], **given).train()
+        watched(Adding, folder=backend, **given).train()
         assert [path.name for path in checkpoints_in(tmp_path / backend)] == ["checkpoint-6"]
         assert open_checkpoint(tmp_path / backend / "checkpoint-6").manifest["step"] == 6
 
 
-def test_patience_is_not_lost_by_a_resume(few, tiny_tokenizer, tmp_path) -> None:
+def test_patience_is_not_lost_by_a_resume(watched) -> None:
     """Nothing improves: three evaluations in all, however often the run was resumed."""
-    given = {
-        "max_steps": 9,
-        "eval_strategy": "steps",
-        "eval_steps": 1,
-        "learning_rate": 0.0,
-        "save_strategy": "steps",
-        "save_steps": 1,
-    }
-    given |= {"metric_for_best_model": "loss", "greater_is_better": False}
+    given = {"max_steps": 9, "learning_rate": 0.0, "metric_for_best_model": "loss", "greater_is_better": False}
+    given |= {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
 
     class Stop(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             control.should_training_stop = state.global_step == 2
 
-    trainer_of(few, tiny_tokenizer, tmp_path, [EarlyStoppingCallback(2), Stop], **given).train()
-    again = trainer_of(few, tiny_tokenizer, tmp_path, [EarlyStoppingCallback(2)], **given)
+    watched(EarlyStoppingCallback(2), Stop, **given).train()
+    again = watched(EarlyStoppingCallback(2), **given)
     again.train(resume_from_checkpoint=True)
     assert again.state.step == 3
 
@@ -134,26 +156,20 @@ class Passes(TrainerCallback):
 
 
 @pytest.mark.parametrize("backend", ["plain", "packed"])
-def test_passes_of_a_callback_change_neither_weights_nor_best_step_nor_resume(backend, tiny_tokenizer, tmp_path) -> None:
-    given = {
-        "max_steps": 12,
-        "per_device_train_batch_size": 4,
-        "learning_rate": 2e-2,
-        "save_strategy": "steps",
-        "eval_steps": 3,
-    }
-    given |= {"device": "cpu", "precision": "fp32", "backend": backend, "eval_strategy": "steps", "save_steps": 3}
-    given |= {"load_best_model_at_end": True, "metric_for_best_model": "accuracy", "save_total_limit": 10}
-    parts = {"train_dataset": small_rows(24), "eval_dataset": small_rows(24), "processing_class": tiny_tokenizer}
+def test_passes_of_a_callback_change_neither_weights_nor_best_step_nor_resume(backend, make, tmp_path) -> None:
+    given = {"max_steps": 12, "per_device_train_batch_size": 4, "learning_rate": 2e-2, "backend": backend}
+    given |= {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 3, "save_total_limit": 10}
+    given |= {"load_best_model_at_end": True, "metric_for_best_model": "accuracy"}
+    rows = {"model": tiny_model(), "train_dataset": small_rows(24), "eval_dataset": small_rows(24)}
 
-    def trained(folder: Path, *callbacks: Passes, resume: Any = None) -> Any:
-        trainer = Trainer(tiny_model(), TrainingArguments(folder, **given), callbacks=callbacks, **parts)
+    def trained(folder: str, *callbacks: Passes, resume: Any = None) -> Any:
+        trainer = make(Trainer, folder, {**rows, "model": tiny_model(), "callbacks": callbacks}, **given)
         for callback in callbacks:
             callback.trainer = trainer
         trainer.train(resume_from_checkpoint=resume)
         return trainer
 
-    plain, found = trained(tmp_path / "plain"), trained(tmp_path / "passes", Passes())
+    plain, found = trained("plain"), trained("passes", Passes())
     assert found.backend.name == backend
     for weight, other in zip(plain.model.parameters(), found.model.parameters(), strict=True):
         assert torch.equal(weight, other)
@@ -163,29 +179,27 @@ def test_passes_of_a_callback_change_neither_weights_nor_best_step_nor_resume(ba
     own = [entry for entry in found.state.log_history if "train_accuracy" in entry or "mine" in entry]
     assert [entry["step"] for entry in own] == [1, 1, 5, 5, 11, 11]
     assert "train_runtime" in own[0]
-    again = trained(tmp_path / "passes", Passes(), resume=tmp_path / "passes" / "checkpoint-6")
+    again = trained("passes", Passes(), resume=tmp_path / "passes" / "checkpoint-6")
     assert again.state.history == found.state.history
     assert (again.state.best_global_step, again.state.best_metric) == (plain.state.best_step, plain.state.best_metric)
 
 
-def test_a_callback_that_reads_gradients_trains_on_the_plain_backend(tiny_tokenizer, tmp_path, capsys) -> None:
+def test_a_callback_that_reads_gradients_trains_on_the_plain_backend(watched, capsys) -> None:
+    norms: list[float] = []
+
     class Reading(TrainerCallback):
-        norms: list[float] = []  # noqa: RUF012
-
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **others: Any) -> None:
-            self.norms.append(sum(float(weight.grad.norm()) for weight in model.parameters()))
-            control.should_training_stop = len(self.norms) == 2
+            norms.append(sum(float(weight.grad.norm()) for weight in model.parameters()))
+            control.should_training_stop = len(norms) == 2
 
-    args = TrainingArguments(tmp_path, max_steps=4, device="cpu", precision="fp32", save_strategy="no")
-    trainer = Trainer(tiny_model(), args, train_dataset=small_rows(24), processing_class=tiny_tokenizer, callbacks=[Reading])
+    trainer = watched(Reading, backend="auto")
     trainer.train()
-    assert trainer.state.global_step == 2
-    assert len(Reading.norms) == 2
-    assert min(Reading.norms) > 0
+    assert trainer.state.global_step == len(norms) == 2
+    assert min(norms) > 0
     assert "backend plain instead of packed: Reading.on_pre_optimizer_step may read gradients" in capsys.readouterr().err
 
 
-# --- What a Trainer of a script asks of the loop.
+# --- logs, and the state under the names of transformers
 
 
 class LoopTrainer:
@@ -212,7 +226,18 @@ def test_an_overridden_log_gets_entries_without_step_and_epoch() -> None:
     assert trainer.logged == [{"loss": 0.5}, {"eval_loss": 0.25, "eval_runtime": 2.0}]
 
 
-# --- The state under the names of transformers, and the files that scripts write after a training.
+def test_what_a_script_logs_and_evaluates_is_in_both_histories(watched) -> None:
+    class Adding(Trainer):
+        def log(self, logs: Any, start_time: Any = None) -> None:
+            super().log({**logs, "mine": 1.0})
+
+    trainer = watched(logging_steps=3, kind=Adding)
+    trainer.train()
+    assert [entry["mine"] for entry in trainer.state.history if "loss" in entry] == [1.0, 1.0]
+    assert [entry["mine"] for entry in trainer.state.log_history] == [1.0] * 3
+    assert "train_runtime" in trainer.state.log_history[-1]
+    trainer.evaluate()
+    assert {"eval_loss", "mine"} <= {*trainer.state.log_history[-1]}
 
 
 PLAN = Plan(
@@ -232,35 +257,17 @@ def test_the_state_follows_the_loop_and_keeps_what_scripts_add(tmp_path: Path) -
     state.save_to_json(str(tmp_path / "trainer_state.json"))
     loaded = TheirState.load_from_json(str(tmp_path / "trainer_state.json"))
     assert (loaded.global_step, loaded.epoch, loaded.log_history) == (2, 1.0, state.log_history)
-
-
-def test_what_a_log_method_adds_is_in_both_histories(few, tiny_tokenizer, tmp_path) -> None:
-    class Adding(Trainer):
-        def log(self, logs: Any, start_time: Any = None) -> None:
-            super().log({**logs, "mine": 1.0})
-
-    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [], logging_steps=3, kind=Adding)
-    trainer.train()
-    assert [entry["mine"] for entry in trainer.state.history if "loss" in entry] == [1.0, 1.0]
-    assert [entry["mine"] for entry in trainer.state.log_history] == [1.0] * 3
-    assert "train_runtime" in trainer.state.log_history[-1]
-
-
-def test_a_name_that_neither_has_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError):
-        _ = TrainerState.of(State()).nothing
+        _ = state.nothing
 
 
-def test_metrics_are_printed_and_collected(few, tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer = trainer_of(few, tiny_tokenizer, tmp_path, [])
+def test_metrics_are_printed_and_collected(watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = watched()
     trainer.log_metrics("eval", {"eval_loss": 0.123456, "epoch": 1.0})
-    assert capsys.readouterr().out.splitlines() == [
-        "***** eval metrics *****",
-        "  epoch     =        1.0",
-        "  eval_loss =     0.1235",
-    ]
+    lines = ["***** eval metrics *****", "  epoch     =        1.0", "  eval_loss =     0.1235"]
+    assert capsys.readouterr().out.splitlines() == lines
     trainer.save_metrics("train", {"train_loss": 1.0})
     trainer.save_metrics("eval", {"eval_loss": 2.0})
     trainer.save_metrics("test", {"test_loss": 3.0}, combined=False)
-    assert json.loads((tmp_path / "all_results.json").read_text()) == {"train_loss": 1.0, "eval_loss": 2.0}
-    assert json.loads((tmp_path / "test_results.json").read_text()) == {"test_loss": 3.0}
+    assert json.loads((tmp_path / "out" / "all_results.json").read_text()) == {"train_loss": 1.0, "eval_loss": 2.0}
+    assert json.loads((tmp_path / "out" / "test_results.json").read_text()) == {"test_loss": 3.0}

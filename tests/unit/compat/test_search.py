@@ -1,8 +1,11 @@
-"""A search for hyperparameters: independent trials in folders of their own, and the Trainer as it was before."""
+"""A search for hyperparameters: independent trials, recorded in study.json and continued after a stop."""
 
 from __future__ import annotations
 
+import json
 import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +13,16 @@ from families import tiny_model, weights_hash
 from transformers import EarlyStoppingCallback
 from transformers.trainer_utils import default_compute_objective
 
-from glassloop import Trainer, TrainingArguments
-from glassloop.base.errors import SettingsError
+from glassloop import Callback, Trainer
+from glassloop.base.errors import DivergedError, SettingsError
+from glassloop.compat.trials import BestRun, SearchRecord, rows_text
+from glassloop.runs.study import read_study
+from glassloop.settings.file import GivenSettings
+from glassloop.settings.study import StudySettings
+from glassloop.study.study import study
 
 optuna = pytest.importorskip("optuna")
-USUAL = {"max_steps": 4, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no", "logging_steps": 2}
+EVERY_STEP = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -26,11 +34,11 @@ def quiet() -> Any:
 
 
 @pytest.fixture
-def make(few, tiny_tokenizer, tmp_path) -> Any:
-    def made(parts: Any = None, model_init: Any = tiny_model, folder: str = "out", **given: Any) -> Any:
-        args = TrainingArguments(tmp_path / folder, **USUAL | given)
-        rows = {"train_dataset": few["train"], "eval_dataset": few["validation"], "processing_class": tiny_tokenizer}
-        return Trainer(args=args, model_init=lambda: model_init(), **rows | (parts or {}))
+def searching(make) -> Any:
+    """Make a Trainer that makes its model itself."""
+
+    def made(folder: str = "out", parts: Any = None, **given: Any) -> Any:
+        return make(folder=folder, parts={"model_init": lambda: tiny_model(), **(parts or {})}, logging_steps=2, **given)
 
     return made
 
@@ -39,115 +47,111 @@ def space(trial: Any) -> dict[str, Any]:
     return {"learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True), "warmup_ratio": 0.5}
 
 
+def wild_space(trial: Any) -> dict[str, Any]:
+    wild = trial.number == 1  # diverges
+    return {
+        "learning_rate": trial.suggest_float("learning_rate", 1e20, 1e21) if wild else trial.suggest_float("rate", 1e-4, 1e-2),
+        "weight_decay": trial.suggest_categorical("weight_decay", [0.0, 0.1]),
+        "max_grad_norm": 0.0,
+    }
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 @pytest.mark.slow
-def test_the_best_trial_is_returned_and_the_settings_stay(make, tmp_path) -> None:
-    trainer = make(push_to_hub=True)  # not the trials
+def test_the_best_trial_is_returned_and_the_settings_stay(searching, tmp_path) -> None:
+    trainer = searching(push_to_hub=True)  # not the trials
     trainer.push_to_hub = lambda: pytest.fail("a trial was uploaded")
     before = dict(vars(trainer.args))
     best = trainer.hyperparameter_search(space, n_trials=3)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["run-0", "run-1", "run-2", "study.json"]
+    assert names_in(tmp_path / "out") == ["run-0", "run-1", "run-2", "study.json"]
     assert best._fields == ("run_id", "objective", "hyperparameters", "run_summary")
     assert [*best.hyperparameters] == ["learning_rate"]
     assert dict(vars(trainer.args)) == before
-    again = make(learning_rate=best.hyperparameters["learning_rate"], warmup_steps=0.5, folder="again")
+    again = searching("again", learning_rate=best.hyperparameters["learning_rate"], warmup_steps=0.5)
     again.train()
     assert again.evaluate()["eval_loss"] == best.objective, "a trial is a training like any other"
-    assert make(folder="second").hyperparameter_search(space, n_trials=3) == best, "the choice of values has a seed"
+    assert searching("second").hyperparameter_search(space, n_trials=3) == best, "the choice of values has a seed"
 
 
 @pytest.mark.slow
-def test_trials_do_not_depend_on_each_other(make) -> None:
+def test_trials_do_not_depend_on_each_other(searching) -> None:
     """One trial uses another optimizer and stops early; the next is what it would be alone."""
-    hashes: dict[int, str] = {}
+    hashes: list[str] = []
     stops: list[int] = []
 
     class Kept(Trainer):
         def train(self, *given: Any, **named: Any) -> Any:
             found = super().train(*given, **named)
-            hashes[len(hashes)] = weights_hash(self.model)
+            hashes.append(weights_hash(self.model))
             stops.append(found.global_step)
             return found
 
     def choices(trial: Any) -> dict[str, Any]:
-        kinds = [{"optim": "sgd", "learning_rate": 1e-9, "max_steps": 9}, {"learning_rate": 1e-3}]
-        return kinds[trial.number]
+        return [{"optim": "sgd", "learning_rate": 1e-9, "max_steps": 9}, {"learning_rate": 1e-3}][trial.number]
 
-    patience = EarlyStoppingCallback(early_stopping_patience=1, early_stopping_threshold=0.01)
-    given = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
-    given |= {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": False}
-    trainer = make({"callbacks": [patience]}, **given)
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": False}
+    trainer = searching(parts={"callbacks": [EarlyStoppingCallback(1, 0.01)]}, **EVERY_STEP, **best)
     trainer.__class__ = Kept
     trainer.hyperparameter_search(choices, n_trials=2)
     assert trainer.backend.name == "packed"
-    alone = make({"callbacks": [EarlyStoppingCallback(1, 0.01)]}, folder="alone", learning_rate=1e-3, **given)
-    steps = alone.train().global_step
-    assert stops == [2, steps]
+    alone = searching("alone", {"callbacks": [EarlyStoppingCallback(1, 0.01)]}, learning_rate=1e-3, **EVERY_STEP, **best)
+    assert stops == [2, alone.train().global_step]
     assert hashes[1] == weights_hash(alone.model)
 
 
-def test_names_trial_and_default_space(make, tmp_path) -> None:
+def test_names_trial_and_default_space(searching, tmp_path) -> None:
     seen: list[Any] = []
 
     def model_init(trial: Any) -> Any:
         seen.append(None if trial is None else trial.number)
         return tiny_model()
 
-    trainer = make()
+    trainer = searching()
     trainer.model_init = model_init
     best = trainer.hyperparameter_search(n_trials=2, hp_name=lambda trial: f"try {trial.number}", backend="optuna")
     assert {*best.hyperparameters} == {"learning_rate", "num_train_epochs", "seed", "per_device_train_batch_size"}
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["study.json", "try 0", "try 1"]
-    assert seen == [0, 1]
+    assert names_in(tmp_path / "out") == ["study.json", "try 0", "try 1"]
     trainer.train()
-    assert seen[2:] == [None]
+    assert seen == [0, 1, None]
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_the_default_objective_is_that_of_transformers(make, own: bool) -> None:
+def test_the_default_objective_is_that_of_transformers(searching, own: bool) -> None:
     scores = {"compute_metrics": lambda found: {"half": 0.5, "mean": float(found.predictions.mean())}} if own else {}
-    trainer = make(scores)
-    best = trainer.hyperparameter_search(space, n_trials=1, direction="maximize")
-    again = make(scores, folder="again", learning_rate=best.hyperparameters["learning_rate"], warmup_steps=0.5)
+    best = searching(parts=scores).hyperparameter_search(space, n_trials=1, direction="maximize")
+    again = searching("again", scores, learning_rate=best.hyperparameters["learning_rate"], warmup_steps=0.5)
     again.train()
     metrics = again.evaluate()
     assert best.objective == pytest.approx(default_compute_objective(metrics) if own else metrics["eval_loss"])
 
 
-def test_pruned_and_several_objectives(make) -> None:
+def test_pruned_and_several_objectives(searching) -> None:
     class Prune(optuna.pruners.BasePruner):
         def prune(self, study: Any, trial: Any) -> bool:
             return trial.number == 1
 
-    trainer = make(eval_strategy="steps", eval_steps=1)
     seen: list[float] = []
 
     def objective(metrics: dict[str, float]) -> float:
         seen.append(metrics["eval_loss"])
         return 1.0 - len(seen)  # the pruned one would be the best
 
+    trainer = searching(eval_strategy="steps", eval_steps=1)
     assert trainer.hyperparameter_search(space, objective, n_trials=2, pruner=Prune()).run_id == "0"
     assert len(seen) == 5, "four evaluations of the first trial, one of the second"
-    both = make(folder="both").hyperparameter_search(
+    both = searching("both").hyperparameter_search(
         space, lambda metrics: (metrics["eval_loss"], 1.0), n_trials=2, direction=["minimize", "maximize"]
     )
     assert both[0].objective[1] == 1.0
-
-
-def test_a_diverged_trial_does_not_end_the_search(make) -> None:
-    def wild(trial: Any) -> dict[str, Any]:
-        return {"learning_rate": 1e20 if trial.number == 0 else 1e-4, "max_grad_norm": 0.0}
-
-    assert make().hyperparameter_search(wild, n_trials=2).run_id == "1"
-    with pytest.raises(SettingsError, match="no trial of the search was completed"):
-        make(folder="none").hyperparameter_search(wild, n_trials=1)
 
 
 @pytest.mark.parametrize(
     ("change", "given", "problem"),
     [
         ({}, {"backend": "ray"}, 'hyperparameter_search does not support the backend "ray"'),
-        ({}, {"backend": "sigopt"}, 'hyperparameter_search does not support the backend "sigopt"'),
-        ({}, {"backend": "wandb"}, 'hyperparameter_search does not support the backend "wandb"'),
         ({}, {"direction": "up"}, 'direction is "up"'),
         ({}, {"n_jobs": 2}, "n_jobs is 2, but a Trainer runs one trial at a time"),
         ({}, {"hp_space": lambda trial: {"learning_rat": 1}}, 'hp_space returned "learning_rat", which is not a setting'),
@@ -156,8 +160,8 @@ def test_a_diverged_trial_does_not_end_the_search(make) -> None:
         ({"eval_dataset": None}, {}, "hyperparameter_search compares evaluations"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(make, change: Any, given: Any, problem: str) -> None:
-    trainer = make()
+def test_what_cannot_be_searched_is_refused(searching, change: Any, given: Any, problem: str) -> None:
+    trainer = searching()
     for name, value in change.items():
         setattr(trainer, name, value)
     with pytest.raises(SettingsError) as caught:
@@ -165,8 +169,142 @@ def test_what_cannot_be_searched_is_refused(make, change: Any, given: Any, probl
     assert caught.value.problem.startswith(problem)
 
 
-def test_without_optuna_the_error_names_the_extra(make, monkeypatch) -> None:
+def test_without_optuna_the_error_names_the_extra(searching, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(SettingsError, match="needs the package optuna") as caught:
-        make().hyperparameter_search()
+        searching().hyperparameter_search()
     assert caught.value.remedy == "pip install 'glassloop[optuna]'"
+
+
+# --- study.json
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """study.json without timings and without places."""
+    record = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    for run in record["runs"].values():
+        run.pop("seconds")
+    del record["base"], record["seconds"]
+    return record
+
+
+def test_trials_are_recorded_as_runs_of_a_study_and_a_diverged_one_does_not_end_it(searching, tmp_path, capsys) -> None:
+    best = searching().hyperparameter_search(wild_space, n_trials=3)
+    record = recorded(tmp_path / "out")
+    assert {name: run["status"] for name, run in record["runs"].items()} == {
+        "run-0": "finished",
+        "run-1": "failed",
+        "run-2": "finished",
+    }
+    assert (record["status"], str(record["chosen"])) == ("finished", best.run_id)
+    chosen = record["runs"][f"run-{best.run_id}"]
+    assert chosen["selection"] == {"objective": best.objective}
+    assert {"loss", "accuracy"} <= {*chosen["validation"]}
+    assert record["tried"][int(best.run_id)] == best.hyperparameters
+    assert record["runs"]["run-1"]["exit_code"] == 5
+    said = capsys.readouterr().err
+    assert "failed: run-1, learning_rate" in said
+    assert "3 trials, 1 failed; the best: rate" in said
+    assert searching().hyperparameter_search(wild_space, n_trials=3) == best, "nothing is trained again"
+    assert "continuing the search in" in capsys.readouterr().err
+
+
+class StoppedError(Exception):
+    """What ends a search in the middle of a trial, as a kill does."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [{}, EVERY_STEP], ids=["no checkpoints", "from a checkpoint"])
+def test_a_search_that_was_stopped_ends_like_one_that_was_not(searching, tmp_path: Path, given: Any) -> None:
+    whole = searching("whole", **given).hyperparameter_search(wild_space, n_trials=4)
+
+    class Stop(Callback):
+        def on_step(self, state: Any, batches: Any) -> None:
+            if state.step == 3 and (tmp_path / "stopped" / "run-2").exists():
+                raise StoppedError
+
+    stopped = searching("stopped", **given)
+    stopped.add_callback(Stop())
+    with pytest.raises(StoppedError):
+        stopped.hyperparameter_search(wild_space, n_trials=4)
+    assert [run["status"] for run in recorded(tmp_path / "stopped")["runs"].values()] == ["finished", "failed", "waiting"]
+    assert searching("stopped", **given).hyperparameter_search(wild_space, n_trials=4) == whole
+    assert recorded(tmp_path / "stopped") == recorded(tmp_path / "whole")
+
+
+def test_another_search_in_the_same_folder_moves_the_record_aside(searching, tmp_path: Path, capsys) -> None:
+    same = partial(searching().hyperparameter_search, lambda trial: {}, n_trials=2)
+    assert same(hp_name=lambda trial: "same").hyperparameters == {}
+    assert {"same", "same-1"} < {*names_in(tmp_path / "out")}, "trials of one name have folders of their own"
+    other = searching().hyperparameter_search(lambda trial: {"learning_rate": 1e-3}, n_trials=1)
+    assert other == BestRun("0", other.objective, {})
+    assert "moved aside: the earlier search" in capsys.readouterr().err
+    assert (tmp_path / "out" / "study.json.kept-1").exists()
+
+
+def test_an_objective_that_is_not_finite_is_a_failure(searching, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no trial of the search was completed"):
+        searching().hyperparameter_search(lambda trial: {}, lambda metrics: float("nan"), n_trials=1)
+    (run,) = recorded(tmp_path / "out")["runs"].values()
+    assert (run["status"], run["error"][0]) == ("failed", "the objective of trial 0 is nan")
+
+
+def test_rows_are_told_apart_by_their_content(few) -> None:
+    rows = [{"input_ids": [1, 2], "labels": 0}, {"input_ids": [3], "labels": 1}]
+    assert rows_text(rows).startswith("2 rows (")
+    assert rows_text(rows) != rows_text([*reversed(rows)])
+    assert rows_text(few["train"]) == rows_text(few["train"])
+    assert rows_text(iter(rows)) == "a stream of rows"
+
+
+LOG = '{"name": "FloatDistribution", "attributes": {"step": null, "low": 1e-06, "high": 0.0001, "log": true}}'
+
+
+def opened(folder: Path, rows: str = "8 rows") -> SearchRecord:
+    return SearchRecord(folder, {"train": rows}, 42, greater_is_better=False, base=GivenSettings())
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> SearchRecord:
+    search = opened(tmp_path)
+    for number, name in enumerate(("good", "pruned", "failed", "running")):
+        assert search.begin(number, name, 42, {"learning_rate": 1e-5 * (number + 1)}, {"learning_rate": LOG}) is None
+        search.note(name, rungs={"4": {"objective": 0.5}})
+    search.finished("good", [0.5, 2.0], {"accuracy": 0.9}, 1.0)
+    search.note("pruned", status="paused", seconds=1.0)
+    search.failed("failed", DivergedError("the loss is nan", "lower the rate"), 1.0)
+    return search
+
+
+def test_a_new_process_finds_all_trials(filled, tmp_path: Path) -> None:
+    again = opened(tmp_path)
+    good, pruned, failed = again.known()
+    assert (good.values, good.pruned, good.params) == ((0.5, 2.0), False, {"learning_rate": 1e-5})
+    assert (pruned.values, pruned.pruned, pruned.reports) == (None, True, {4: 0.5})
+    assert (failed.values, failed.pruned) == (None, False)
+    assert again.waiting == {"learning_rate": 4e-5}
+    assert again.begin(3, "running", 42, {"learning_rate": 4e-5}, {}) == {4: 0.5}, "what it had reported"
+    assert read_study(tmp_path).failed["failed"].error == ("the loss is nan", "lower the rate")
+
+
+def test_other_rows_and_a_damaged_record_are_another_search(filled, tmp_path: Path, capsys) -> None:
+    assert not opened(tmp_path, "9 rows").record.runs
+    (tmp_path / "study.json").write_text("damaged")
+    assert not opened(tmp_path).record.runs
+    assert names_in(tmp_path) == ["study.json.kept-1", "study.json.kept-2"]
+    assert capsys.readouterr().err.count("moved aside") == 2
+
+
+def test_the_end_counts_what_happened(filled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    filled.end(0)
+    assert f"4 trials, 1 pruned, 1 failed; the best: learning_rate 1e-05 → {tmp_path}/study.json" in capsys.readouterr().err
+    assert (read_study(tmp_path).status, read_study(tmp_path).chosen) == ("finished", 0)
+
+
+def test_the_study_command_does_not_continue_it(filled, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is the search of a script") as raised:
+        study(GivenSettings(), str(tmp_path))
+    assert raised.value.remedy == "run the script again: it continues its search"
+    with pytest.raises(SettingsError, match='strategy is "script", not one of auto, grid'):
+        study(GivenSettings("rows.csv", study={"strategy": "script", "vary": {"learning_rate": "1e-3"}}))
+    assert StudySettings(strategy="script").vary == {}
