@@ -154,7 +154,7 @@ BREAKS = [
         ("top < 1", "top < 0"),
     ),
     *breaks_of(
-        "compat", "compat/arguments.py", "unit/compat/test_arguments.py unit/compat/test_names.py",
+        "compat", "compat/arguments.py", "unit/compat/test_arguments.py",
         ('stored["precision"] == "fp16"', 'stored["precision"] == "bf16"'),
         ('or stored["eval_strategy"] != "no"', 'or stored["eval_strategy"] == "no"'),
         ("cache > 0", "cache >= 0"),

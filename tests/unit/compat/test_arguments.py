@@ -17,18 +17,8 @@ from glassloop.base.errors import SettingsError
 
 def test_a_parser_of_transformers_makes_an_option_of_each_setting() -> None:
     parser = HfArgumentParser(TrainingArguments)
-    words = [
-        "--output_dir",
-        "out",
-        "--do_train",
-        "--learning_rate",
-        "1e-3",
-        "--eval_strategy",
-        "steps",
-        "--logging_dir",
-        "logs",
-    ]
-    (args,) = parser.parse_args_into_dataclasses(words)
+    words = "--output_dir out --do_train --learning_rate 1e-3 --eval_strategy steps --logging_dir logs"
+    (args,) = parser.parse_args_into_dataclasses(words.split())
     assert (args.output_dir, args.do_train, args.learning_rate, args.eval_strategy) == ("out", True, 1e-3, "steps")
     assert args.logging_dir == "logs"
 
@@ -86,12 +76,9 @@ def test_fields_of_a_script_may_resemble_settings() -> None:
         args.learning_rte = 1
 
 
-def test_a_copy_with_other_values() -> None:
+def test_a_copy_has_other_values_and_a_wrong_one_is_a_value_error() -> None:
     args = dataclasses.replace(TrainingArguments("out", do_train=True), seed=3)
     assert (args.seed, args.do_train) == (3, True)
-
-
-def test_a_settings_error_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="seed is -1"):
         TrainingArguments("out", seed=-1)
 

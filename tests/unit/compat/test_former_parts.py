@@ -11,20 +11,12 @@ import torch
 from families import tiny_model
 
 from glassloop.base.errors import SettingsError
-from glassloop.compat import former_functions as glue_functions
-from glassloop.compat import former_functions as sklearn_functions
-from glassloop.compat import loading as data_loading
-from glassloop.compat import loading as metric_loading
+from glassloop.compat import former_functions, loading
 from glassloop.compat.former_functions import AdamW, pad_sequences, warmup_linear_schedule
 from glassloop.compat.library_changes import accelerator_arguments, arguments_today, is_unpacking, resolved
 from glassloop.compat.substitution import LEDGER
 
-
-@pytest.fixture(autouse=True)
-def empty_ledger() -> Iterator[None]:
-    LEDGER.found.clear()
-    yield
-    LEDGER.found.clear()
+pytestmark = pytest.mark.usefixtures("ledger")
 
 
 # --- AdamW -------------------------------------------------------------------------------------------------------
@@ -90,8 +82,8 @@ def test_the_former_schedule_falls_to_zero() -> None:
         ({"pad_to_max_length": False}, {}),
         ({"pad_to_max_length": True, "padding": "longest"}, {"padding": "longest"}),
         (
-            {"pad_to_max_length": True, "max_length": 8, "truncation": False},
-            {"padding": "max_length", "max_length": 8, "truncation": False},
+            {"pad_to_max_length": True, "max_length": 8, "truncation": 0},
+            {"padding": "max_length", "max_length": 8, "truncation": 0},
         ),
         ({"is_pretokenized": True}, {"is_split_into_words": True}),
         ({"truncation_strategy": "only_first"}, {"truncation": "only_first"}),
@@ -105,11 +97,7 @@ def test_arguments_of_tokenizers(given: dict[str, object], expected: dict[str, o
 
 def test_arguments_of_an_accelerator() -> None:
     found = accelerator_arguments({"fp16": True, "dispatch_batches": False, "logging_dir": "logs", "cpu": True})
-    assert {name: found[name] for name in ("mixed_precision", "project_dir", "cpu")} == {
-        "mixed_precision": "fp16",
-        "project_dir": "logs",
-        "cpu": True,
-    }
+    assert [found[name] for name in ("mixed_precision", "project_dir", "cpu")] == ["fp16", "logs", True]
     assert found["dataloader_config"].dispatch_batches is False
     assert accelerator_arguments({"fp16": False}) == {}
 
@@ -141,20 +129,10 @@ def test_a_model_is_replaced_only_if_the_map_names_it(tmp_path: Path, monkeypatc
 def test_settings_of_transformers_under_former_names(tmp_path: Path) -> None:
     from glassloop.compat.former_functions import Trainer, TrainingArguments
 
-    args = TrainingArguments(
-        str(tmp_path),
-        evaluation_strategy="steps",
-        no_cuda=True,
-        overwrite_output_dir=True,
-        group_by_length=True,
-        warmup_ratio=0.1,
-    )
-    assert (args.eval_strategy, args.use_cpu, args.train_sampling_strategy, args.warmup_steps) == (
-        "steps",
-        True,
-        "group_by_length",
-        0.1,
-    )
+    former = {"evaluation_strategy": "steps", "no_cuda": True, "group_by_length": True, "warmup_ratio": 0.1}
+    args = TrainingArguments(str(tmp_path), overwrite_output_dir=True, **former)
+    today = (args.eval_strategy, args.use_cpu, args.train_sampling_strategy, args.warmup_steps)
+    assert today == ("steps", True, "group_by_length", 0.1)
     assert "TrainingArguments(evaluation_strategy=)" in LEDGER.found
     trainer = Trainer(tiny_model(), args, eval_dataset=[], tokenizer=None, tb_writer=object())
     assert trainer.processing_class is None
@@ -166,12 +144,12 @@ def test_settings_of_transformers_under_former_names(tmp_path: Path) -> None:
 
 
 def test_metrics_take_rows_by_place_and_by_name() -> None:
-    metric = metric_loading.load_metric("glue", "mrpc", cache_dir="x", experiment_id="y")
+    metric = loading.load_metric("glue", "mrpc", cache_dir="x", experiment_id="y")
     metric.add_batch([1, 0], [1, 1])
     metric.add(prediction=1, reference=1)
     assert metric.compute() == {"accuracy": pytest.approx(2 / 3), "f1": pytest.approx(0.8)}
     assert metric.compute([1, 0], [1, 0]) == {"accuracy": 1.0, "f1": 1.0}
-    combined = metric_loading.combine(["accuracy", metric_loading.load("f1")])
+    combined = loading.combine(["accuracy", loading.load("f1")])
     combined.add_batch(references=[0, 1, 2], predictions=[0, 1, 1])
     combined.add(2, 2)
     assert combined.compute(average="macro").keys() == {"accuracy", "f1"}
@@ -180,45 +158,45 @@ def test_metrics_take_rows_by_place_and_by_name() -> None:
 
 def test_a_metric_that_nobody_has_is_an_error() -> None:
     with pytest.raises(SettingsError, match="seqeval"):
-        metric_loading.load_metric("seqeval")
+        loading.load_metric("seqeval")
 
 
 def test_splits_may_be_slices() -> None:
     from datasets import Dataset
 
     splits = {"train": Dataset.from_dict({"x": [*range(10)]}), "test": Dataset.from_dict({"x": [10, 11]})}
-    assert data_loading.chosen(splits, "train[:20%]")["x"][:] == [0, 1]
-    assert data_loading.chosen(splits, "train[8:]+test")["x"][:] == [8, 9, 10, 11]
-    assert [len(rows) for rows in data_loading.chosen(splits, ["train", "test"])] == [10, 2]
-    assert data_loading.chosen(splits, "test") is splits["test"]
+    assert loading.chosen(splits, "train[:20%]")["x"][:] == [0, 1]
+    assert loading.chosen(splits, "train[8:]+test")["x"][:] == [8, 9, 10, 11]
+    assert [len(rows) for rows in loading.chosen(splits, ["train", "test"])] == [10, 2]
+    assert loading.chosen(splits, "test") is splits["test"]
 
 
 def test_arguments_of_load_dataset_that_are_gone_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,label\na,1\n")
-    found = data_loading.load_dataset("csv", data_files=str(tmp_path / "rows.csv"), split="train", trust_remote_code=False)
+    found = loading.load_dataset("csv", data_files=str(tmp_path / "rows.csv"), split="train", trust_remote_code=False)
     assert found["text"][:] == ["a"]
     assert [*LEDGER.found] == ["load_dataset(trust_remote_code=)"]
 
 
 def test_rows_for_glue_are_encoded_with_labels() -> None:
-    examples = [glue_functions.InputExample("0", "a film", "a movie", "1"), glue_functions.InputExample("1", "b")]
+    examples = [former_functions.InputExample("0", "a film", "a movie", "1"), former_functions.InputExample("1", "b")]
     encode = lambda text, pair, **named: {"input_ids": [1] * named["max_length"], "attention_mask": [1]}  # noqa: E731
-    rows = glue_functions.glue_convert_examples_to_features(examples, encode, 4, "mrpc", ["0", "1"])  # type: ignore[arg-type]
+    rows = former_functions.glue_convert_examples_to_features(examples, encode, 4, "mrpc", ["0", "1"])  # type: ignore[arg-type]
     assert dict(rows[0]) == {"input_ids": [1] * 4, "attention_mask": [1], "label": 1}
     assert rows[1].label is None
     with pytest.raises(SettingsError, match="label_list"):
-        glue_functions.glue_convert_examples_to_features(examples, encode)  # type: ignore[arg-type]
-    assert glue_functions.glue_tasks_num_labels["sts-b"] == 1
-    assert glue_functions.glue_output_modes["sts-b"] == "regression"
-    assert glue_functions.glue_compute_metrics("mrpc", [1, 0], [1, 1])["acc_and_f1"] == pytest.approx((0.5 + 2 / 3) / 2)
+        former_functions.glue_convert_examples_to_features(examples, encode)  # type: ignore[arg-type]
+    assert former_functions.glue_tasks_num_labels["sts-b"] == 1
+    assert former_functions.glue_output_modes["sts-b"] == "regression"
+    assert former_functions.glue_compute_metrics("mrpc", [1, 0], [1, 1])["acc_and_f1"] == pytest.approx((0.5 + 2 / 3) / 2)
 
 
 def test_functions_of_scikit_learn_and_keras() -> None:
     labels = [0, 0, 0, 1]
-    assert sklearn_functions.compute_class_weight("balanced", np.array([0, 1]), labels).tolist() == pytest.approx([2 / 3, 2])
-    assert sklearn_functions.compute_class_weight("balanced", classes=np.array([0, 1]), y=labels)[1] == 2
-    assert sklearn_functions.mean_squared_error([1, 2], [1, 4], squared=False) == pytest.approx(2**0.5)
-    assert sklearn_functions.mean_squared_error([1, 2], [1, 4]) == 2
+    assert former_functions.compute_class_weight("balanced", np.array([0, 1]), labels).tolist() == pytest.approx([2 / 3, 2])
+    assert former_functions.compute_class_weight("balanced", classes=np.array([0, 1]), y=labels)[1] == 2
+    assert former_functions.mean_squared_error([1, 2], [1, 4], squared=False) == pytest.approx(2**0.5)
+    assert former_functions.mean_squared_error([1, 2], [1, 4]) == 2
     rows = [[1, 2, 3], [4]]
     assert pad_sequences(rows, maxlen=2).tolist() == [[2, 3], [0, 4]]
     assert pad_sequences(rows, maxlen=2, padding="post", truncating="post", value=9).tolist() == [[1, 2], [4, 9]]

@@ -1,106 +1,34 @@
-"""The diff of a port agrees with that of the standard library."""
+"""A port: rewritten imports, names and arguments, what is reported with its line, suggestions, notebooks and the diff."""
 
 from __future__ import annotations
 
 import cProfile
 import difflib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
+import glassloop
 from glassloop.base.errors import DataError
-from glassloop.compat.port import difference, ported_notebook, rewritten
-
-LINES = [f"line {number}" for number in range(30)]
-
-CASES = {
-    "nothing": (LINES, LINES),
-    "one line": (LINES, [*LINES[:5], "new", *LINES[6:]]),
-    "two places": (LINES, [*LINES[:5], *LINES[6:20], "new", "newer", *LINES[20:]]),
-    "two close places": (LINES, ["new", *LINES[1:5], *LINES[6:]]),
-    "the end": (LINES, [*LINES[:-1], "new"]),
-    "added at the end": (LINES, [*LINES, "new"]),
-    "one line alone": (["a"], ["b"]),
-    "all removed": (["a", "b"], []),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_it_is_a_unified_diff(name: str) -> None:
-    before, after = CASES[name]
-    wanted = difflib.unified_diff(before, after, "n", "n (ported)", lineterm="")
-    assert difference("\n".join(before), "\n".join(after), "n").splitlines() == [*wanted]
-
-
-# --- Notebooks: cells are rewritten, magics and outputs are not, and the file keeps its style.
-
-
-CELLS = [
-    "!pip install -q transformers datasets",
-    "%%time\n%matplotlib inline\nimport transformers\nfrom transformers import Trainer, set_seed",
-    "%%bash\nfrom transformers import Trainer",
-    "def f():\n    return transformers.TrainingArguments(\n        'é',\n        deepspeed='x',\n    )",
-    "x = !ls\ny = = 1",
-    "x = !ls",
-    "rest = (7\n% 4)",
-    "Trainer?",
-]
-
-
-def notebook(cells: list[str] = CELLS, **style: Any) -> str:
-    made = [{"cell_type": "markdown", "metadata": {}, "source": ["# é from transformers import Trainer"]}]
-    for code in cells:
-        outputs = [{"output_type": "stream", "name": "stdout", "text": ["from transformers import Trainer\n"]}]
-        made.append({"cell_type": "code", "metadata": {"z": 1, "a": 2}, "outputs": outputs, "source": code.splitlines(True)})
-    return json.dumps({"cells": made, "nbformat": 4, "metadata": {}, "nbformat_minor": 5}, **style) + "\n"
-
-
-@pytest.mark.parametrize(
-    "style",
-    [{"indent": 1, "ensure_ascii": False}, {"indent": 2}, {}, {"separators": (",", ":"), "ensure_ascii": False}],
+from glassloop.compat.port import (
+    DIFFERS,
+    NOT_TRANSLATED,
+    SUGGESTED,
+    Finding,
+    Ported,
+    difference,
+    ported_notebook,
+    rewritten,
 )
-def test_only_the_code_of_cells_changes(style: dict[str, Any]) -> None:
-    text = notebook(**style)
-    found = ported_notebook(text, "n")
-    wanted = list(CELLS)
-    wanted[1] = "%%time\n%matplotlib inline\nimport glassloop\nfrom transformers import set_seed\nfrom glassloop import Trainer"
-    wanted[3] = "def f():\n    return glassloop.TrainingArguments(\n        'é',\n        deepspeed='x',\n    )"
-    assert found.text == notebook(wanted, **style)
-    assert found.changed
-    assert ported_notebook(found.text, "n").text == found.text
+from glassloop.training.losses import make_loss
 
-
-def test_what_a_person_should_know_names_cell_and_line() -> None:
-    found = [str(one) for one in ported_notebook(notebook(), "n").findings]
-    assert found[0].startswith("cell 2, line 1: !pip install -q transformers datasets: install glassloop, too")
-    assert found[1].startswith("cell 5, line 4: deepspeed='x': ")
-    assert found[2] == "cell 6, line 1: the cell is not Python: it stays as it is"
-    assert len(found) == 3
-
-
-def test_a_notebook_that_needs_no_change_stays_byte_for_byte() -> None:
-    text = notebook(["x = 1"]).replace('{"cells"', '{ "cells"')
-    found = ported_notebook(text, "n")
-    assert (found.text, found.changed, found.findings) == (text, False, [])
-
-
-def test_a_source_that_is_one_text_stays_one() -> None:
-    text = json.dumps({"cells": [{"cell_type": "code", "source": "from transformers import Trainer"}]})
-    assert json.loads(ported_notebook(text, "n").text)["cells"][0]["source"] == "from glassloop import Trainer"
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"cells": 1}', '{"cells": [{"source": ""}]}', "x = 1"])
-def test_other_files_are_refused(text: str) -> None:
-    with pytest.raises(DataError, match="n is not a notebook"):
-        ported_notebook(text, "n")
-
-
-# --- Imports, names and arguments are rewritten; comments and layout stay; a second run changes nothing.
-
+# --- imports, names and arguments are rewritten; comments and layout stay; a second run changes nothing
 
 # What the script has -> what it has afterwards.
-CASES_REWRITE = {
+REWRITTEN = {
     "one name": ("from transformers import Trainer\n", "from glassloop import Trainer\n"),
     "split": (
         "from transformers import AdamW, AutoTokenizer, Trainer\n",
@@ -310,21 +238,346 @@ UNCHANGED = [
 ]
 
 
-@pytest.mark.parametrize("name", CASES_REWRITE)
-def test_a_script_is_rewritten(name: str) -> None:
-    before, after = CASES_REWRITE[name]
+@pytest.mark.parametrize(("before", "after"), REWRITTEN.values(), ids=REWRITTEN)
+def test_a_script_is_rewritten(before: str, after: str) -> None:
     assert rewritten(before)[0] == after
-
-
-@pytest.mark.parametrize("name", CASES_REWRITE)
-def test_a_second_run_changes_nothing(name: str) -> None:
-    after = CASES_REWRITE[name][1]
-    assert rewritten(after)[0] == after
+    assert rewritten(after)[0] == after, "a second run changes nothing"
 
 
 @pytest.mark.parametrize("code", UNCHANGED)
 def test_everything_else_stays(code: str) -> None:
     assert rewritten(code)[0] == code
+
+
+# --- what a port cannot translate, and what runs differently, is reported with its line
+
+START = "from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments\n"
+
+# What follows these imports -> the line, a part of the problem, and a part of the remedy.
+OF_TRAINER = {
+    "model.generate(**inputs)": (2, "generate", "generated with transformers"),
+    "args = TrainingArguments('x', deepspeed='c.json')": (2, "deepspeed='c.json'", "--processes"),
+    "args = TrainingArguments('x', deepspeed=config)": (2, "deepspeed is refused, unless", "--processes"),
+    "given = {'deepspeed': 'x.json'}\nargs = TrainingArguments('x', **given)": (2, "deepspeed='x.json'", ""),
+    "args = TrainingArguments('x', **dict(deepspeed='x.json'))": (2, "deepspeed='x.json'", ""),
+    "args = TrainingArguments('x')\nargs.deepspeed = 'x.json'": (3, "deepspeed='x.json'", ""),
+    "args = TrainingArguments('x', learning_rat=1)": (2, 'unknown setting "learning_rat"', "lists all settings"),
+    "args = TrainingArguments('x', learning_rat=y)": (2, "learning_rat is not a setting", "remove it"),
+    "args = TrainingArguments('x', learning_rate=-1)": (2, "learning_rate is -1", ""),
+    "args = TrainingArguments('x', True)": (2, "more than one argument without a name", "name all"),
+    "class Mine(Trainer):\n    def _clip_grad_norm(self, model):\n        pass": (3, "Mine overrides _clip_grad_norm", "loss="),
+    "class A(Trainer):\n    pass\nclass B(A):\n    def evaluation_loop(self): pass": (5, "B overrides", "compute_metrics"),
+    "class A(Trainer):\n    def log(self, x): self._save(1)": (3, "Trainer has no _save", "write_model"),
+    "t = Trainer()\nt._inner_training_loop()": (3, "Trainer has no _inner_training_loop", "plain_loop"),
+    "def f(trainer: Trainer):\n    return trainer._inner_training_loop()": (3, "Trainer has no _inner_training_loop", ""),
+    "t = Trainer()\nt._globalstep_last_logged": (3, "Glassloop's Trainer has no _globalstep_last_logged", ""),
+    "t = Trainer(tb_writer=w)": (2, "Trainer has no argument tb_writer", ""),
+    "from transformers import AdamW\no = AdamW(p, correct_bias=False)": (3, "correct_bias=False", ""),
+}
+REPORTED = {START + code: found for code, found in OF_TRAINER.items()} | {
+    "from transformers import Seq2SeqTrainer": (1, "Seq2SeqTrainer", "sequence classification only"),
+    "import transformers\nm = transformers.AutoModelForCausalLM": (2, "AutoModelForCausalLM", "sequence classification only"),
+    "from datasets import load_metric\nm = load_metric('bleu')": (2, "load_metric('bleu')", "no such metric"),
+    "from transformers import glue_compute_metrics": (1, "glue_compute_metrics", "load_metric"),
+    "import transformers\nfrom apex import amp": (2, "apex.amp", "fp16=True"),
+    "from pytorch_pretrained_bert import BertAdam": (1, "pytorch_pretrained_bert.BertAdam", "use transformers"),
+    "from transformers.data import xnli_compute_metrics": (1, "xnli_compute_metrics", "installed version of transformers does"),
+}
+
+
+@pytest.mark.parametrize("code", REPORTED)
+def test_what_is_not_translated_is_reported_with_its_line(code: str) -> None:
+    line, problem, remedy = REPORTED[code]
+    (found,) = rewritten(code)[1]
+    assert (found.line, found.kind) == (line, NOT_TRANSLATED)
+    assert problem in found.problem
+    assert remedy in found.remedy
+
+
+NOT_REPORTED = [
+    "args = TrainingArguments('x', evaluation_strategy='epoch', fp16=False, dataloader_num_workers=4, deepspeed=None)",
+    "args = TrainingArguments('x', torch_compile=True, remove_unused_columns=False, label_names=['labels', 'star'])",
+    "args = TrainingArguments('x', train_sampling_strategy='sequential', warmup_steps=3, warmup_ratio=0.1, bf16=True)",
+    "class Mine(Trainer):\n    def _get_train_sampler(self, rows=None): return None",
+    "class Mine(Trainer):\n    def training_step(self, model, inputs, *rest): return self._prepare_inputs(inputs)",
+    "t = Trainer()\nprint(t._train_batch_size, t.args.train_batch_size, t.state.best_metric, t.label_names)",
+    "args = TrainingArguments('x', logging_steps=steps, **others)",
+    "class Mine(Trainer):\n    def compute_loss(self, model, inputs): pass",
+    "class Other:\n    def training_step(self): self._save()",
+    "t = Trainer()\nt.train()\nt.log_metrics('a', {})",
+    "t = Trainer(args=TrainingArguments('x', group_by_length=False))\np = t.predict(rows)",
+    "t = Trainer(args=TrainingArguments('x', group_by_length=True))\nt.evaluate()",
+    "t = Trainer()\nt.train(resume_from_checkpoint=True)",
+    "t = Trainer()\nloss = t.train(resume_from_checkpoint=None).training_loss",
+    "for _ in range(3):\n    t = Trainer()\n    t.train()",
+    "t = Trainer()\nif again:\n    t.train(resume_from_checkpoint=True)\nelse:\n    t.train()",
+    "t = Trainer()\nt.train()\nt = Trainer()\nt.train()",
+    "def f():\n    t = Trainer()\n    t.train()\ndef g():\n    t = Trainer()\n    t.train()",
+]
+OF_OTHERS = [
+    "model.generate()",
+    "from transformers import BertTokenizer, BertTokenizerFast, trainer_utils, logging",
+    "from transformers.data import DataCollatorWithPadding\nfrom transformers import *\nfrom mine import *\nx = dict(a=f(y))",
+    "from .transformers import Seq2SeqTrainer",
+    "import transformers\ntry:\n    from apex import amp\n    from transformers import cached_path\n"
+    "except ImportError:\n    amp = None",
+    "from tqdm import tqdm_notebook\nfrom tqdm.notebook import tqdm\nimport numpy as np\nnp.float64(np.array(1))",
+]
+
+
+@pytest.mark.parametrize("code", [START + code for code in NOT_REPORTED] + OF_OTHERS)
+def test_what_works_is_not_reported(code: str) -> None:
+    assert rewritten(code)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "remedy"),
+    [
+        ("t = Trainer()\nt.train()\nt.train()", 4, "new optimizer"),
+        ("t = Trainer()\nfor _ in range(3):\n    t.train()", 4, "new optimizer"),
+        ("t = Trainer()\nt.train()\nif more:\n    t.train()", 5, "new optimizer"),
+        ("t = Trainer(args=TrainingArguments('x', group_by_length=True))\np = t.predict(rows)", 3, "order of the rows"),
+        ("t = Trainer()\nloss = t.train(resume_from_checkpoint=True).training_loss", 3, "mean over all steps"),
+        ("t = Trainer()\nm = t.train('checkpoint-5').metrics\nprint(m['train_loss'])", 3, "mean over all steps"),
+    ],
+)
+def test_what_runs_differently_is_reported_if_a_script_reads_it(code: str, line: int, remedy: str) -> None:
+    (found,) = rewritten(START + code)[1]
+    assert (found.line, found.kind) == (line, DIFFERS)
+    assert remedy in found.remedy
+
+
+# --- a Trainer that overrides `compute_loss` only for a usual loss gets a suggestion whose code computes the same
+
+IMPORTS = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from transformers import Trainer, TrainingArguments
+"""
+
+METHOD = """
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        LOSS
+        return (loss, outputs) if return_outputs else loss
+"""
+
+PLAIN = "class Mine(Trainer):" + METHOD
+
+WITH_WEIGHTS = """
+class Mine(Trainer):
+    def __init__(self, *args, class_weights=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.class_weights = torch.tensor(class_weights, dtype=torch.float).to(self.args.device)
+METHOD
+trainer = Mine(model=model, class_weights=[1.0, 3.0])
+""".replace("METHOD", METHOD)
+
+FOCAL_CLASS = """
+class FocalLoss(nn.Module):
+    def __init__(self, gamma=2.0, reduction="mean"):
+        super().__init__()
+        self.gamma, self.reduction = gamma, reduction
+
+    def forward(self, logits, labels):
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        losses = (1 - torch.exp(-losses)) ** self.gamma * losses
+        return losses.mean() if self.reduction == "mean" else losses
+"""
+
+# The class, the statements of its loss, and a line of the suggestion.
+SUGGESTIONS = {
+    "weights of a list": (
+        PLAIN,
+        ["f = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0], device=model.device))", "loss = f(outputs.logits, labels)"],
+        "class_weights=[1.0, 3.0]",
+    ),
+    "weights of a variable": (
+        "weights = torch.tensor(balanced())\n" + PLAIN,
+        [
+            "logits = outputs.get('logits').view(-1, self.model.config.num_labels)",
+            "loss = F.cross_entropy(logits, labels.view(-1), weight=weights)",
+        ],
+        "class_weights=[*map(float, weights)]",
+    ),
+    "weights of an argument": (
+        WITH_WEIGHTS,
+        ["loss = nn.CrossEntropyLoss(weight=self.class_weights)(outputs.logits, labels)"],
+        "class_weights=[1.0, 3.0]",
+    ),
+    "weights that may be missing": (
+        WITH_WEIGHTS,
+        [
+            "if self.class_weights is not None:",
+            "    loss = F.cross_entropy(outputs.logits, labels, weight=self.class_weights)",
+            "else:",
+            "    loss = F.cross_entropy(outputs.logits, labels)",
+        ],
+        "class_weights=[1.0, 3.0]",
+    ),
+    "smoothing": (
+        PLAIN,
+        ["loss = nn.CrossEntropyLoss(label_smoothing=0.1)(outputs.logits, labels)"],
+        "label_smoothing_factor=0.1",
+    ),
+    "the usual loss": (PLAIN, ["loss = F.cross_entropy(outputs.logits, labels)"], "use Trainer itself"),
+    "several labels": (PLAIN, ["loss = nn.BCEWithLogitsLoss()(outputs.logits, labels.float())"], "multi_label_classification"),
+}
+
+# The same, and the loss as a function of logits and labels.
+FUNCTIONS = {
+    "focal": (
+        PLAIN,
+        ["ce = F.cross_entropy(outputs.logits, labels, reduction='none')", "loss = ((1 - torch.exp(-ce)) ** 1.5 * ce).mean()"],
+    ),
+    "focal loss of the script": (FOCAL_CLASS + PLAIN, ["loss = FocalLoss(gamma=1.5)(outputs.logits, labels)"]),
+}
+
+UNKNOWN = {
+    "a second model": ["loss = F.cross_entropy(outputs.logits, labels) + distance(teacher(**inputs), outputs)"],
+    "a sum": ["loss = F.cross_entropy(outputs.logits, labels) + 0.1 * F.cross_entropy(outputs.logits, labels, weight=w)"],
+    "a column": ["loss = (F.cross_entropy(outputs.logits, labels, reduction='none') * inputs['weight']).mean()"],
+    "a scaled focal loss": [
+        "ce = F.cross_entropy(outputs.logits, labels, reduction='none')",
+        "loss = (alpha * (1 - torch.exp(-ce)) ** 2 * ce).mean()",
+    ],
+    "a part of the logits": ["loss = F.cross_entropy(outputs.logits[:, :2], labels)"],
+    "a step of its own": ["loss = F.cross_entropy(outputs.logits, labels)", "self.log({'loss': loss.item()})"],
+    "ignored labels": ["loss = F.cross_entropy(outputs.logits, labels, ignore_index=0)"],
+}
+
+
+def suggestions(code: str, loss: list[str]) -> list[str]:
+    script = IMPORTS + code.replace("LOSS", "\n        ".join(loss))
+    compile(script, "script.py", "exec")
+    return [one.remedy for one in rewritten(script)[1] if one.kind == SUGGESTED]
+
+
+@pytest.mark.parametrize(("code", "loss", "wanted"), SUGGESTIONS.values(), ids=SUGGESTIONS)
+def test_settings_are_suggested(code: str, loss: list[str], wanted: str) -> None:
+    (found,) = suggestions(code, loss)
+    assert wanted in found
+
+
+@pytest.mark.parametrize("loss", UNKNOWN.values(), ids=UNKNOWN)
+def test_nothing_is_suggested_for_what_is_not_recognized(loss: list[str]) -> None:
+    assert suggestions(PLAIN, loss) == []
+    assert suggestions(PLAIN + "\n    def log(self, logs):\n        pass", SUGGESTIONS["smoothing"][1]) == []
+
+
+@pytest.mark.parametrize(("code", "loss"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_a_suggested_function_returns_one_loss_per_row_with_the_same_mean(code: str, loss: list[str]) -> None:
+    (found,) = suggestions(code, loss)
+    lines = found.splitlines()[1:]
+    known: dict[str, Any] = {}
+    exec(IMPORTS + (FOCAL_CLASS if "FocalLoss" in code else ""), known)
+    passed: dict[str, Any] = {}
+    exec("\n".join(lines).replace("trainer = Trainer(…, ", "made = dict("), known, passed)
+    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
+    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    wanted = (1 - torch.exp(-losses)) ** 1.5 * losses
+    torch.testing.assert_close(passed["made"]["loss"](logits, labels), wanted)
+
+
+def test_settings_compute_the_loss_of_the_script_up_to_the_divisor_of_weights() -> None:
+    logits, labels = torch.randn(5, 2), torch.tensor([0, 1, 1, 1, 0])
+    weights = torch.tensor([1.0, 3.0])
+    theirs = torch.nn.CrossEntropyLoss(weight=weights, label_smoothing=0.0)(logits, labels)
+    ours = make_loss("single_label_classification", class_weights=weights)(logits, labels)
+    torch.testing.assert_close(ours / weights[labels].sum(), theirs)
+    assert glassloop.TrainingArguments("out", class_weights=[1.0, 3.0]).class_weights == "1.0,3.0"
+    theirs = torch.nn.CrossEntropyLoss(label_smoothing=0.1)(logits, labels)
+    torch.testing.assert_close(make_loss("single_label_classification", label_smoothing=0.1)(logits, labels) / 5, theirs)
+
+
+# --- notebooks: cells are rewritten, magics and outputs are not, and the file keeps its style
+
+CELLS = [
+    "!pip install -q transformers datasets",
+    "%%time\n%matplotlib inline\nimport transformers\nfrom transformers import Trainer, set_seed",
+    "%%bash\nfrom transformers import Trainer",
+    "def f():\n    return transformers.TrainingArguments(\n        'é',\n        deepspeed='x',\n    )",
+    "x = !ls\ny = = 1",
+    "x = !ls",
+    "rest = (7\n% 4)",
+    "Trainer?",
+]
+
+
+def notebook(cells: list[str] = CELLS, **style: Any) -> str:
+    made = [{"cell_type": "markdown", "metadata": {}, "source": ["# é from transformers import Trainer"]}]
+    for code in cells:
+        outputs = [{"output_type": "stream", "name": "stdout", "text": ["from transformers import Trainer\n"]}]
+        made.append({"cell_type": "code", "metadata": {"z": 1, "a": 2}, "outputs": outputs, "source": code.splitlines(True)})
+    return json.dumps({"cells": made, "nbformat": 4, "metadata": {}, "nbformat_minor": 5}, **style) + "\n"
+
+
+@pytest.mark.parametrize(
+    "style",
+    [{"indent": 1, "ensure_ascii": False}, {"indent": 2}, {}, {"separators": (",", ":"), "ensure_ascii": False}],
+)
+def test_only_the_code_of_cells_changes(style: dict[str, Any]) -> None:
+    text = notebook(**style)
+    found = ported_notebook(text, "n")
+    wanted = list(CELLS)
+    wanted[1] = "%%time\n%matplotlib inline\nimport glassloop\nfrom transformers import set_seed\nfrom glassloop import Trainer"
+    wanted[3] = "def f():\n    return glassloop.TrainingArguments(\n        'é',\n        deepspeed='x',\n    )"
+    assert found.text == notebook(wanted, **style)
+    assert found.changed
+    assert ported_notebook(found.text, "n").text == found.text
+
+
+def test_what_a_person_should_know_names_cell_and_line() -> None:
+    finding = Finding(12, "generate", "not here")
+    assert str(finding) == "line 12: generate: not here"
+    assert str(replace(finding, cell=3)) == "cell 3, line 12: generate: not here"
+    found = [str(one) for one in ported_notebook(notebook(), "n").findings]
+    assert found[0].startswith("cell 2, line 1: !pip install -q transformers datasets: install glassloop, too")
+    assert found[1].startswith("cell 5, line 4: deepspeed='x': ")
+    assert found[2] == "cell 6, line 1: the cell is not Python: it stays as it is"
+    assert len(found) == 3
+
+
+def test_a_notebook_that_needs_no_change_stays_byte_for_byte() -> None:
+    text = notebook(["x = 1"]).replace('{"cells"', '{ "cells"')
+    found = ported_notebook(text, "n")
+    assert (found.text, found.changed, found.findings) == (text, False, [])
+
+
+def test_a_source_that_is_one_text_stays_one() -> None:
+    text = json.dumps({"cells": [{"cell_type": "code", "source": "from transformers import Trainer"}]})
+    assert json.loads(ported_notebook(text, "n").text)["cells"][0]["source"] == "from glassloop import Trainer"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"cells": 1}', '{"cells": [{"source": ""}]}', "x = 1"])
+def test_other_files_are_refused(text: str) -> None:
+    with pytest.raises(DataError, match="n is not a notebook"):
+        ported_notebook(text, "n")
+
+
+# --- the diff, and the work for a long script
+
+LINES = [f"line {number}" for number in range(30)]
+
+CASES = {
+    "nothing": (LINES, LINES),
+    "one line": (LINES, [*LINES[:5], "new", *LINES[6:]]),
+    "two places": (LINES, [*LINES[:5], *LINES[6:20], "new", "newer", *LINES[20:]]),
+    "two close places": (LINES, ["new", *LINES[1:5], *LINES[6:]]),
+    "the end": (LINES, [*LINES[:-1], "new"]),
+    "added at the end": (LINES, [*LINES, "new"]),
+    "one line alone": (["a"], ["b"]),
+    "all removed": (["a", "b"], []),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
+def test_it_is_a_unified_diff(before: list[str], after: list[str]) -> None:
+    wanted = difflib.unified_diff(before, after, "n", "n (ported)", lineterm="")
+    assert difference("\n".join(before), "\n".join(after), "n").splitlines() == [*wanted]
+    assert Ported("", before="\n".join(before), after="\n".join(after)).changed == (before != after)
 
 
 def calls_for(lines: int) -> int:

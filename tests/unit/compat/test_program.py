@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,12 +15,7 @@ from glassloop.cli.run import model_pair
 from glassloop.compat.program import Part, names_in, parts_of, run_part
 from glassloop.compat.substitution import LEDGER
 
-
-@pytest.fixture(autouse=True)
-def empty_ledger() -> Iterator[None]:
-    LEDGER.skipped.clear()
-    yield
-    LEDGER.skipped.clear()
+pytestmark = pytest.mark.usefixtures("ledger")
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from glassloop.compat.names import OLD_MODULES, OLD_NAMES, instead_of, module_today, why_their_trainer
+import glassloop
+from glassloop.compat.names import (
+    MOVED,
+    MOVED_BY_CALL,
+    OLD_MODULES,
+    OLD_NAMES,
+    instead_of,
+    is_portable,
+    module_today,
+    why_their_trainer,
+    why_untranslated,
+)
 from glassloop.compat.substitution import (
     LEDGER,
     REPLACES_ITSELF,
@@ -24,12 +34,7 @@ from glassloop.compat.substitution import (
     serve,
 )
 
-
-@pytest.fixture(autouse=True)
-def empty_ledger() -> Iterator[None]:
-    LEDGER.found.clear()
-    yield
-    LEDGER.found.clear()
+pytestmark = pytest.mark.usefixtures("ledger")
 
 
 def used_by(filename: str, code: str, module: ModuleType) -> dict[str, object]:
@@ -56,22 +61,16 @@ def test_a_missing_name_is_served_to_a_script_and_recorded_with_its_first_place(
     assert "NumPy 1.24" in str(LEDGER.found["library.int"])
 
 
-def test_a_library_gets_no_old_name(library: ModuleType) -> None:
+def test_a_library_gets_no_old_name_and_other_names_stay(library: ModuleType) -> None:
     with pytest.raises(AttributeError, match="module 'library' has no attribute 'int'"):
         used_by("/venv/lib/python3.12/site-packages/other/code.py", "library.int", library)
-    assert not LEDGER.found
-
-
-def test_names_that_exist_stay(library: ModuleType) -> None:
     assert used_by("/home/me/train.py", "x = library.present", library)["x"] == 1
     with pytest.raises(AttributeError):
         used_by("/home/me/train.py", "library.unknown", library)
-
-
-def test_a_module_is_changed_once(library: ModuleType) -> None:
+    assert not LEDGER.found
     kind = type(library)
     serve(library, "library", OLD_NAMES["numpy"])
-    assert type(library) is kind
+    assert type(library) is kind, "a module is changed once"
 
 
 @pytest.mark.parametrize(
@@ -88,9 +87,6 @@ def test_a_module_is_changed_once(library: ModuleType) -> None:
 )
 def test_which_files_are_the_users(name: str, expected: bool) -> None:
     assert is_script(name) is expected
-
-
-def test_a_place_without_a_script_is_unknown() -> None:
     assert place_of(None) == "unknown place"
 
 
@@ -124,9 +120,8 @@ def test_what_stands_for_an_old_name_exists() -> None:
 def test_a_kept_name_is_that_of_its_library() -> None:
     assert "AdamW" not in chosen_names(["AdamW"])["transformers"]
     theirs = chosen_names(["Trainer"])["transformers"]
-    assert {theirs[name].now.partition(":")[0] for name in ("Trainer", "TrainingArguments")} == {
-        "glassloop.compat.former_functions"
-    }
+    for name in ("Trainer", "TrainingArguments"):
+        assert theirs[name].now == f"glassloop.compat.former_functions:{name}"
     assert "glassloop.Trainer" in str(chosen_names()["transformers"]["Trainer"])
 
 
@@ -176,3 +171,50 @@ def test_advice_for_names_that_nothing_stands_for() -> None:
     assert "load_dataset" in str(instead_of("GlueDataset"))
     assert "PyTorch" in str(instead_of("TFBertForSequenceClassification"))
     assert instead_of("Unheard") is None
+
+
+# --- what a port replaces
+
+
+def test_every_replacement_is_public() -> None:
+    ours = [place for place in (*MOVED.values(), *MOVED_BY_CALL.values()) if place.startswith("glassloop.")]
+    assert {place.removeprefix("glassloop.") for place in ours} <= {*glassloop.PUBLIC}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("AutoModelForSequenceClassification", None),
+        ("EarlyStoppingCallback", None),
+        ("Forward", None),
+        ("Seq2SeqTrainer", "models for sequence classification only"),
+        ("BertForTokenClassification", "models for sequence classification only"),
+        ("DataCollatorForLanguageModeling", "models for sequence classification only"),
+        ("TFAutoModelForSequenceClassification", "PyTorch models only"),
+    ],
+)
+def test_names_without_a_replacement(name: str, why: str | None) -> None:
+    assert why_untranslated(name) == (why and f"Glassloop trains {why}")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "named", "portable"),
+    [
+        ("load_metric", ["glue", "mrpc"], {}, True),
+        ("load_metric", ["accuracy"], {}, True),
+        ("load_metric", ["f1"], {"config_name": "multilabel"}, True),
+        ("load_metric", ["bleu"], {}, False),
+        ("load_metric", ["glue"], {}, False),
+        ("load_metric", ["accuracy"], {"cache_dir": "x"}, True),
+        ("load_metric", ["glue", ...], {}, True),
+        ("load_metric", [...], {}, False),
+        ("load_dataset", ["glue", "mrpc"], {}, True),
+        ("load_dataset", [], {"path": "glue", "name": "sst2", "split": "train"}, True),
+        ("load_dataset", ["glue", "mrpc"], {"split": "train[:10%]"}, False),
+        ("load_dataset", ["imdb"], {}, False),
+        ("load_dataset", ["glue", "mrpc"], {"streaming": True}, False),
+        ("load_dataset", [], {}, False),
+    ],
+)
+def test_calls_that_glassloop_can_do(name: str, given: list[object], named: dict[str, object], portable: bool) -> None:
+    assert is_portable(f"glassloop.{name}", given, named) is portable
