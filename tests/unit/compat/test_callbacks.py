@@ -16,12 +16,11 @@ from transformers import (
     PrinterCallback,
     ProgressCallback,
     TrainerCallback,
-    TrainerControl,
 )
 from transformers import TrainerState as TheirState
 
 from glassloop import Callback, Trainer
-from glassloop.compat.trainer import Logged, TrainerState, is_for_transformers
+from glassloop.compat.trainer import TrainerState, is_for_transformers
 from glassloop.runs.record import Plan, checkpoints_in
 from glassloop.training.callbacks import State
 from glassloop.training.checkpoints import open_checkpoint
@@ -66,19 +65,6 @@ def test_without_the_default_flow_nothing_is_asked_for(watched, tmp_path) -> Non
     trainer.train()
     assert [*tmp_path.glob("*/checkpoint-*")] == []
     assert [[*entry] for entry in trainer.state.log_history if "loss" in entry] == []
-
-
-def test_a_callback_may_ask_for_a_log_an_evaluation_and_a_checkpoint(watched, tmp_path) -> None:
-    class Asking(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            if state.global_step == 2:
-                control.should_log = control.should_evaluate = control.should_save = True
-
-    trainer = watched(Asking, logging_steps=100)
-    trainer.train()
-    assert [entry["step"] for entry in trainer.state.history if "eval_loss" in entry] == [2]
-    assert [entry["step"] for entry in trainer.state.history if "loss" in entry] == [2, 6]
-    assert [path.name for path in tmp_path.glob("*/checkpoint*")] == ["checkpoint-2"]
 
 
 def test_an_epoch_may_be_ended_also_before_its_first_step(watched, tmp_path) -> None:
@@ -200,44 +186,6 @@ def test_a_callback_that_reads_gradients_trains_on_the_plain_backend(watched, ca
 
 
 # --- logs, and the state under the names of transformers
-
-
-class LoopTrainer:
-    def __init__(self) -> None:
-        self.control = TrainerControl()
-        self.logged: list[Any] = []
-
-    def _evaluated_parts(self, metrics: dict[str, float]) -> list[dict[str, float]]:
-        return [metrics]
-
-    def _report(self, logs: dict[str, float]) -> None:
-        self.logged.append(logs)
-
-
-def test_an_overridden_log_gets_entries_without_step_and_epoch() -> None:
-    trainer, state = LoopTrainer(), State()
-    state.history.append({"step": 3, "epoch": 1.5, "loss": 0.5})
-    callback = Logged(trainer)
-    callback.on_log(state, [])
-    assert trainer.logged == [], "transformers did not ask for this entry"
-    trainer.control.should_log = True
-    callback.on_log(state, [])
-    callback.on_evaluate(state, {"eval_loss": 0.25, "eval_runtime": 2.0})
-    assert trainer.logged == [{"loss": 0.5}, {"eval_loss": 0.25, "eval_runtime": 2.0}]
-
-
-def test_what_a_script_logs_and_evaluates_is_in_both_histories(watched) -> None:
-    class Adding(Trainer):
-        def log(self, logs: Any, start_time: Any = None) -> None:
-            super().log({**logs, "mine": 1.0})
-
-    trainer = watched(logging_steps=3, kind=Adding)
-    trainer.train()
-    assert [entry["mine"] for entry in trainer.state.history if "loss" in entry] == [1.0, 1.0]
-    assert [entry["mine"] for entry in trainer.state.log_history] == [1.0] * 3
-    assert "train_runtime" in trainer.state.log_history[-1]
-    trainer.evaluate()
-    assert {"eval_loss", "mine"} <= {*trainer.state.log_history[-1]}
 
 
 PLAN = Plan(

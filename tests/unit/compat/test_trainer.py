@@ -25,7 +25,6 @@ from glassloop.compat.trainer import (
     LoaderBatches,
     adds_up_batches,
     fits_classes,
-    in_batches,
     is_bare,
     is_own,
     logits_of,
@@ -36,7 +35,6 @@ from glassloop.compat.trainer import (
 )
 from glassloop.models.interface import config_of
 from glassloop.report.card import card_text
-from glassloop.trainer import EvalPrediction
 from glassloop.training.checkpoints import open_checkpoint
 
 # --- a script's loss, steps and loader as parts of the loop
@@ -86,23 +84,6 @@ def test_only_functions_that_name_the_count_get_it() -> None:
     assert named_count(mean, None, 3) == {}
     assert named_count(by_count, None, 0) == {"num_items_in_batch": 1}
     assert named_count(by_count, torch.tensor([1, -100, 0]), 3)["num_items_in_batch"].item() == 2
-
-
-def test_a_prediction_has_the_sum_the_logits_and_the_labels(with_methods) -> None:
-    predict = with_methods(compute_loss=mean)._predict_batch()
-    loss, logits, labels = predict(Model(), batch())
-    assert (loss.item(), logits.shape, labels.tolist()) == (6, (4, 1), [0, 1, 2, 3])
-    assert predict(Model(), batch(labels=False))[0] is None
-
-
-def test_a_prediction_step_and_a_change_of_its_logits(with_methods) -> None:
-    def step(model: Any, inputs: Any, loss_only: bool, ignore_keys: Any) -> Any:
-        return torch.tensor(2.0), (inputs["x"],), inputs["labels"]
-
-    trainer = with_methods(prediction_step=step)
-    assert trainer._predict_batch()(Model(), batch())[0].item() == 8
-    trainer.preprocess_logits_for_metrics = lambda logits, labels: logits[0][:, 0] + labels
-    assert trainer._predict_batch()(Model(), batch())[1].tolist() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -174,18 +155,6 @@ def test_a_resumed_epoch_skips_batches_and_an_evaluation_takes_whole_ones() -> N
     with pytest.raises(SettingsError, match="has no length"):
         len(LoaderBatches(iter([])))
     assert len(LoaderBatches(iter([]), num_batches=7)) == 7
-
-
-def test_metrics_are_computed_batch_by_batch() -> None:
-    seen: list[tuple[int, bool]] = []
-
-    def compute(found: EvalPrediction, compute_result: bool) -> dict[str, float]:
-        assert isinstance(found.predictions, torch.Tensor)
-        seen.append((len(found.predictions), compute_result))
-        return {"batches": float(len(seen))}
-
-    assert in_batches(compute, EvalPrediction(np.zeros((5, 2)), np.zeros(5)), 2) == {"batches": 3.0}
-    assert seen == [(2, False), (2, False), (1, True)]
 
 
 def test_models_whose_losses_transformers_adds_up_are_known() -> None:
@@ -414,30 +383,6 @@ def test_what_concerns_only_evaluations_does_not_slow_the_training(make, capsys,
     assert "instead of" not in told
     assert ("evaluations use padded" in told) == (line is not None)
     assert line is None or told.count(line) == 1
-
-
-def test_the_same_loss_in_a_subclass_gives_the_same_training_under_accumulation(make) -> None:
-    given = {"backend": "plain", "gradient_accumulation_steps": 3, "per_device_train_batch_size": 4, "logging_steps": 1}
-    trainers = [make(kind, kind.__name__, **given) for kind in (Trainer, OwnLoss)]
-    for trainer in trainers:
-        trainer.train()
-    usual, mine = ([entry["loss"] for entry in trainer.state.history if "loss" in entry] for trainer in trainers)
-    assert usual == pytest.approx(mine, abs=1e-6)
-
-
-class StopAtTwo(TrainerCallback):
-    def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        control.should_training_stop = state.global_step == 2
-
-
-def test_a_resumed_training_with_a_loss_of_its_own_is_bit_identical(make, tmp_path) -> None:
-    given = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6}
-    whole, half, again = make(OwnLoss, "whole", **given), make(OwnLoss, "half", **given), make(OwnLoss, "half", **given)
-    whole.train()
-    half.add_callback(StopAtTwo())
-    half.train()
-    again.train(resume_from_checkpoint=tmp_path / "half" / "checkpoint-2")
-    assert weights_hash(again.model) == weights_hash(whole.model)
 
 
 class OwnSaving(Trainer):
