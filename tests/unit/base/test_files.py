@@ -7,11 +7,9 @@ import hashlib
 import os
 import threading
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
-from glassloop.base import files
 from glassloop.base.errors import ResourceError, SettingsError
 from glassloop.base.files import (
     absolute_name,
@@ -28,6 +26,7 @@ from glassloop.base.files import (
     set_aside,
     sha256_of,
     share_files,
+    unsynced,
     user_path,
     write_text,
 )
@@ -40,11 +39,6 @@ class StoppedError(Exception):
 def content(folder: Path) -> dict[str, str]:
     """Every file below `folder`, hidden ones too, with its text."""
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-
-def write_half(path: Path, stop: type[BaseException]) -> NoReturn:
-    path.write_text("half")
-    raise stop
 
 
 @pytest.fixture
@@ -66,24 +60,29 @@ def test_replacing_writes_beside_and_takes_the_name_at_the_end(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("stop", [StoppedError, KeyboardInterrupt, SystemExit])
-def test_an_exception_in_the_middle_leaves_the_old_file_and_nothing_else(stop: type[BaseException], write) -> None:
+def test_an_exception_in_the_middle_leaves_what_was_there(stop: type[BaseException], write, tmp_path: Path) -> None:
+    def stopped(path: Path) -> None:
+        path.write_text("half")
+        raise stop
+
     path = write("out.txt", "old")
     with pytest.raises(stop), replacing(path) as temporary:
-        write_half(temporary, stop)
-    assert content(path.parent) == {"out.txt": "old"}
+        stopped(temporary)
+    with pytest.raises(stop), replacing(tmp_path / "other") as temporary:
+        stopped(temporary)
+    with pytest.raises(stop), replacing_dir(tmp_path / "folder") as temporary:
+        stopped(temporary / "part")
+    assert content(tmp_path) == {"out.txt": "old"}
+    assert [*tmp_path.iterdir()] == [path]
 
 
-def test_an_exception_in_the_middle_leaves_nothing_where_nothing_was(tmp_path: Path) -> None:
-    with pytest.raises(StoppedError), replacing(tmp_path / "out.txt"):
-        raise StoppedError
-    assert content(tmp_path) == {}
-
-
-def test_an_exception_while_syncing_leaves_the_old_file(write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_writing_or_syncing_leaves_the_old_file(write, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     path = write("out.txt", "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "half a character: \udcff")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_text(path, "new")
@@ -96,73 +95,59 @@ def test_the_file_is_synced_before_it_takes_the_name(write, monkeypatch: pytest.
     monkeypatch.setattr(os, "fsync", lambda number: seen.append((Path(f"/proc/self/fd/{number}").is_dir(), path.read_text())))
     write_text(path, "new")
     assert seen == [(False, "old"), (True, "new")], "first the file under its temporary name, then the folder"
+    seen.clear()
+    with unsynced():
+        write_text(path, "again")
+        with replacing_dir(path.with_name("folder")) as writing:
+            (writing / "part").write_text("b")
+    assert content(path.parent) == {"out.txt": "again", "folder/part": "b"}
+    assert seen == []
 
 
-def test_write_text_replaces_and_keeps_every_sign(tmp_path: Path) -> None:
-    path = tmp_path / "out.txt"
+def test_every_sign_and_long_names_are_written(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 250)
     for text in ("first", "", "Grüße 北京 👍\n\r\n"):
         write_text(path, text)
         assert path.read_bytes() == text.encode()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["out.txt"]
-
-
-def test_text_that_cannot_be_written_leaves_the_old_file(write) -> None:
-    path = write("out.txt", "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "half a character: \udcff")
-    assert content(path.parent) == {"out.txt": "old"}
-
-
-def test_long_names_are_written_too(tmp_path: Path) -> None:
-    path = tmp_path / ("x" * 250)
-    write_text(path, "new")
     with replacing_dir(tmp_path / ("y" * 250)) as temporary:
         (temporary / "part").write_text("new")
-    assert content(tmp_path) == {"x" * 250: "new", "y" * 250 + "/part": "new"}
+    assert {*content(tmp_path)} == {"x" * 250, "y" * 250 + "/part"}
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(says, tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl" / "kept").mkdir(parents=True)
+    problem = f"{tmp_path / 'history.jsonl'} is a folder, but a file must be written there"
+    with says(problem, "rename or remove it", ResourceError):
+        write_text(tmp_path / "history.jsonl", "line")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "history.jsonl", tmp_path / "history.jsonl" / "kept"]
 
 
 # --- a folder ----------------------------------------------------------------------------------------------------
 
 
-def fill(path: Path, text: str, parts: int = 2) -> None:
+def fill(path: Path, text: str) -> None:
     with replacing_dir(path) as temporary:
-        for part in range(parts):
+        for part in range(2):
             (temporary / f"part{part}").write_text(text)
 
 
-def test_replacing_dir_fills_beside_and_takes_the_name_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "out"
-    with replacing_dir(path) as temporary:
-        assert temporary.parent == path.parent
-        (temporary / "part").write_text("new")
-        assert not path.exists()
-    assert content(tmp_path) == {"new/out/part": "new"}
+FIRST = {"out/part0": "first", "out/part1": "first"}
 
 
-@pytest.mark.parametrize("stop", [StoppedError, KeyboardInterrupt, SystemExit])
-def test_an_exception_in_the_middle_leaves_no_folder(stop: type[BaseException], tmp_path: Path) -> None:
-    with pytest.raises(stop), replacing_dir(tmp_path / "out") as temporary:
-        write_half(temporary / "part", stop)
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_second_writer_that_comes_late_leaves_the_first_ones_folder(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    with replacing_dir(path) as late:
-        (late / "part0").write_text("late")
-        fill(path, "first")
-    assert content(tmp_path) == {"out/part0": "first", "out/part1": "first"}
-
-
-def test_a_writer_that_comes_late_by_a_hair_leaves_the_first_ones_folder(
+def test_replacing_dir_fills_beside_and_leaves_the_folder_of_a_faster_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between looking whether the folder is there and taking its name, another run may be the first."""
     path = tmp_path / "out"
-    fill(path, "first")
+    with replacing_dir(path) as late:
+        assert late.parent == path.parent
+        (late / "part0").write_text("late")
+        assert not path.exists()
+        fill(path, "first")
+    assert content(tmp_path) == FIRST
+    # Between looking whether the folder is there and taking its name, another run may be the first.
     monkeypatch.setattr(Path, "exists", lambda _: False)
-    fill(path, "late")
-    assert content(tmp_path) == {"out/part0": "first", "out/part1": "first"}
+    fill(path, "late by a hair")
+    assert content(tmp_path) == FIRST
 
 
 def test_many_writers_at_once_leave_one_whole_folder(tmp_path: Path) -> None:
@@ -203,166 +188,14 @@ def test_a_scratch_folder_is_empty_and_gone_at_the_end(tmp_path: Path) -> None:
         (scratch / "inner" / "part").write_text("x")
     with pytest.raises(StoppedError), scratch_dir(tmp_path / "deep" / "out"):
         raise StoppedError
-    assert content(tmp_path) == {}
-    assert not [*(tmp_path / "deep").iterdir()]
+    assert [*tmp_path.rglob("*")] == [tmp_path / "deep"]
 
 
 @pytest.mark.parametrize("writer", [replacing, replacing_dir, scratch_dir], ids=lambda writer: writer.__name__)
-def test_a_place_that_cannot_be_written_to_is_a_glassloop_error(writer, below_a_file: Path) -> None:
-    with pytest.raises(ResourceError) as raised, writer(below_a_file):
+def test_a_place_that_cannot_be_written_to_is_a_glassloop_error(says, writer, below_a_file: Path) -> None:
+    problem = f"{below_a_file.parent}: Not a directory"
+    with says(problem, "choose a folder that can be written to", ResourceError), writer(below_a_file):
         pytest.fail("there was nothing to write to")
-    assert (
-        str(raised.value) == f"resources: {below_a_file.parent}: Not a directory\ntry:  choose a folder that can be written to"
-    )
-    assert raised.value.exit_code == 6
-
-
-def test_write_text_raises_the_same_error(below_a_file: Path) -> None:
-    with pytest.raises(ResourceError, match="Not a directory"):
-        write_text(below_a_file, "new")
-
-
-# --- the cache ---------------------------------------------------------------------------------------------------
-
-
-def test_the_cache_is_where_glassloop_cache_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "mine"))
-    assert cache_dir() == tmp_path / "mine"
-    monkeypatch.setenv("GLASSLOOP_CACHE", "~/mine")
-    assert cache_dir() == tmp_path / "mine"
-    assert not cache_dir().exists(), "asking makes no folder"
-
-
-@pytest.mark.parametrize("unset", [None, ""])
-def test_else_in_the_users_cache_folder(unset: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name, value in (("GLASSLOOP_CACHE", unset), ("XDG_CACHE_HOME", str(tmp_path / "xdg"))):
-        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
-    assert cache_dir() == tmp_path / "xdg" / "glassloop"
-    monkeypatch.setenv("XDG_CACHE_HOME", "~/xdg")
-    assert cache_dir() == tmp_path / "xdg" / "glassloop"
-    monkeypatch.setenv("XDG_CACHE_HOME", "") if unset == "" else monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_dir() == tmp_path / ".cache" / "glassloop"
-
-
-# --- paths -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("place", "problem"),
-    [
-        ("~nobody-is-called-this/x", "no such user, or the user has no home folder"),
-        ("x" * 300, "the path is too long: at most 255 bytes per name and 4,095 in all"),
-        ("a\udcffb", "the path contains bytes that are not UTF-8"),
-    ],
-    ids=["nobody's home", "300 characters", "not UTF-8"],
-)
-def test_an_unreadable_cache_is_a_glassloop_error(place: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GLASSLOOP_CACHE", place)
-    with pytest.raises(ResourceError) as raised:
-        cache_dir()
-    assert raised.value.problem.endswith(f'": {problem}')
-    assert raised.value.remedy == "set GLASSLOOP_CACHE to another folder"
-    assert len(raised.value.problem) < 250
-
-
-def test_names_mean_the_same_from_any_working_directory(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write("deep/a.csv", "")
-    monkeypatch.chdir(file.parent)
-    assert absolute_name("a.csv") == absolute_name("../deep/a.csv") == absolute_name(str(file)) == str(file)
-    for name in ("quickstart", "glue", "glue/mrpc", "owner/model", "gone.csv"):
-        assert absolute_name(name) == name
-    assert near_name(str(file)) == "a.csv"
-    assert near_name(str(file.parent)) == str(file.parent)
-    assert near_name(str(file.parent.parent / "b.csv")) == str(file.parent.parent / "b.csv")
-    assert near_name("quickstart") == "quickstart"
-
-
-def test_what_is_set_aside_gets_a_name_of_its_own(write) -> None:
-    file = write("a", "1")
-    assert set_aside(file).name == "a.kept-1"
-    assert set_aside(write("a", "2")).name == "a.kept-2"
-    assert file.with_name("a.kept-1").read_text() == "1"
-
-
-def test_find_path_finds_files_and_folders(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write("a.csv", "")
-    monkeypatch.setenv("HOME", str(file.parent))
-    monkeypatch.chdir(file.parent)
-    assert find_path("~/a.csv") == find_path(Path("~/a.csv")) == find_path(file) == file
-    assert find_path("a.csv") == Path("a.csv")
-    assert find_path("~") == find_path(file.parent) == file.parent
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["nothing", "/no/such/file", "../nothing/x", "x" * 300, "~nobody-is-called-this/x", "a\0b", "a\nb", "\udcff"],
-    ids=lambda name: ascii(name)[:30],
-)
-def test_find_path_finds_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert find_path(name) is None
-    assert find_path(Path(name)) is None
-
-
-def test_a_place_below_a_file_is_nothing(below_a_file: Path) -> None:
-    assert find_path(below_a_file) is None
-
-
-def test_a_folder_without_permission_is_a_glassloop_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "stat", forbidden)  # root may look anywhere
-    with pytest.raises(ResourceError, match=r'^resources: "secret/model": Permission denied'):
-        find_path("secret/model")
-
-
-def test_names_beside(write, below_a_file: Path) -> None:
-    path = write("a.csv", "")
-    write("b.csv", "")
-    assert sorted(names_beside(path.parent / "c.csv")) == ["a.csv", "b.csv", "regular"]
-    for name in (below_a_file, "/no/such/folder/x", Path("x" * 300, "y"), "~nobody-is-called-this/x", "a\0b/c"):
-        assert names_beside(name) == []
-
-
-def test_user_path_expands_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert user_path("~/a/b.csv") == user_path(Path("~/a/b.csv")) == tmp_path / "a" / "b.csv"
-    assert user_path("a/~/b") == Path("a/~/b")
-    assert user_path("x" * 255) == Path("x" * 255)
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("~nobody-is-called-this/x", "no such user, or the user has no home folder"),
-        ("caf\udce9.csv", "the path contains bytes that are not UTF-8"),
-        ("a\0b", "the path contains a NUL character"),
-        ("", "the path is empty"),
-        ("x" * 256, "the path is too long: at most 255 bytes per name and 4,095 in all"),
-        ("é" * 128, "the path is too long: at most 255 bytes per name and 4,095 in all"),
-        ("x/" * 2050, "the path is too long: at most 255 bytes per name and 4,095 in all"),
-    ],
-    ids=lambda value: ascii(value)[:20],
-)
-def test_user_path_refuses_what_no_file_can_be_called(name: str, problem: str) -> None:
-    with pytest.raises(SettingsError) as raised:
-        user_path(name)
-    assert raised.value.problem.endswith(f'": {problem}')
-    assert raised.value.remedy == "use another path"
-
-
-def test_a_pipe_or_a_device_is_distinguished_from_a_file(write, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.csv")
-    assert kind_of_special(tmp_path / "pipe.csv") == "a pipe"
-    assert kind_of_special(Path("/dev/null")) == "a device"
-    assert kind_of_special(write("a.csv", "")) is kind_of_special(tmp_path) is None
-
-
-# --- permissions -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("umask", "file", "folder"), [(0o022, 0o644, 0o755), (0o002, 0o664, 0o775), (0o077, 0o600, 0o700)])
@@ -384,17 +217,33 @@ def test_what_is_written_has_the_umask_of_the_user(umask: int, file: int, folder
 
 
 def test_only_the_files_asked_for_are_shared(write, tmp_path: Path) -> None:
-    for name in ("model.safetensors", "private.txt"):
-        write(name, "").chmod(0o600)
+    paths = [write(name, "") for name in ("model.safetensors", "private.txt")]
+    for path in paths:
+        path.chmod(0o600)
     tmp_path.chmod(0o750)
     share_files(tmp_path, "*.safetensors")
-    assert [(path.name, path.stat().st_mode & 0o777) for path in sorted(tmp_path.iterdir())] == [
-        ("model.safetensors", 0o640),
-        ("private.txt", 0o600),
-    ]
+    assert [path.stat().st_mode & 0o777 for path in paths] == [0o640, 0o600]
 
 
-# --- hashes ------------------------------------------------------------------------------------------------------
+def test_room_is_reserved_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(number: int) -> None:
+        def fail(*_: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "posix_fallocate", fail)
+
+    with reserved(tmp_path / "room", 1 << 20):
+        state = (tmp_path / "room").stat()
+        assert state.st_size == 1 << 20
+        assert state.st_blocks * 512 >= 1 << 20, "the blocks are taken, not only the name"
+    failing(errno.ENOSPC)
+    missing = r"No space left on device \(1,024 bytes needed, .* free\)"
+    with pytest.raises(ResourceError, match=missing), reserved(tmp_path / "a", 1024):
+        pass
+    failing(errno.EOPNOTSUPP)
+    with reserved(tmp_path / "a", 1024):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("data", [b"", b"abc", b"\r\n\0\xff" * 300_000], ids=["empty", "abc", "1.2 MB"])
@@ -402,64 +251,124 @@ def test_sha256_is_that_of_the_bytes(data: bytes, write) -> None:
     assert sha256_of(write("data", data)) == hashlib.sha256(data).hexdigest()
 
 
-def test_sha256_of_abc_is_the_published_one(write) -> None:
-    assert sha256_of(write("abc", "abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+# --- the cache ---------------------------------------------------------------------------------------------------
 
 
-def test_room_is_reserved_and_given_back(tmp_path: Path) -> None:
-    with reserved(tmp_path / "room", 1 << 20):
-        found = (tmp_path / "room").stat()
-        assert found.st_size == 1 << 20
-        assert found.st_blocks * 512 >= 1 << 20, "the blocks are taken, not only the name"
-    assert not (tmp_path / "room").exists()
+@pytest.mark.parametrize(
+    ("cache", "xdg", "folder"),
+    [
+        ("{}/mine", "/elsewhere", "mine"),
+        ("~/mine", "/elsewhere", "mine"),
+        *((unset, "{}/xdg", "xdg/glassloop") for unset in (None, "")),
+        ("", "~/xdg", "xdg/glassloop"),
+        *((None, unset, ".cache/glassloop") for unset in (None, "")),
+    ],
+)
+def test_the_cache_is_where_the_variables_say(
+    cache: str | None, xdg: str | None, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in (("GLASSLOOP_CACHE", cache), ("XDG_CACHE_HOME", xdg)):
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value.format(tmp_path))
+    assert cache_dir() == tmp_path / folder
+    assert [*tmp_path.iterdir()] == [], "asking makes no folder"
 
 
-def test_room_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(handle: int, start: int, length: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+# --- paths -------------------------------------------------------------------------------------------------------
 
-    def unable(handle: int, start: int, length: int) -> None:
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with (
-        pytest.raises(ResourceError, match=r"No space left on device \(1,024 bytes needed, .* free\)"),
-        reserved(tmp_path / "a", 1024),
-    ):
-        pass
-    monkeypatch.setattr(os, "posix_fallocate", unable)
-    with reserved(tmp_path / "a", 1024):
-        pass
-    assert not list(tmp_path.iterdir())
+TOO_LONG = "the path is too long: at most 255 bytes per name and 4,095 in all"
+NO_PATHS = {
+    "~nobody-is-called-this/x": "no such user, or the user has no home folder",
+    "caf\udce9.csv": "the path contains bytes that are not UTF-8",
+    "a\0b": "the path contains a NUL character",
+    "": "the path is empty",
+    "x" * 256: TOO_LONG,
+    "é" * 128: TOO_LONG,
+    "x/" * 2050: TOO_LONG,
+}
 
 
-def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(says, tmp_path: Path) -> None:
-    (tmp_path / "history.jsonl" / "kept").mkdir(parents=True)
-    with says(
-        f"{tmp_path / 'history.jsonl'} is a folder, but a file must be written there", "rename or remove it", ResourceError
-    ):
-        write_text(tmp_path / "history.jsonl", "line")
-    assert [*tmp_path.rglob("*")] == [tmp_path / "history.jsonl", tmp_path / "history.jsonl" / "kept"]
+@pytest.mark.parametrize("name", NO_PATHS, ids=lambda value: ascii(value)[:20])
+def test_what_no_file_can_be_called_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError) as raised:
+        user_path(name)
+    assert raised.value.problem.endswith(f'": {NO_PATHS[name]}')
+    assert raised.value.remedy == "use another path"
+    if name and "\0" not in name:  # no variable can hold a NUL
+        monkeypatch.setenv("GLASSLOOP_CACHE", name)
+        with pytest.raises(ResourceError) as refused:
+            cache_dir()
+        assert refused.value.problem.endswith(f'": {NO_PATHS[name]}')
+        assert refused.value.remedy == "set GLASSLOOP_CACHE to another folder"
+        assert len(refused.value.problem) < 250
+
+
+def test_names_mean_the_same_from_any_working_directory(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write("deep/a.csv", "")
+    monkeypatch.chdir(file.parent)
+    assert absolute_name("a.csv") == absolute_name("../deep/a.csv") == absolute_name(str(file)) == str(file)
+    for name in ("quickstart", "glue", "glue/mrpc", "owner/model", "gone.csv"):
+        assert absolute_name(name) == name
+    assert near_name(str(file)) == "a.csv"
+    for name in (str(file.parent), str(file.parent.parent / "b.csv"), "quickstart"):
+        assert near_name(name) == name
 
 
 def test_a_path_below_the_home_folder_begins_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert home_name(str(tmp_path / "data" / "rows.csv")) == "~/data/rows.csv"
     assert user_path(home_name(str(tmp_path / "a b"))) == tmp_path / "a b", "commands expand it"
-    assert [home_name(name) for name in ("glue/mrpc", "/elsewhere/rows.csv", str(tmp_path))] == [
-        *("glue/mrpc", "/elsewhere/rows.csv", str(tmp_path))
-    ]
+    for name in ("glue/mrpc", "/elsewhere/rows.csv", str(tmp_path)):
+        assert home_name(name) == name
+    assert user_path(Path("~/a/b.csv")) == tmp_path / "a" / "b.csv"
+    assert user_path("a/~/b") == Path("a/~/b")
+    assert user_path("x" * 255) == Path("x" * 255)
     monkeypatch.setenv("HOME", "/")
     assert home_name("/data/rows.csv") == "/data/rows.csv"
 
 
-def test_unsynced_files_are_written_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
-    with files.unsynced():
-        files.write_text(tmp_path / "a", "a")
-        with files.replacing_dir(tmp_path / "folder") as writing:
-            (writing / "b").write_text("b")
-    assert ((tmp_path / "a").read_text(), (tmp_path / "folder" / "b").read_text(), synced) == ("a", "b", [])
-    files.write_text(tmp_path / "c", "c")
-    assert len(synced) == 2, "the file and its folder"
+def test_what_is_set_aside_gets_a_name_of_its_own(write) -> None:
+    file = write("a", "1")
+    assert set_aside(file).name == "a.kept-1"
+    assert set_aside(write("a", "2")).name == "a.kept-2"
+    assert content(file.parent) == {"a.kept-1": "1", "a.kept-2": "2"}
+
+
+def test_find_path_finds_files_and_folders(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write("a.csv", "")
+    monkeypatch.setenv("HOME", str(file.parent))
+    monkeypatch.chdir(file.parent)
+    assert find_path("~/a.csv") == find_path(Path("~/a.csv")) == find_path(file) == file
+    assert find_path("a.csv") == Path("a.csv")
+    assert find_path("~") == find_path(file.parent) == file.parent
+
+
+def test_find_path_finds_nothing(below_a_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(below_a_file.parents[2])
+    for name in ("nothing", "/no/such/file", "../nothing/x", "x" * 300, "~nobody-is-called-this/x", "a\0b", "a\nb", "\udcff"):
+        assert find_path(name) is None
+        assert find_path(Path(name)) is None
+    assert find_path("") is None
+    assert find_path(below_a_file) is None
+
+    def forbidden(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", forbidden)  # root may look anywhere
+    with pytest.raises(ResourceError, match=r'^resources: "secret/model": Permission denied'):
+        find_path("secret/model")
+
+
+def test_names_beside(write, below_a_file: Path) -> None:
+    path = write("a.csv", "")
+    write("b.csv", "")
+    assert sorted(names_beside(path.parent / "c.csv")) == ["a.csv", "b.csv", "regular"]
+    for name in (below_a_file, "/no/such/folder/x", Path("x" * 300, "y"), "~nobody-is-called-this/x", "a\0b/c"):
+        assert names_beside(name) == []
+
+
+def test_a_pipe_or_a_device_is_distinguished_from_a_file(write, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert kind_of_special(tmp_path / "pipe.csv") == "a pipe"
+    assert kind_of_special(Path("/dev/null")) == "a device"
+    assert kind_of_special(write("a.csv", "")) is kind_of_special(tmp_path) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,21 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from glassloop.base.files import locked
-with locked(Path(sys.argv[1]), print):
+with locked(Path(sys.argv[1]), lambda line: None):
     print("held", flush=True)
     time.sleep(60)
 """
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
 
 
 def test_the_lock_is_there_inside_and_gone_after(tmp_path: Path) -> None:
@@ -27,25 +40,30 @@ def test_the_lock_is_there_inside_and_gone_after(tmp_path: Path) -> None:
     with locked(tmp_path / "run", said.append):
         assert str(os.getpid()) in (tmp_path / "run" / LOCK_NAME).read_text()
     assert not (tmp_path / "run" / LOCK_NAME).exists()
+    with pytest.raises(ValueError, match="inside"), locked(tmp_path / "run", said.append):
+        raise ValueError("inside")
+    with locked(tmp_path / "run", said.append):
+        pass
     assert said == []
 
 
-def test_a_living_holder_is_named_and_a_dead_one_is_followed(tmp_path: Path) -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
+def test_a_living_holder_is_named_and_a_dead_one_is_followed(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     with pytest.raises(LockedError) as caught, locked(tmp_path, print):
         pass
     assert caught.value.exit_code == 7
-    assert f"is in use by process {holder.pid} on " in caught.value.problem
-    holder.kill()
-    holder.wait()
+    assert f"is in use by process {other.pid} on " in caught.value.problem
+    (tmp_path / LOCK_NAME).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(LockedError, match="is in use by another process"), locked(tmp_path, print):
+        pass
+    (tmp_path / LOCK_NAME).write_text(f'{{"process": {other.pid}, "machine": "{os.uname().nodename}"}}')
+    other.kill()
+    other.wait()
     said: list[str] = []
     with locked(tmp_path, said.append):
         pass
     assert len(said) == 1
     assert "a run that was killed" in said[0]
-    assert str(holder.pid) in said[0]
+    assert str(other.pid) in said[0]
 
 
 def test_a_folder_that_cannot_be_made_is_a_resource_error(tmp_path: Path) -> None:
@@ -54,17 +72,8 @@ def test_a_folder_that_cannot_be_made_is_a_resource_error(tmp_path: Path) -> Non
         pass
 
 
-def test_the_lock_is_let_go_after_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="inside"), locked(tmp_path, print):
-        raise ValueError("inside")
-    with locked(tmp_path, print):
-        pass
-
-
 def test_the_lock_cannot_be_taken_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second opens the file, the first ends and removes it, a third makes a new one: only one of the two may hold it."""
-    import fcntl
-
     real, waiting = fcntl.flock, [True]
     first, third = locked(tmp_path, print), locked(tmp_path, print)
     first.__enter__()
@@ -85,8 +94,6 @@ def test_the_lock_cannot_be_taken_twice(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_lock_that_vanishes_while_it_is_taken_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fcntl
-
     real, first = fcntl.flock, [True]
 
     def flock(handle: object, kind: int) -> None:
@@ -99,25 +106,23 @@ def test_a_lock_that_vanishes_while_it_is_taken_is_made_again(tmp_path: Path, mo
         assert str(os.getpid()) in (tmp_path / LOCK_NAME).read_text()
 
 
-def test_a_link_is_refused_and_its_target_left_alone(tmp_path: Path) -> None:
-    target = tmp_path / "thesis.tex"
+def test_a_link_or_a_pipe_is_refused_and_left_alone(tmp_path: Path) -> None:
+    target, lock = tmp_path / "thesis.tex", tmp_path / LOCK_NAME
     target.write_text("years of work")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / LOCK_NAME).symlink_to(target)
-    with pytest.raises(ResourceError, match="symbolic link"), locked(tmp_path / "run", print):
+    lock.symlink_to(target)
+    with pytest.raises(ResourceError, match="symbolic link"), locked(tmp_path, print):
         pass
     with pytest.raises(ResourceError, match="symbolic link"):
-        refuse_held(tmp_path / "run")
+        refuse_held(tmp_path)
+    assert holder(tmp_path) is Holder.ELSEWHERE
     assert target.read_text() == "years of work"
-    assert (tmp_path / "run" / LOCK_NAME).is_symlink()
-
-
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / LOCK_NAME)
+    assert lock.is_symlink()
+    lock.unlink()
+    os.mkfifo(lock)
     with pytest.raises(ResourceError, match="not a regular file"), locked(tmp_path, print):
         pass
-    (tmp_path / LOCK_NAME).unlink()
-    (tmp_path / LOCK_NAME).mkdir()
+    lock.unlink()
+    lock.mkdir()
     with pytest.raises(ResourceError), locked(tmp_path, print):
         pass
 
@@ -131,51 +136,29 @@ def test_any_bytes_in_the_lock_file_are_survived(tmp_path: Path) -> None:
     assert len(said) == 1
     assert len(said[0]) < 2000
     assert "\x1b" not in said[0], "no escape codes in the terminal"
-    (tmp_path / LOCK_NAME).write_bytes(b"\xff\xfe\x00")
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    while holder.stdout.readline() != "held\n":
-        pass
-    (tmp_path / LOCK_NAME).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(LockedError), locked(tmp_path, print):
-        pass
-    holder.kill()
-    holder.wait()
 
 
-def test_the_holder_is_named_without_taking_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fcntl
-
-    assert holder(tmp_path) is Holder.NOBODY
-    other = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert other.stdout is not None
-    assert other.stdout.readline() == "held\n"
-    with monkeypatch.context() as patch:
-        patch.setattr(fcntl, "flock", None)  # taking it would fail
-        assert holder(tmp_path) is Holder.ALIVE
-        patch.setattr("glassloop.base.files.HELD_LOCKS", tmp_path / "missing")  # another system than Linux
-        assert holder(tmp_path) is Holder.ALIVE
-    other.kill()
-    other.wait()
-    assert holder(tmp_path) is Holder.DEAD
-    monkeypatch.setattr("glassloop.base.files.HELD_LOCKS", tmp_path / "missing")
-    assert holder(tmp_path) is Holder.DEAD
+def test_the_holder_is_named_without_taking_the_lock(
+    tmp_path: Path, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", None)  # taking it would fail
+    assert holder(tmp_path / "elsewhere") is Holder.NOBODY
+    for alive in (True, False):
+        with monkeypatch.context() as patch:
+            assert holder(tmp_path) is (Holder.ALIVE if alive else Holder.DEAD)
+            patch.setattr("glassloop.base.files.HELD_LOCKS", tmp_path / "missing")  # another system than Linux
+            assert holder(tmp_path) is (Holder.ALIVE if alive else Holder.DEAD)
+        other.kill()
+        other.wait()
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("text", "expected"),
     [
         ('{"process": 1, "machine": "far away"}', Holder.ELSEWHERE),
-        ("", Holder.DEAD),  # killed before it was written
-        ("{", Holder.DEAD),
-        ("[" * 400, Holder.DEAD),
+        *((text, Holder.DEAD) for text in ("", "{", "[" * 400)),  # killed before it was written
     ],
 )
-def test_the_holder_of_any_lock_file(content: str, expected: Holder, tmp_path: Path) -> None:
-    (tmp_path / LOCK_NAME).write_text(content)
+def test_the_holder_of_any_lock_file(text: str, expected: Holder, tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).write_text(text)
     assert holder(tmp_path) is expected
-
-
-def test_a_lock_that_is_a_link_has_no_known_holder(tmp_path: Path) -> None:
-    (tmp_path / LOCK_NAME).symlink_to("/etc/hostname")
-    assert holder(tmp_path) is Holder.ELSEWHERE

@@ -1,4 +1,4 @@
-"""Streams that cannot be written: messages are lost without an error, and the end of the process does not fail."""
+"""Streams that cannot be written, stages that are shown only where somebody asked, and JSON alone on standard output."""
 
 from __future__ import annotations
 
@@ -7,11 +7,31 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from glassloop.base.output import CommandResult, Stage, TolerantStream, has_terminal, note, say, tolerant_streams
+from glassloop import encode, load_examples, load_tokenizer
+from glassloop.base.errors import DataError
+from glassloop.base.output import (
+    CommandResult,
+    Stage,
+    TolerantStream,
+    advance,
+    clear,
+    error_result,
+    has_terminal,
+    note,
+    output_of,
+    say,
+    show,
+    show_on,
+    show_result,
+    stage,
+    tolerant_streams,
+)
 from glassloop.cli import main as cli
 from glassloop.training.progress import StageLines
 
@@ -19,18 +39,29 @@ FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 
 
-@pytest.mark.parametrize("stream", [None, "closed", pytest.param("full", marks=needs_full)])
-def test_messages_never_raise(monkeypatch: pytest.MonkeyPatch, stream: str | None) -> None:
-    found = None if stream is None else FULL.open("w") if stream == "full" else io.StringIO()
-    if stream == "closed":
-        found.close()
-    monkeypatch.setattr(sys, "stderr", found)
+def test_what_is_reported_and_shown_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say("a \x1b[31mred\nline")
+    show("\x9b31m \u202eevil")
+    assert capsys.readouterr() == ("\\x9b31m \\u202eevil\n", "glassloop: a \\x1b[31mred\\nline\n")
+
+
+class Gone(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("kind", [None, "closed", "gone", pytest.param("full", marks=needs_full)])
+def test_messages_never_raise(monkeypatch: pytest.MonkeyPatch, kind: str | None) -> None:
+    stream = None if kind is None else FULL.open("w") if kind == "full" else Gone()
+    if kind == "closed":
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
     say("a line")
     note("a line")
     StageLines().begin(Stage("reading"))
     assert not has_terminal()
-    if stream == "full":
-        found.close()  # nothing is left in its buffer
+    if kind == "full":
+        stream.close()  # nothing is left in its buffer
 
 
 @needs_full
@@ -50,16 +81,11 @@ def test_a_stream_keeps_its_own_attributes() -> None:
     assert (stream.encoding, stream.isatty(), stream.write("text")) == ("latin-1", False, 4)
 
 
-SHELL = """import sys; sys.path[:] = {path!r}; sys.argv = ["glassloop", *{arguments!r}]
-from glassloop.cli.main import main
-main()"""
-
-
-def shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a quick command with its output redirected."""
-    code = SHELL.format(path=sys.path, arguments=arguments)
+def shell(redirection: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with its output redirected."""
     return subprocess.run(
-        ["bash", "-c", f'"$0" -c "$1" {redirection}; exit ${{PIPESTATUS[0]}}', sys.executable, code],
+        ["bash", "-c", f'"$0" -c "$1" {redirection}; exit ${{PIPESTATUS[0]}}', sys.executable,
+         f"import sys; sys.path[:] = {sys.path!r}\n{code}"],
         capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "COLUMNS": "400"},  # no line breaks
     )  # fmt: skip
 
@@ -77,7 +103,8 @@ def shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]
 def test_a_result_that_cannot_be_printed_is_a_failure_without_a_traceback(
     tmp_path: Path, redirection: str, status: int, problem: str
 ) -> None:
-    ended = shell(redirection, "list", str(tmp_path), "--json")
+    arguments = ["glassloop", "list", str(tmp_path), "--json"]
+    ended = shell(redirection, f"sys.argv = {arguments!r}\nfrom glassloop.cli.main import main\nmain()")
     assert ended.returncode == status, ended.stderr
     assert problem in ended.stderr
     assert len(ended.stderr.splitlines()) == (2 if problem else 0) + ("2>" not in redirection), ended.stderr  # "no runs in"
@@ -88,40 +115,142 @@ def test_a_result_that_cannot_be_printed_is_a_failure_without_a_traceback(
 
 @needs_full
 def test_a_script_whose_messages_are_lost_ends_with_status_0() -> None:
-    code = f"import sys; sys.path[:] = {sys.path!r}; from glassloop.base.output import say; say('a line')"
-    ended = subprocess.run(["bash", "-c", '"$0" -c "$1" 2>/dev/full', sys.executable, code], timeout=60, check=False)
-    assert ended.returncode == 0  # Python exits with 120 if standard error cannot be flushed
+    """Python exits with 120 if standard error cannot be flushed."""
+    assert shell("2>/dev/full", "from glassloop.base.output import say; say('a line')").returncode == 0
 
 
-@needs_full
+@pytest.mark.parametrize("by_child", [pytest.param(False, marks=needs_full), True])
 @pytest.mark.parametrize(("arguments", "status"), [(["train"], 0), (["train", "--json"], 6), (["data"], 6)])
 def test_a_message_about_a_file_is_not_worth_a_status(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, by_child: bool
 ) -> None:
+    """What is lost was printed by this process or, if standard output was closed from the start, perhaps by a child."""
+
     def command(args: list[str], **_: object) -> CommandResult:
+        if by_child:
+            sys.exit(0)
         print("a table")
         return CommandResult({})
 
     monkeypatch.setattr(cli, "app", command)
     monkeypatch.setattr(sys, "argv", ["glassloop", *arguments])
-    with FULL.open("w") as opened:
-        monkeypatch.setattr(sys, "stdout", opened)
+    with Path(os.devnull if by_child else FULL).open("w") as opened:
+        monkeypatch.setattr(sys, "stdout", None if by_child else opened)
         with pytest.raises(SystemExit) as left:
             cli.main()
     assert left.value.code == status
-    assert "standard output cannot be written: No space left on device" in capsys.readouterr().err
+    assert by_child or "standard output cannot be written: No space left on device" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("arguments", "status"), [(["train"], 0), (["train", "--json"], 6)])
-def test_a_result_that_a_child_process_should_have_printed(
-    monkeypatch: pytest.MonkeyPatch, arguments: list[str], status: int
-) -> None:
-    def launch(args: list[str], **_: object) -> None:
-        sys.exit(0)
+# --- stages ------------------------------------------------------------------------------------------------------
 
-    monkeypatch.setattr(cli, "app", launch)
-    monkeypatch.setattr(sys, "argv", ["glassloop", *arguments])
-    monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-    assert left.value.code == status
+
+class Recorder:
+    """A display that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.begin = self.advance = self.told.append
+
+    def end(self) -> None:
+        self.told.append("end")
+
+    def clear(self) -> None:
+        self.told.append("clear")
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    display = Recorder()
+    show_on(display)
+    yield display
+    show_on(None)
+
+
+def test_nothing_is_shown_unless_a_display_is_chosen(capfd: pytest.CaptureFixture[str]) -> None:
+    with stage("reading", 3):
+        advance(3)
+        clear()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_stage_begins_advances_and_ends(recorder: Recorder) -> None:
+    advance(1)
+    with stage("reading", 3):
+        advance(2)
+    advance(1)
+    with pytest.raises(ValueError, match="broken"), stage("writing"):
+        raise ValueError("broken")
+    with stage("predicting", 9):
+        with stage("evaluating", 5):  # inside another, it is part of it
+            advance(5)
+        advance(4)
+    assert recorder.told == [
+        *(Stage("reading", 3), 2, "end"),
+        *(Stage("writing"), "end"),
+        *(Stage("predicting", 9), 5, 4, "end"),
+    ]
+
+
+def test_a_line_makes_room_for_itself(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    with stage("reading"):
+        show("a line")
+    show("another")
+    assert recorder.told == [Stage("reading"), "clear", "end"]
+    assert capsys.readouterr().out == "a line\nanother\n"
+
+
+def test_reading_and_tokenizing_count_every_row(recorder: Recorder, tiny_model_dir: Path, write) -> None:
+    path = write("rows.csv", "text,label\n" + "".join(f"good film {number},{number % 2}\n" for number in range(50)))
+    examples = load_examples(path)
+    encode(examples, load_tokenizer(tiny_model_dir), 16)
+    expected: list[object] = [Stage("reading rows.csv"), 50, "end"]
+    for name, fact in examples.facts.items():
+        expected += [Stage(f"tokenizing {name}", fact.num_rows), fact.num_rows, "end"]
+    assert recorder.told == expected
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Record:
+    """Something with fields."""
+
+    name: str
+    values: tuple[float, ...]
+
+
+def test_every_value_becomes_plain_json() -> None:
+    content = {
+        **{"record": Record("a", (1.0, float("inf"))), "path": Path("runs/run-001"), "seeds": {42: {"score": float("nan")}}},
+        **{"nothing": None, "yes": True},
+    }
+    assert json.loads(str(CommandResult(content))) == {
+        **{"record": {"name": "a", "values": [1.0, None]}, "path": "runs/run-001", "seeds": {"42": {"score": None}}},
+        **{"nothing": None, "yes": True},
+    }
+    error = error_result(DataError("row 3 is empty", "fill it"))
+    assert error.exit_status == 3
+    assert error.content["error"] == {"area": "data", "problem": "row 3 is empty", "remedy": "fill it", "exit_status": 3}
+
+
+def test_everything_else_goes_to_standard_error_only_for_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json in (False, True):
+        with output_of(as_json) as output:
+            print("a table")
+            print("a document", file=output)
+        print("after")
+        printed = capsys.readouterr()
+        assert printed.out == ("a document\nafter\n" if as_json else "a table\na document\nafter\n")
+        assert printed.err == ("a table\n" if as_json else "")
+
+
+def test_only_the_main_process_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    monkeypatch.setenv("RANK", "1")
+    show_result(CommandResult({"ok": True}), output)
+    assert output.getvalue() == ""
+    monkeypatch.setenv("RANK", "0")
+    show_result(CommandResult({"ok": True}), output)
+    assert json.loads(output.getvalue()) == {"ok": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from glassloop.base.errors import SettingsError
-from glassloop.base.records import NotARecordError, decoded, read_json
+from glassloop.base.records import NotARecordError, collection_paused, decoded, package_version, read_json, versions
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,8 @@ GOOD: dict[str, Any] = {"count": 3, "on": True, "first": {"name": "a", "share": 
 def test_a_whole_record() -> None:
     value = {**GOOD, "rest": {"x": {"name": "b"}}, "names": ["c", "d"], "mixed": 7, "free": [1, {}], "unknown": 1}
     assert decoded(Whole, value) == Whole(3, True, Part("a", 1.0), {"x": Part("b")}, ("c", "d"), 7, [1, {}])
-
-
-def test_missing_fields_get_their_defaults() -> None:
-    found = decoded(Whole, GOOD)
-    assert (found.rest, found.names, found.mixed) == ({}, None, None)
-    assert type(found.first.share) is float
+    assert decoded(Whole, GOOD) == Whole(3, True, Part("a", 1.0)), "missing fields get their defaults"
+    assert type(decoded(Whole, GOOD).first.share) is float
 
 
 @pytest.mark.parametrize(
@@ -95,15 +92,28 @@ def test_a_file_that_is_not_json(tmp_path: Path, content: bytes, problem: str) -
     assert str(caught.value).startswith(problem)
 
 
-def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+def test_what_is_no_file_or_too_large_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # opening it would never return
-    for name, problem in (("pipe", "not a file"), (".", "not a file"), ("gone", "missing")):
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 10**9)
+    large = "1,000,000,000 bytes, too large to be a record"
+    for name, problem in (("pipe", "not a file"), (".", "not a file"), ("gone", "missing"), ("large", large)):
         with pytest.raises(NotARecordError, match=problem):
             read_json(tmp_path / name)
 
 
-def test_a_file_that_is_far_too_large(tmp_path: Path) -> None:
-    with (tmp_path / "file").open("wb") as opened:
-        opened.truncate(10**9)
-    with pytest.raises(NotARecordError, match="1,000,000,000 bytes, too large to be a record"):
-        read_json(tmp_path / "file")
+def test_versions() -> None:
+    assert {"python", "torch", "transformers", "datasets", "accelerate", "tokenizers", "numpy"} <= {*versions()}
+    assert package_version("torch") == versions()["torch"]
+    assert package_version("no-such-package-anywhere") is None
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_collection_is_as_before_afterwards(was_on: bool) -> None:
+    gc.enable() if was_on else gc.disable()
+    try:
+        with pytest.raises(AssertionError), collection_paused():
+            assert gc.isenabled()
+        assert gc.isenabled() == was_on
+    finally:
+        gc.enable()

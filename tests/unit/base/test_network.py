@@ -1,0 +1,207 @@
+"""Whether the hub can be reached, asked quickly and through the proxy; and the hosts that a server answers to."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+
+from glassloop.base.network import PROBE_SECONDS, AllowedHosts, hosts_of, hub_unreachable, is_hub_name, is_loopback
+
+NO_ADDRESS = "HF_ENDPOINT or the proxy setting is not a valid address"
+HUB = ("huggingface.co", 443)
+PROXY = ("proxy.example", 3128)
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine says about hub and proxies is not what is tested here."""
+    names = ("HF_HUB_OFFLINE", "HF_ENDPOINT", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
+    for name in (*names, *map(str.upper, names)):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The addresses that are connected to; none of them is real."""
+    addresses: list[tuple[str, int]] = []
+
+    class Connection:
+        def close(self) -> None:
+            pass
+
+    def connect(address: tuple[str, int], timeout: float) -> Connection:
+        addresses.append(address)
+        return Connection()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    return addresses
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A name server or a firewall that never answers."""
+    release = Event()
+
+    def hang(*_, **__):
+        release.wait(20)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", hang)
+    yield
+    release.set()
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        ({}, HUB),
+        *(({"HF_HUB_OFFLINE": value}, "HF_HUB_OFFLINE is set") for value in ("1", "true", "TRUE", "Yes", "on")),
+        *(({"HF_HUB_OFFLINE": value}, HUB) for value in ("", "0", "false", "no", "off")),
+        ({"HF_ENDPOINT": ""}, HUB),
+        ({"HF_ENDPOINT": "https://mirror.example"}, ("mirror.example", 443)),
+        ({"HF_ENDPOINT": "http://mirror.example"}, ("mirror.example", 80)),
+        ({"HF_ENDPOINT": "https://mirror.example:8443/hub/"}, ("mirror.example", 8443)),
+        ({"HF_ENDPOINT": "http://[::1]:8080"}, ("::1", 8080)),
+        *(
+            ({"HF_ENDPOINT": endpoint}, NO_ADDRESS)
+            for endpoint in ("nonsense", "http://", "https://[::1", "http://host:port", "http://host:99999", "://x")
+        ),
+        *(
+            ({name: proxy}, PROXY)
+            for name, proxy in (
+                ("HTTPS_PROXY", "http://proxy.example:3128"),
+                ("https_proxy", "http://proxy.example:3128"),
+                ("HTTPS_PROXY", "http://name:word@proxy.example:3128"),
+                ("HTTPS_PROXY", "proxy.example:3128"),
+                ("ALL_PROXY", "http://proxy.example:3128"),
+            )
+        ),
+        ({"HTTPS_PROXY": "http://proxy.example"}, ("proxy.example", 80)),
+        ({"HTTP_PROXY": "http://proxy.example:3128"}, HUB),  # not for https
+        *(
+            ({"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": spared}, HUB)
+            for spared in ("huggingface.co", "localhost,.co", "*")
+        ),
+        *(({"HTTPS_PROXY": proxy}, NO_ADDRESS) for proxy in ("http://", "http://[::1", "http://proxy.example:port")),
+    ],
+    ids=str,
+)
+def test_the_hub_the_endpoint_or_the_proxy_is_asked(
+    settings: dict[str, str], address: tuple[str, int] | str, asked: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or no connection is opened, and the reason returned."""
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert hub_unreachable() == (address if isinstance(address, str) else None)
+    assert asked == ([] if isinstance(address, str) else [address])
+
+
+@pytest.mark.parametrize("name", ["HF_ENDPOINT", "HTTPS_PROXY"])
+def test_an_address_that_takes_a_connection_is_reachable_and_a_closed_port_is_not(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv(name, f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert hub_unreachable() is None
+    assert hub_unreachable() == "Connection refused"
+
+
+@pytest.mark.parametrize("label", ["x" * 64, "a..b"])
+def test_a_name_that_cannot_be_one_is_not(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", f"https://{label}.invalid")
+    assert hub_unreachable() not in (None, "no answer in time"), "waited for a name that no server can know"
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "reason"),
+    [
+        ("getaddrinfo", socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        ("create_connection", TimeoutError("timed out"), "timed out"),
+    ],
+)
+def test_errors_of_the_connection_are_reported(
+    function: str, error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(socket, function, fail)
+    assert hub_unreachable() == reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.1, PROBE_SECONDS])
+def test_a_silent_address_is_given_up_in_time(silence: None, seconds: float) -> None:
+    assert hub_unreachable(seconds) == "no answer in time"
+    assert PROBE_SECONDS + 0.5 < 4
+
+
+HUB_NAMES = ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2", "owner/name.with_dots", "0wner/9", "x" * 96)
+OTHER_NAMES = (
+    *("x" * 97, "x" * 300, "", ".", "..", "../x", "a/../b", "a..b", "a--b", "a/b/c", "a//b", "/absolute/path", "/a", "a/"),
+    *("~/model", "~name", "-x", ".hidden", "owner/.hidden", "two words", " a", "a ", "a\n", "a\nb", "\na", "a\0b", "a\\b"),
+    *("C:\\model", "a:b", "a@b", "https://huggingface.co/a/b", "a?b=c", "a%2e%2e", "\x1b[31m", "a\u202eb"),
+)
+
+
+def test_what_has_the_form_of_a_hub_name() -> None:
+    assert [name for name in HUB_NAMES + OTHER_NAMES if is_hub_name(name)] == [*HUB_NAMES]
+
+
+# --- hosts and origins that a server answers to --------------------------------------------------------------------
+
+LOCAL = hosts_of("127.0.0.1", "127.0.0.1")
+EVERYWHERE = hosts_of("0.0.0.0", "0.0.0.0", ["models.example.com", ".internal"])
+ANY = hosts_of("127.0.0.1", "127.0.0.1", ["*"])
+HOSTS = [
+    *((hosts, host, None) for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]")
+      for hosts in (LOCAL, EVERYWHERE)),
+    *((LOCAL, host, "Host") for host in (
+        "evil.example", "127.0.0.1.evil.example", "localhost.evil:8000", "", ":8000", "evil:127.0.0.1", "user@localhost",
+        "localhost:", "localhost:99999999", "localhost/x", "[localhost]", "[::1", "::1", "192.168.1.5", "models.example.com",
+    )),
+    # An IP address cannot be rebound, so all of them are allowed on all interfaces; other names must be given.
+    *((EVERYWHERE, host, None) for host in (
+        "192.168.1.5:8000", "[fe80::1]", "models.example.com", "a.b.internal:80", socket.gethostname(),
+    )),
+    *((EVERYWHERE, host, "Host") for host in (
+        "evil.example", "x.models.example.com", "internal", "evilinternal", "127.0.0.1.evil.example",
+    )),
+    (ANY, "evil.example", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hosts", "host", "header"), HOSTS, ids=lambda part: part if isinstance(part, str) else "")
+def test_the_names_that_a_server_answers_to(hosts: AllowedHosts, host: str, header: str | None) -> None:
+    assert hosts.refuses([(b"host", host.encode("latin-1"))]) == header
+
+
+@pytest.mark.parametrize(
+    ("origin", "header"),
+    [
+        *((page, None) for page in ("http://localhost:8000", "http://127.0.0.1", "https://LOCALHOST", "http://[::1]:8000")),
+        *((page, "Origin") for page in ("https://evil.example", "null", "", "http://[", "file://", "http://localhost.evil")),
+    ],
+)
+def test_pages_of_this_machine_and_of_other_sites(origin: str, header: str | None) -> None:
+    assert LOCAL.refuses([(b"host", b"localhost:8000"), (b"origin", origin.encode())]) == header
+    assert ANY.refuses([(b"host", b"evil.example"), (b"origin", b"https://evil.example")]) is None
+
+
+def test_there_is_one_host() -> None:
+    assert LOCAL.refuses([]) == "Host"
+    assert LOCAL.refuses([(b"host", b"localhost"), (b"Host", b"localhost")]) == "Host"
+
+
+@pytest.mark.parametrize("name", ["", "http://example.com", "example.com:80", "a b", "*.example.com", "é.example"])
+def test_what_is_no_name_of_a_host(says, name: str) -> None:
+    with says(f'allowed_hosts contains "{name}", which is not the name of a host'):
+        hosts_of("127.0.0.1", "127.0.0.1", [name])
+
+
+def test_loopback_addresses() -> None:
+    addresses = ("127.0.0.1", "127.1.2.3", "::1", "0.0.0.0", "::", "10.0.0.1", "fe80::1%eth0")
+    assert [address for address in addresses if is_loopback(address)] == ["127.0.0.1", "127.1.2.3", "::1"]
