@@ -36,7 +36,7 @@ from glassloop.runs.record import (
 )
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.intervals import ScoredRows
-from glassloop.scores.metrics import Measures, decide, default_measures
+from glassloop.scores.metrics import decide, default_measures
 from glassloop.scores.result import label_of, rows_of, verdict_on
 from glassloop.settings.file import RunSettings
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, TrainingArguments
@@ -97,12 +97,8 @@ def write_drawn_run(
     texts = texts or [f"text {row}" for row in range(len(rows))]
     names = rows.labels or None
     folder.mkdir(parents=True)
-    entries = []
-    for row, text in enumerate(texts):
-        entry = {"row": row, "prediction": label_of(rows.predictions[row].tolist(), names)}
-        entry |= {"label": label_of(rows.references[row].tolist(), names), "logits": rows.logits[row].tolist(), "text": text}
-        entries.append(entry)
-    write_lines(folder, entries)
+    entries = answers(rows.predictions, rows.references, rows.logits, names)
+    write_lines(folder, [entry | {"text": text} for entry, text in zip(entries, texts, strict=True)])
     fingerprint = sha256(repr((texts, rows.references.tolist())).encode()).hexdigest()
     data = replace(
         RECORD.data,
@@ -196,9 +192,21 @@ def write_fake_run(
         record = replace(record, evaluation=None, baseline=None, classes=None, verdict=None, best_step=None, seconds=None)
     folder.mkdir(parents=True, exist_ok=True)
     write_run(folder, record)
-    write_history(folder, history_of(measures))
+    history: list[dict[str, object]] = []
+    for step in range(1, 61):
+        place, loss = {"step": step, "epoch": step / 20}, 0.7 / step**0.5
+        history.append({**place, "loss": loss, "grad_norm": 1 + loss, "learning_rate": 1e-4 * (1 - step / 61)})
+        if step % 20 == 0:
+            history.append({**place, "eval_loss": loss, **{f"eval_{key}": 0.7 for key in measures.keys}})
+    write_history(folder, history)
     if status == FINISHED:
-        write_answers(folder, task, names, references, logits, text, tokens)
+        entries = answers(decide(logits, task), references, logits, names)
+        for row, entry in enumerate(entries):
+            first = f"{text}, row {row}"
+            entry |= {"first": first, "second": " ".join([f"{row}"] * (row % 7))}
+            if tokens:
+                entry |= {"tokens": 10 + row % 30} | ({"kept": {"first": [0, len(first) - 2]}} if row % 5 == 0 else {})
+        write_lines(folder, entries)
     return record
 
 
@@ -216,34 +224,13 @@ def drawn_answers(
     return classes, random.normal(0, 1, (num_rows, num_labels)) + signal * np.eye(num_labels)[classes]
 
 
-def history_of(measures: Measures) -> list[dict[str, object]]:
-    """Return sixty logged steps and three evaluations."""
-    entries: list[dict[str, object]] = []
-    for step in range(1, 61):
-        loss = 0.7 / step**0.5
-        entries.append(
-            {"step": step, "epoch": step / 20, "loss": loss, "grad_norm": 1 + loss, "learning_rate": 1e-4 * (1 - step / 61)}
-        )
-        if step % 20 == 0:
-            entries.append(
-                {"step": step, "epoch": step / 20, "eval_loss": loss, **{f"eval_{key}": 0.7 for key in measures.keys}}
-            )
-    return entries
-
-
-def write_answers(
-    folder: Path, task: str, names: tuple[str, ...] | None, references: np.ndarray, logits: np.ndarray, text: str, tokens: bool
-) -> None:
-    """Write the predictions of the validation split."""
-    entries = []
-    for row, choice in enumerate(decide(logits, task).tolist()):
-        first = f"{text}, row {row}"
-        entry = {"row": row, "prediction": label_of(choice, names), "label": label_of(references[row].tolist(), names)}
-        entry |= {"logits": logits[row].tolist(), "first": first, "second": " ".join([f"{row}"] * (row % 7))}
-        if tokens:
-            entry |= {"tokens": 10 + row % 30} | ({"kept": {"first": [0, len(first) - 2]}} if row % 5 == 0 else {})
-        entries.append(entry)
-    write_lines(folder, entries)
+def answers(predictions: Any, references: Any, logits: Any, names: Sequence[str] | None) -> list[dict[str, object]]:
+    """Return the stored predictions of rows, without their texts."""
+    rows = zip(predictions.tolist(), references.tolist(), logits.tolist(), strict=True)
+    return [
+        {"row": row, "prediction": label_of(chosen, names), "label": label_of(true, names), "logits": outputs}
+        for row, (chosen, true, outputs) in enumerate(rows)
+    ]
 
 
 def write_lines(folder: Path, entries: Sequence[dict[str, object]]) -> None:

@@ -18,7 +18,7 @@ def load(file: Awkward, folder: Path):
     return load_examples(folder / file.name, **{"validation_share": 0, **file.settings})
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.labels is not None], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [file for file in FILES if not file.error], ids=lambda file: file.name)
 def test_the_file_is_loaded(file: Awkward, tmp_path: Path) -> None:
     found = load(file, tmp_path)
     assert found.labels is not None
@@ -31,12 +31,13 @@ def test_the_file_is_loaded(file: Awkward, tmp_path: Path) -> None:
     assert len(rows) == file.rows  # predict reads the same rows
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.labels is None], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [file for file in FILES if file.error], ids=lambda file: file.name)
 def test_the_file_is_refused(file: Awkward, tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         load(file, tmp_path)
     problem = raised.value.problem
-    assert problem.startswith(file.error[:-1]) if file.error.endswith("…") else problem == file.error
+    expected = f"{file.name}{file.error}"
+    assert problem.startswith(expected[:-1]) if expected.endswith("…") else problem == expected
     assert file.fix in raised.value.remedy
 
 
