@@ -27,9 +27,13 @@ def pair_service(pair_run, session_cache) -> Iterator[Service]:
 
 @pytest.fixture
 def client(service: Service) -> TestClient:
-    return TestClient(make_app(service), base_url="http://localhost:8000", raise_server_exceptions=True)
+    return client_of(service)
 
 
 @pytest.fixture
 def pair_client(pair_service: Service) -> TestClient:
-    return TestClient(make_app(pair_service), base_url="http://localhost:8000", raise_server_exceptions=True)
+    return client_of(pair_service)
+
+
+def client_of(service: Service) -> TestClient:
+    return TestClient(make_app(service), base_url="http://localhost:8000", raise_server_exceptions=True)

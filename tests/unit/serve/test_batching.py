@@ -1,4 +1,4 @@
-"""The queue: batches by tokens, short requests before long ones, deadlines, clients that left, failures."""
+"""The queue: batches by tokens, short requests before long ones, deadlines, clients that left, failures; what is counted."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import threading
 from contextlib import ExitStack
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from served import CountingModel, start
 
 from glassloop.serve.batching import Batcher, Job, Meters
-from glassloop.serve.hosted import SIZES, measured_budget, warm_up
 from glassloop.serve.limits import Refused
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
@@ -27,14 +26,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def model() -> CountingModel:
-    return CountingModel()
-
-
-@pytest.fixture
-def batcher(model: CountingModel, clock: Clock) -> Batcher:
+def batcher(clock: Clock) -> Batcher:
     """A queue whose threads are not started: tests run its steps themselves."""
-    return Batcher([model, CountingModel()], 10, Meters(), clock)
+    return Batcher([CountingModel(), CountingModel()], 10, Meters(), clock)
 
 
 def add(batcher: Batcher, *sizes: int, model: int = 0, seconds: float = 30.0) -> Job:
@@ -49,17 +43,19 @@ def sizes_of(batcher: Batcher) -> list[int]:
     return [entry.row.num_tokens for entry in batcher.next_batch()]
 
 
+def refusal_of(job: Job) -> tuple[int, str, str]:
+    with pytest.raises(Refused) as caught:
+        job.future.result(0)
+    return caught.value.status, caught.value.kind, caught.value.message
+
+
 def test_a_batch_holds_as_many_tokens_as_the_budget(batcher: Batcher) -> None:
     for size in (4, 3, 3, 5):
         add(batcher, size)
-    assert sizes_of(batcher) == [3, 3, 4]
-    assert sizes_of(batcher) == [5]
+    assert [sizes_of(batcher), sizes_of(batcher)] == [[3, 3, 4], [5]]
     assert batcher.waiting_tokens == 0
-
-
-def test_a_text_longer_than_the_budget_is_a_batch(batcher: Batcher) -> None:
     add(batcher, 40)
-    assert sizes_of(batcher) == [40]
+    assert sizes_of(batcher) == [40], "a text longer than the budget is a batch"
 
 
 def test_a_short_request_passes_a_long_one_that_came_before(batcher: Batcher, clock: Clock) -> None:
@@ -92,10 +88,9 @@ def test_what_waited_too_long_is_refused(batcher: Batcher, clock: Clock) -> None
     job = add(batcher, 3, seconds=2.0)
     clock.now += 3
     assert batcher.next_batch() == []
-    with pytest.raises(Refused) as caught:
-        job.future.result(0)
-    assert (caught.value.status, caught.value.message) == (429, "the request waited too long in the queue")
+    assert refusal_of(job) == (429, "Overloaded", "the request waited too long in the queue")
     assert b"glassloop_expired_total 1.0" in batcher.meters.text()
+    assert b"glassloop_expired_total 0.0" in Meters().text(), "two servers of a process do not share numbers"
 
 
 def test_a_client_that_left_is_skipped(batcher: Batcher) -> None:
@@ -105,17 +100,16 @@ def test_a_client_that_left_is_skipped(batcher: Batcher) -> None:
     assert batcher.waiting_tokens == 0
 
 
-def test_one_failing_text_does_not_take_the_others_with_it(batcher: Batcher, model: CountingModel) -> None:
+def test_one_failing_text_does_not_take_the_others_with_it(batcher: Batcher) -> None:
     batcher.budget = 100
     jobs = [add(batcher, size) for size in (3, 13, 5)]
     batcher.answer(batcher.next_batch())
     assert [job.future.result(0).logits[0, 0] for job in (jobs[0], jobs[2])] == [3, 5]
-    with pytest.raises(Refused) as caught:
-        jobs[1].future.result(0)
-    assert (caught.value.status, caught.value.message) == (424, "the model failed: RuntimeError")
+    assert refusal_of(jobs[1]) == (424, "Backend", "the model failed: RuntimeError")
 
 
-def test_threads_answer_in_the_order_of_the_texts_and_end(model: CountingModel) -> None:
+def test_threads_answer_in_the_order_of_the_texts_and_end() -> None:
+    model = CountingModel()
     batcher = Batcher([model], 8, Meters())
     with ExitStack() as stack:
         thread = start(stack, batcher)
@@ -123,9 +117,7 @@ def test_threads_answer_in_the_order_of_the_texts_and_end(model: CountingModel) 
     for job in jobs:
         assert job.future.result(0).logits[:, 0].tolist() == [5, 1, 4]
     assert all(sum(batch) <= 8 for batch in model.batches)
-    assert not batcher.is_alive
-    assert not thread.is_alive()
-    assert not batcher.tokenizer.is_alive()
+    assert not any((batcher.is_alive, thread.is_alive(), batcher.tokenizer.is_alive()))
 
 
 def test_texts_that_cannot_be_tokenized_are_refused() -> None:
@@ -137,11 +129,7 @@ def test_texts_that_cannot_be_tokenized_are_refused() -> None:
     with ExitStack() as stack:
         start(stack, batcher)
         job = batcher.submit(0, [["secret"]], 30.0)
-    with pytest.raises(Refused) as caught:
-        job.future.result(0)
-    assert (caught.value.status, caught.value.kind) == (422, "Tokenizer")
-    assert "secret" not in caught.value.message
-    assert "text itself" not in caught.value.message
+    assert refusal_of(job) == (422, "Tokenizer", "the texts cannot be tokenized: ValueError")
 
 
 def test_models_run_in_the_thread_that_calls_run() -> None:
@@ -162,8 +150,8 @@ def test_models_run_in_the_thread_that_calls_run() -> None:
     assert {*threads} == {threading.get_ident()}
 
 
-def test_a_queue_that_failed_is_not_alive(model: CountingModel) -> None:
-    batcher = Batcher([model], 8, Meters())
+def test_a_queue_that_failed_is_not_alive() -> None:
+    batcher = Batcher([CountingModel()], 8, Meters())
     batcher.next_batch = lambda: 1 / 0  # type: ignore[method-assign]
     batcher.submit(0, [["w"]], 30.0)
     with pytest.raises(ZeroDivisionError):
@@ -173,49 +161,33 @@ def test_a_queue_that_failed_is_not_alive(model: CountingModel) -> None:
     batcher.end()
 
 
-# --- The size of batches is what the machine shows, on a clock that the test turns.
+# --- what is counted, read by Prometheus' own parser -------------------------------------------------------------
+
+NAMES = {
+    *("glassloop_requests_total", "glassloop_inputs_total", "glassloop_tokens_total", "glassloop_truncated_total"),
+    *("glassloop_expired_total", "glassloop_disconnected_total", "glassloop_queue_tokens"),
+    *(
+        f"glassloop_{name}_{part}"
+        for name in ("request_seconds", "tokenize_seconds", "queue_seconds", "inference_seconds", "batch_tokens")
+        for part in ("bucket", "count", "sum")
+    ),
+}
 
 
-class Machine(CountingModel):
-    """A forward pass takes some time to start, and then the same time for every token."""
-
-    def __init__(self, start: float, most: int = 10**9) -> None:
-        super().__init__()
-        self.now, self.start_seconds, self.most = 0.0, start, most
-
-    def forward(self, rows):
-        tokens = sum(row.num_tokens for row in rows)
-        if tokens > self.most:
-            raise MemoryError("out of memory")
-        self.now += self.start_seconds + tokens * 1e-5
-        return super().forward(rows)
-
-
-@pytest.mark.parametrize(("start", "wanted"), [(0.0, 256), (1e-3, 2_048), (5e-3, 16_384)])
-def test_the_smallest_batch_that_is_fast(start: float, wanted: int) -> None:
-    machine = Machine(start)
-    assert measured_budget(machine, seconds=1e9, clock=lambda: machine.now) == wanted
-
-
-def test_a_batch_that_does_not_fit_ends_the_search() -> None:
-    machine = Machine(1.0, most=4_096)
-    assert measured_budget(machine, seconds=1e9, clock=lambda: machine.now) == 4_096
-
-
-def test_the_search_ends_in_time() -> None:
-    machine = Machine(1.0)
-    assert measured_budget(machine, seconds=5.0, clock=lambda: machine.now) < SIZES[-1]
-
-
-def test_another_error_is_not_hidden() -> None:
-    model = CountingModel()
-    model.failing = True
-    with pytest.raises(RuntimeError):
-        measured_budget(model)
-
-
-def test_many_sizes_are_run_before_the_first_request() -> None:
-    model = CountingModel()
-    model.max_length = 40
-    warm_up(model, 512)
-    assert [sum(batch) for batch in model.batches] == [*range(16, 129, 16), *range(192, 513, 64)]
+def test_prometheus_reads_every_name_and_value() -> None:
+    meters = Meters()
+    meters.requests.labels("/predict", 200).inc(3)
+    meters.requests.labels('"\n\\', 400).inc()
+    for counter in (meters.inputs, meters.tokens, meters.truncated):
+        counter.labels("model").inc(2)
+    meters.request.observe(0.02)
+    meters.gauges = {"glassloop_queue_tokens": 5}
+    families = [*text_string_to_metric_families(meters.text().decode())]
+    samples = {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
+    assert {name for name, *_ in samples} == NAMES, "and nothing about when a metric was created"
+    assert samples["glassloop_requests_total", "/predict", "200"] == 3
+    assert samples["glassloop_requests_total", '"\n\\', "400"] == 1
+    assert samples["glassloop_expired_total",] == 0
+    assert [samples["glassloop_request_seconds_bucket", bound] for bound in ("0.01", "0.025")] == [0, 1]
+    assert samples["glassloop_queue_tokens",] == 5
+    assert meters.answered == 4

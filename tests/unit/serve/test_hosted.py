@@ -1,124 +1,77 @@
-"""The shapes of requests, and what is refused."""
+"""The models of a server: checked at the start, named by their folders, and measured."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import shutil
+from pathlib import Path
 
 import pytest
+from served import CountingModel
 
-from glassloop.serve.app import own_question, parsed, predict_question, rerank_question
-from glassloop.serve.limits import Limits, Refused
-
-LIMITS = Limits(max_inputs=4, max_characters=50)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "columns", "single"),
-    [
-        ("a", [["a"]], True),
-        (["a"], [["a"]], True),
-        (["a", "b"], [["a"], ["b"]], True),
-        ([["a"], ["b"]], [["a", "b"]], False),
-        ([["a", "b"], ["c", "d"]], [["a", "c"], ["b", "d"]], False),
-        ([["a", "b"]], [["a"], ["b"]], False),
-    ],
-)
-def test_the_shapes_of_predict(inputs: Any, columns: list[list[str]], single: bool) -> None:
-    found = predict_question({"inputs": inputs}, LIMITS)
-    assert (found.columns, found.single, found.apply, found.truncate) == (columns, single, None, True)
+from glassloop.base.errors import ModelError
+from glassloop.serve.hosted import SIZES, check_predictions, load_hosted, measured_budget, warm_up
 
 
-def test_parameters_of_the_hub() -> None:
-    found = predict_question({"inputs": "a", "parameters": {"function_to_apply": "none", "top_k": 1}}, LIMITS)
-    assert (found.apply, found.top) == ("none", 1)
-    found = predict_question({"inputs": "a", "function_to_apply": "sigmoid", "top_k": 2}, LIMITS)
-    assert (found.apply, found.top) == ("sigmoid", 2)
-    assert predict_question({"inputs": "a", "raw_scores": True}, LIMITS).apply == "none"
+@pytest.mark.slow
+def test_a_run_repeats_its_stored_predictions(text_run: Path) -> None:
+    (hosted,) = load_hosted([str(text_run)], "cpu")
+    assert (hosted.name, hosted.checked) == ("run", 11)
+    assert check_predictions(text_run / "model", hosted.predictor) == 0, "a bare model has none"
 
 
-def test_rerank() -> None:
-    found = rerank_question({"query": "q", "texts": ["a", "b"], "return_text": True, "raw_scores": True}, LIMITS)
-    assert (found.columns, found.texts, found.apply) == ([["q", "q"], ["a", "b"]], True, "none")
+@pytest.mark.slow
+def test_a_run_whose_answers_differ_is_not_served(text_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(text_run, tmp_path / "run")
+    path = tmp_path / "run" / "validation-predictions.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[3]["logits"][0] += 0.1
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ModelError) as caught:
+        load_hosted([str(tmp_path / "run")], "cpu")
+    assert "the model does not repeat its own predictions for validation (rows 3)" in caught.value.problem
 
 
-@pytest.mark.parametrize(
-    ("inputs", "columns"),
-    [
-        ("a", [["a"]]),
-        ({"text": "a", "text_pair": "b"}, [["a"], ["b"]]),
-        (["a", "b"], [["a", "b"]]),
-        ([{"text": "a"}, "b", ["c"]], [["a", "b", "c"]]),
-        ([["a", "b"], {"text": "c", "text_pair": "d"}], [["a", "c"], ["b", "d"]]),
-    ],
-)
-def test_the_shapes_of_our_own_route(inputs: Any, columns: list[list[str]]) -> None:
-    assert own_question({"inputs": inputs, "tokens": True}, LIMITS).columns == columns
+@pytest.mark.slow
+def test_two_runs_of_one_name(says, text_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with says('two runs have the name "run"', "rename one of the folders"):
+        load_hosted([str(text_run), str(tmp_path / "run")], "cpu")
 
 
-def test_as_much_as_the_limits_allow() -> None:
-    assert predict_question({"inputs": [["a"]] * 4}, LIMITS).columns == [["a"] * 4]
-    assert predict_question({"inputs": "x" * 50}, LIMITS).columns == [["x" * 50]]
+class Machine(CountingModel):
+    """A forward pass takes some time to start, and then the same time for every token, on a clock of its own."""
+
+    def __init__(self, start: float, most: int = 10**9) -> None:
+        super().__init__()
+        self.now, self.start_seconds, self.most = 0.0, start, most
+
+    def forward(self, rows):
+        tokens = sum(row.num_tokens for row in rows)
+        if tokens > self.most:
+            raise MemoryError("out of memory")
+        self.now += self.start_seconds + tokens * 1e-5
+        return super().forward(rows)
 
 
 @pytest.mark.parametrize(
-    ("read", "given", "status"),
-    [
-        (predict_question, {}, 422),
-        (predict_question, {"inputs": []}, 400),
-        (predict_question, {"inputs": ""}, 400),
-        (predict_question, {"inputs": 3}, 422),
-        (predict_question, {"inputs": None}, 422),
-        (predict_question, {"inputs": ["a", "b", "c"]}, 422),
-        (predict_question, {"inputs": [["a"], ["a", "b"]]}, 422),
-        (predict_question, {"inputs": [["a"], [3]]}, 422),
-        (predict_question, {"inputs": [["a"]] * 5}, 413),
-        (predict_question, {"inputs": "x" * 51}, 413),
-        (predict_question, {"inputs": "\ud800"}, 422),
-        (predict_question, {"inputs": "a", "truncate": "yes"}, 422),
-        (predict_question, {"inputs": "a", "parameters": []}, 200),
-        (predict_question, {"inputs": "a", "parameters": [1]}, 422),
-        (predict_question, {"inputs": "a", "parameters": {"top_k": True}}, 422),
-        (predict_question, {"inputs": "a", "top_k": 0}, 422),
-        (predict_question, {"inputs": "a", "parameters": {"function_to_apply": "x"}}, 422),
-        (predict_question, {"inputs": "a", "function_to_apply": ["softmax"]}, 422),
-        (predict_question, {"inputs": "a", "function_to_apply": "softmax", "raw_scores": True}, 422),
-        (rerank_question, {"query": "q", "texts": ["a"], "function_to_apply": "softmax"}, 422),
-        (rerank_question, {"query": "q", "texts": ["a"], "parameters": {"function_to_apply": "none"}}, 422),
-        (rerank_question, {"texts": ["a"]}, 422),
-        (rerank_question, {"query": "q"}, 422),
-        (rerank_question, {"query": "q", "texts": []}, 400),
-        (rerank_question, {"query": "q", "texts": [1]}, 422),
-        (own_question, {"inputs": "a", "input": "b"}, 422),
-        (own_question, {"inputs": {"text_pair": "b"}}, 422),
-        (own_question, {"inputs": {"text": 3}}, 422),
-        (own_question, {"inputs": [[[]]]}, 422),
-    ],
+    ("machine", "wanted"),
+    [(Machine(0.0), 256), (Machine(1e-3), 2_048), (Machine(5e-3), 16_384), (Machine(1.0, most=4_096), 4_096)],
 )
-def test_what_is_refused(read: Any, given: dict[str, Any], status: int) -> None:
-    if status == 200:
-        assert read(given, LIMITS).columns == [["a"]]
-        return
-    with pytest.raises(Refused) as caught:
-        read(given, LIMITS)
-    assert caught.value.status == status
+def test_the_smallest_batch_that_is_fast_and_fits(machine: Machine, wanted: int) -> None:
+    assert measured_budget(machine, seconds=1e9, clock=lambda: machine.now) == wanted
 
 
-@pytest.mark.parametrize(("body", "status"), [(b"", 400), (b" ", 400), (b"{", 400), (b"\xff", 400), (b"[]", 422), (b"3", 422)])
-def test_what_is_no_object(body: bytes, status: int) -> None:
-    with pytest.raises(Refused) as caught:
-        parsed(body)
-    assert caught.value.status == status
+def test_the_search_ends_in_time_and_hides_no_other_error() -> None:
+    machine, failing = Machine(1.0), CountingModel()
+    assert measured_budget(machine, seconds=5.0, clock=lambda: machine.now) < SIZES[-1]
+    failing.failing = True
+    with pytest.raises(RuntimeError):
+        measured_budget(failing)
 
 
-def test_deep_nesting_is_no_crash() -> None:
-    with pytest.raises(Refused) as caught:
-        parsed(b"[" * 200_000)
-    assert caught.value.status == 400
-
-
-def test_a_refusal_never_repeats_a_text() -> None:
-    for inputs in (["secret", 3], [["secret"], ["secret", "b"]], "secret" * 20):
-        with pytest.raises(Refused) as caught:
-            predict_question(json.loads(json.dumps({"inputs": inputs})), LIMITS)
-        assert "secret" not in caught.value.message
+def test_many_sizes_are_run_before_the_first_request() -> None:
+    model = CountingModel()
+    model.max_length = 40
+    warm_up(model, 512)
+    assert [sum(batch) for batch in model.batches] == [*range(16, 129, 16), *range(192, 513, 64)]

@@ -27,28 +27,29 @@ def predictor(text_run: Path) -> Predictor:
     return Predictor(text_run, device="cpu")
 
 
-def test_one_text(client: TestClient, predictor: Predictor) -> None:
-    wanted = predictor.predict(TEXTS[0])[0]
-    found = client.post("/predict", json={"inputs": TEXTS[0]})
-    assert found.status_code == 200
-    assert [one["label"] for one in found.json()] == sorted(wanted.scores, key=lambda name: -wanted.scores[name])
-    assert {one["label"]: one["score"] for one in found.json()} == pytest.approx(wanted.scores, abs=1e-5)
+def scores_in(answer: list[dict[str, Any]]) -> dict[str, float]:
+    return {one["label"]: one["score"] for one in answer}
 
 
-def test_several_texts_and_raw_scores(client: TestClient, predictor: Predictor) -> None:
-    found = client.post("/predict", json={"inputs": [[text] for text in TEXTS], "raw_scores": True}).json()
-    for row, wanted in zip(found, predictor.predict(TEXTS), strict=True):
-        assert {one["label"]: one["score"] for one in row} == pytest.approx(
-            dict(zip(predictor.names, wanted.logits, strict=True)), abs=1e-5
-        )
+def test_labels_with_scores_the_most_likely_first(client: TestClient, predictor: Predictor) -> None:
+    wanted = predictor.predict(TEXTS)
+    answer = client.post("/predict", json={"inputs": TEXTS[0]})
+    assert answer.status_code == 200
+    assert [*scores_in(answer.json())] == sorted(wanted[0].scores, key=lambda name: -wanted[0].scores[name])
+    assert scores_in(answer.json()) == pytest.approx(wanted[0].scores, abs=1e-5)
+    raw = client.post("/predict", json={"inputs": [[text] for text in TEXTS], "raw_scores": True}).json()
+    for row, one in zip(raw, wanted, strict=True):
+        assert scores_in(row) == pytest.approx(dict(zip(predictor.names, one.logits, strict=True)), abs=1e-5)
+    hub = client.post("/", json={"inputs": "good", "parameters": {"top_k": 1}}).json()
+    assert [len(row) for row in hub] == [1], "a list of lists, as the hub answers"
 
 
-def test_a_model_by_its_name(client: TestClient, service: Service, text_run: Path) -> None:
-    first, second = (hosted.name for hosted in service.hosted)
-    body = {"inputs": TEXTS[0]}
-    assert client.post(f"/models/{first}/predict", json=body).json() == client.post("/predict", json=body).json()
-    assert client.post(f"/models/{second}/predict", json=body).json() != client.post("/predict", json=body).json()
-    gone = client.post("/models/nobody/predict", json=body)
+def test_a_model_by_its_name(client: TestClient, service: Service) -> None:
+    own, *named, gone = (
+        client.post(path, json={"inputs": TEXTS[0]})
+        for path in ("/predict", *(f"/models/{one.name}/predict" for one in service.hosted), "/models/nobody/predict")
+    )
+    assert own.json() == named[0].json() != named[1].json()
     assert (gone.status_code, gone.json()["error_type"]) == (404, "NotFound")
 
 
@@ -77,17 +78,9 @@ def test_our_own_route_says_more(client: TestClient, predictor: Predictor) -> No
 
 
 def test_a_long_text_that_may_not_be_truncated(client: TestClient) -> None:
-    found = client.post("/predict", json={"inputs": "good " * 60, "truncate": False})
-    assert found.status_code == 413
-    assert found.json() == {
-        "error": "a text has 62 tokens, but the model takes 24; set truncate",
-        "error_type": "Validation",
-    }
-
-
-def test_the_shape_of_the_hub(client: TestClient) -> None:
-    found = client.post("/", json={"inputs": "good", "parameters": {"top_k": 1}}).json()
-    assert [len(row) for row in found] == [1]
+    answer = client.post("/predict", json={"inputs": "good " * 60, "truncate": False})
+    assert (answer.status_code, answer.json()["error_type"]) == (413, "Validation")
+    assert answer.json()["error"] == "a text has 62 tokens, but the model takes 24; set truncate"
 
 
 @pytest.mark.parametrize("given", [{"parameters": {"function_to_apply": "NAME"}}, {"function_to_apply": "NAME"}])
@@ -96,7 +89,7 @@ def test_a_function_to_apply(client: TestClient, predictor: Predictor, given: di
     wanted = {"none": logits, "sigmoid": 1 / (1 + np.exp(-logits)), "softmax": np.exp(logits) / np.exp(logits).sum()}
     for name, scores in wanted.items():
         body = json.loads(json.dumps({"inputs": TEXTS[0], **given}).replace("NAME", name))
-        found = {one["label"]: one["score"] for one in client.post("/predict", json=body).json()}
+        found = scores_in(client.post("/predict", json=body).json())
         assert [found[label] for label in predictor.names] == pytest.approx(scores.tolist(), abs=1e-5)
 
 
