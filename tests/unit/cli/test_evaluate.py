@@ -22,6 +22,8 @@ from glassloop.runs.record import read_run, write_run
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 
 LABELS = ["pos, really", "neg"]
+OTHERS = [(f"{'bad' if number % 3 else 'very good'} story {number}", LABELS[number % 2]) for number in range(12)]
+NUMBERED = [(text, str(LABELS.index(label))) for text, label in OTHERS]
 
 
 def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
@@ -31,18 +33,19 @@ def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
     return path
 
 
-def evaluated(
-    run: Path,
-    data: Path | str | None = None,
-    split: str | None = None,
-    batch_size: int = 4,
-    positive: str | None = None,
-    **given: Any,
-) -> dict[str, float]:
+def evaluated(run: Path, data: Path | str | None = None, split: str | None = None, **options: Any) -> dict[str, float]:
+    """Return the metrics of the command, which `evaluate_run` gives too."""
     source = None if data is None else str(data)
-    wanted = Wanted(source, split, given, (), positive, "cpu", batch_size)
-    evaluate(str(run), source, split, positive_label=positive, device="cpu", batch_size=batch_size, **given)
-    return evaluate_run(str(run), wanted).metrics
+    size, positive = options.pop("batch_size", 4), options.pop("positive", None)
+    evaluate(str(run), source, split, positive_label=positive, device="cpu", batch_size=size, **options)
+    return evaluate_run(str(run), Wanted(source, split, options, (), positive, "cpu", size)).metrics
+
+
+def write_both(folder: Path, rows: list[tuple[str, str]] | None = None) -> Path:
+    """Write a training and a validation split."""
+    write_rows(folder / "train.csv", OTHERS)
+    write_rows(folder / "validation.csv", rows or OTHERS)
+    return folder
 
 
 def rows_of(run: Path, split: str) -> list[tuple[str, str]]:
@@ -55,10 +58,7 @@ def share_right(run: Path, rows: list[tuple[str, str]]) -> float:
     return sum(answer.label == label for answer, (_, label) in zip(found, rows, strict=True)) / len(rows)
 
 
-OTHERS = [(f"{'bad' if number % 3 else 'very good'} story {number}", LABELS[number % 2]) for number in range(12)]
-
-
-# --- evaluate ----------------------------------------------------------------------------------------------------
+# --- the data of the run -----------------------------------------------------------------------------------------
 
 
 def test_its_own_data_give_the_figures_of_the_run(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,11 +91,13 @@ def test_the_class_whose_f1_counts(text_run: Path, says, capsys: pytest.CaptureF
         evaluated(text_run, positive="nge")
 
 
-@pytest.mark.parametrize(("split", "rows"), [("train", 40), ("validation", 11), ("test", 9)])
-def test_a_split_by_name(text_run: Path, split: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
-    expected = share_right(text_run, rows_of(text_run, split))
-    assert evaluated(text_run, split=split)["eval_accuracy"] == pytest.approx(expected)
-    assert f"{split} ({rows} rows)" in capsys.readouterr().out
+def test_a_split_by_name(text_run: Path, says, capsys: pytest.CaptureFixture[str]) -> None:
+    for split, number in (("train", 40), ("validation", 11), ("test", 9)):
+        expected = share_right(text_run, rows_of(text_run, split))
+        assert evaluated(text_run, split=split)["eval_accuracy"] == pytest.approx(expected)
+        assert f"{split} ({number} rows)" in capsys.readouterr().out
+    with says('the data has no split "tset"; did you mean "test"?', "use one of train, validation, test"):
+        evaluated(text_run, split="tset")
 
 
 @pytest.fixture
@@ -115,7 +117,7 @@ def cut_run(lively_dir: Path, session_cache: Path, tmp_path: Path, monkeypatch: 
 def test_an_empty_name_is_not_the_data_of_the_run(cut_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is with a shell variable that is not set, even in a folder with data."""
     monkeypatch.chdir(cut_run.parent)
-    (cut_run.parent / "train.csv").write_text((cut_run.parent / "rows.csv").read_text())
+    shutil.copy("rows.csv", "train.csv")
     with pytest.raises(DataError, match='"": there is no such file or folder'):
         evaluated(cut_run, data="")
 
@@ -142,7 +144,7 @@ def test_its_own_data_that_changed_are_refused(cut_run: Path, change: str) -> No
     evaluated(cut_run)
 
 
-def test_a_split_that_was_added_later_may_be_scored(cut_run: Path, text_run: Path, tmp_path: Path) -> None:
+def test_a_split_that_was_added_later_may_be_scored(text_run: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(text_run.parent, tmp_path / "copy")
     run = read_run(folder / "run")
     splits = {name: split for name, split in run.data.splits.items() if name != "test"}
@@ -150,109 +152,68 @@ def test_a_split_that_was_added_later_may_be_scored(cut_run: Path, text_run: Pat
     assert evaluated(folder / "run", split="test")["eval_accuracy"] >= 0
 
 
-def test_a_file_is_shown_by_its_name(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluated(text_run, write_rows(tmp_path / "fresh.csv", OTHERS))
-    out = capsys.readouterr().out
-    assert out.startswith("fresh.csv (12 rows)")
-    assert "train (" not in out
-
-
-def test_no_such_split(says, text_run: Path) -> None:
-    with says('the data has no split "tset"; did you mean "test"?', "use one of train, validation, test"):
-        evaluated(text_run, split="tset")
+# --- other data --------------------------------------------------------------------------------------------------
 
 
 def test_labels_of_other_data_are_compared_by_name(text_run: Path, tmp_path: Path) -> None:
     """The model numbers its labels against the alphabet, the data would number them by it."""
-    write_rows(tmp_path / "other" / "train.csv", OTHERS)
-    write_rows(tmp_path / "other" / "validation.csv", OTHERS)
     expected = share_right(text_run, OTHERS)
     assert expected not in (0.0, 0.5, 1.0)
     for size in (1, 5, 64):
-        assert evaluated(text_run, tmp_path / "other", batch_size=size)["eval_accuracy"] == pytest.approx(expected)
+        found = evaluated(text_run, write_both(tmp_path / "other"), batch_size=size)
+        assert found["eval_accuracy"] == pytest.approx(expected)
+    rows = [(text, "neg") for text, _ in OTHERS]  # other data may lack a label
+    found = evaluated(text_run, write_both(tmp_path / "less", rows))
+    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, rows))
+    for path in (tmp_path / "other").iterdir():
+        path.write_text(path.read_text().replace("text,label", "body,verdict", 1))
+    assert evaluated(text_run, tmp_path / "other", text="body", label="verdict")["eval_accuracy"] == pytest.approx(expected)
 
 
-NUMBERED = [(text, str(LABELS.index(label))) for text, label in OTHERS]
-
-
-def test_numbers_in_other_data_are_read_in_the_order_of_the_run(text_run: Path, tmp_path: Path) -> None:
-    """The run was given its labels in an order, so its numbers have a meaning; another order can be given now."""
+def test_numbers_in_other_data_are_read_in_the_order_of_the_run(says, text_run: Path, tmp_path: Path) -> None:
+    """The run was given its labels in an order; a model alone does not say what 0 and 1 in somebody's file mean."""
     other = write_rows(tmp_path / "other.csv", NUMBERED)
     right = share_right(text_run, OTHERS)
     assert right != 0.5
     assert evaluated(text_run, other)["eval_accuracy"] == pytest.approx(right)
     assert evaluated(text_run, other, labels=LABELS[::-1])["eval_accuracy"] == pytest.approx(1 - right)
-
-
-def test_numbers_in_other_data_need_an_order(says, text_run: Path, tmp_path: Path) -> None:
-    """A model alone does not say what 0 and 1 in somebody's file mean."""
-    other = write_rows(tmp_path / "other.csv", NUMBERED)
     with says(
         "other.csv, row 2: the labels here are numbers (0, 1), but those of the model are words (pos, really, neg)",
         "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME",
         DataError,
     ):
         evaluated(text_run / "model", other)
-    found = evaluated(text_run / "model", other, labels=LABELS)
-    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, OTHERS))
+    assert evaluated(text_run / "model", other, labels=LABELS)["eval_accuracy"] == pytest.approx(right)
 
 
-def test_other_data_may_lack_a_label(text_run: Path, tmp_path: Path) -> None:
-    rows = [(text, "neg") for text, _ in OTHERS]
-    write_rows(tmp_path / "other" / "train.csv", OTHERS)
-    write_rows(tmp_path / "other" / "validation.csv", rows)
-    found = evaluated(text_run, tmp_path / "other")
-    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, rows))
-
-
-def test_a_label_the_model_does_not_know(says, text_run: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_compared(says, text_run: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "other.csv", [*OTHERS, ("so so", "neutral")])
-    with says(
-        'other.csv, row 14: label "neutral" is not one of pos, really, neg',
-        "fix the row, or train the model for other labels: glassloop train --new_head",
-        DataError,
-    ):
+    remedy = "fix the row, or train the model for other labels: glassloop train --new_head"
+    with says('other.csv, row 14: label "neutral" is not one of pos, really, neg', remedy, DataError):
         evaluated(text_run, tmp_path / "other.csv")
-
-
-def test_a_split_without_labels(says, text_run: Path, tmp_path: Path) -> None:
-    for name in ("train", "validation"):
-        write_rows(tmp_path / "other" / f"{name}.csv", OTHERS)
-    (tmp_path / "other" / "test.csv").write_text("text\ngood\n")
+    (write_both(tmp_path / "other") / "test.csv").write_text("text\ngood\n")
     with says("the split test has no labels to compare with", "choose another split with --split, or use glassloop predict"):
         evaluated(text_run, tmp_path / "other", split="test")
 
 
-def test_columns_of_other_data_are_named_by_flags(text_run: Path, tmp_path: Path) -> None:
-    for name in ("train", "validation"):
-        path = write_rows(tmp_path / "other" / f"{name}.csv", OTHERS)
-        path.write_text(path.read_text().replace("text,label", "body,verdict", 1))
-    found = evaluated(text_run, tmp_path / "other", text="body", label="verdict")
-    assert found["eval_accuracy"] == pytest.approx(share_right(text_run, OTHERS))
-
-
 def test_a_bare_model_needs_data(says, text_run: Path) -> None:
     model = text_run / "model"
-    with says(
-        f"{model} is a model without a run, so there is no data to evaluate on", "name the data: glassloop evaluate MODEL DATA"
-    ):
+    problem = f"{model} is a model without a run, so there is no data to evaluate on"
+    with says(problem, "name the data: glassloop evaluate MODEL DATA"):
         evaluated(model)
-    own = evaluated(text_run)
-    assert evaluated(model, text_run.parent)["eval_accuracy"] == own["eval_accuracy"]
+    assert evaluated(model, text_run.parent)["eval_accuracy"] == evaluated(text_run)["eval_accuracy"]
 
 
-def test_other_data_stand_beside_the_majority_of_training(
-    text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_data_stand_beside_the_majority_of_training(text_run: Path, tmp_path: Path, capsys) -> None:
     """The training rows are not read again: the run has counted their labels."""
     counts = read_run(text_run).data.splits["train"].label_counts
-    frequent = max(counts, key=lambda name: counts[name])
-    rows = [
-        (f"story {number}", frequent if number % 4 else next(name for name in counts if name != frequent))
-        for number in range(8)
-    ]
-    evaluated(text_run, write_rows(tmp_path / "other.csv", rows))
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("accuracy"))
+    rare, frequent = sorted(counts, key=lambda name: counts[name])
+    rows = [(f"story {number}", frequent if number % 4 else rare) for number in range(8)]
+    evaluated(text_run, write_rows(tmp_path / "fresh.csv", rows))
+    out = capsys.readouterr().out
+    assert out.startswith("fresh.csv (8 rows)"), "a file is shown by its name"
+    assert "train (" not in out
+    line = next(line for line in out.splitlines() if line.startswith("accuracy"))
     assert line.split()[-1] == "0.7500"
 
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from glassloop.cli.init import init
-from glassloop.settings.file import GivenSettings
+from glassloop.runs.record import read_run
+from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
+from glassloop.study.run import train_run
 
 PAIRS = "premise,hypothesis,label\n" + "".join(f"good {number},bad {number},{'ab'[number % 2]}\n" for number in range(20))
 
@@ -23,17 +25,15 @@ def written(write, tmp_path: Path, content: str = PAIRS, name: str = "pairs.csv"
 
 def test_every_setting_is_there_with_its_sentence(write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = written(write, tmp_path)
-    assert (
-        capsys.readouterr().out
-        == f"wrote {tmp_path / 'run.toml'}; use it with: glassloop train --config {tmp_path / 'run.toml'}\n"
-    )
+    path = tmp_path / "run.toml"
+    assert capsys.readouterr().out == f"wrote {path}; use it with: glassloop train --config {path}\n"
     assert found == {
         "source": str(tmp_path / "pairs.csv"),
         "model": "tiny",
         "data": {"text": "premise", "text_pair": "hypothesis", "label": "label", "task": "single_label_classification"},
         "training": {},
     }
-    lines = (tmp_path / "run.toml").read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     for kind in (DataSettings, TrainingArguments):
         for entry in fields(kind):
             place = lines.index(f"# {entry.metadata['help']}")
@@ -59,10 +59,6 @@ def test_every_default_in_it_is_one(write, tmp_path: Path) -> None:
 
 
 def test_it_trains(write, tmp_path: Path, tiny_model_dir: Path) -> None:
-    from glassloop.runs.record import read_run
-    from glassloop.settings.file import read_settings
-    from glassloop.study.run import train_run
-
     init(str(write("pairs.csv", PAIRS)), str(tiny_model_dir), str(tmp_path / "run.toml"), validation_share=0.2)
     found = read_settings(str(tmp_path / "run.toml"))
     settings = {"output_dir": str(tmp_path / "out"), "max_steps": 1, "device": "cpu", "precision": "fp32"}
@@ -70,17 +66,12 @@ def test_it_trains(write, tmp_path: Path, tiny_model_dir: Path) -> None:
     assert read_run(folder).data.splits["validation"].num_rows == 4
 
 
-def test_what_was_given_and_what_was_found_are_in_force(write, tmp_path: Path) -> None:
+def test_what_was_asked_for_and_what_the_data_has_are_in_force(write, tmp_path: Path) -> None:
     rows = "a text;fun;old\n" + "".join(f"good {number};{number % 2};{number % 3 % 2}\n" for number in range(20))
-    found = written(write, tmp_path, rows, delimiter=";", label="fun,old", text="a text", split_seed=7)
-    assert found["data"] == {
-        **{"text": "a text", "label": "fun,old", "task": "multi_label_classification", "delimiter": ";", "split_seed": 7},
-    }
-
-
-def test_quickstart_needs_no_other_argument(tmp_path: Path) -> None:
-    init("quickstart", "quickstart", str(tmp_path / "run.toml"), rows=20)
-    found = tomllib.loads((tmp_path / "run.toml").read_text(encoding="utf-8"))
+    asked = {"delimiter": ";", "label": "fun,old", "text": "a text", "split_seed": 7}
+    assert written(write, tmp_path, rows, **asked)["data"] == {**asked, "task": "multi_label_classification"}
+    init("quickstart", "quickstart", str(tmp_path / "quick.toml"), rows=20)
+    found = tomllib.loads((tmp_path / "quick.toml").read_text(encoding="utf-8"))
     assert (found["source"], found["data"], found["training"]) == ("quickstart", {"rows": 20}, {})
 
 

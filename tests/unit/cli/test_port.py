@@ -50,11 +50,15 @@ def test_the_result_is_written_where_it_is_wanted(script: Path, capsys) -> None:
         port(str(script), "x.py", in_place=True)
 
 
-def test_a_byte_order_mark_and_line_ends_stay(tmp_path: Path) -> None:
+LATIN = "# -*- coding: latin-1 -*-\r\nx = 'é'; from transformers import Trainer  # é\r\n".encode("latin-1")
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbffrom transformers import Trainer\r\nx = 1", LATIN], ids=["mark", "latin-1"])
+def test_byte_order_mark_line_ends_and_encoding_stay(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.py"
-    path.write_bytes(b"\xef\xbb\xbffrom transformers import Trainer\r\nx = 1")
+    path.write_bytes(content)
     port(str(path), in_place=True)
-    assert path.read_bytes() == b"\xef\xbb\xbffrom glassloop import Trainer\r\nx = 1"
+    assert path.read_bytes() == content.replace(b"from transformers", b"from glassloop")
 
 
 def test_a_link_stays_and_the_file_that_it_leads_to_is_written_with_its_permissions(script: Path) -> None:
@@ -69,14 +73,6 @@ def test_a_link_stays_and_the_file_that_it_leads_to_is_written_with_its_permissi
     assert (script.parent / "new.py").stat().st_mode & 0o777 == 0o750
 
 
-def test_a_declared_encoding_stays(tmp_path: Path) -> None:
-    path = tmp_path / "a.py"
-    code = "# -*- coding: latin-1 -*-\r\nx = 'é'; from transformers import Trainer  # é\r\n"
-    path.write_bytes(code.encode("latin-1"))
-    port(str(path), in_place=True)
-    assert path.read_bytes() == code.replace("from transformers", "from glassloop").encode("latin-1")
-
-
 def test_a_script_without_transformers_needs_no_change(tmp_path: Path, capsys) -> None:
     (tmp_path / "a.py").write_text("x = 1\n", encoding="utf-8")
     port(str(tmp_path / "a.py"))
@@ -85,6 +81,7 @@ def test_a_script_without_transformers_needs_no_change(tmp_path: Path, capsys) -
 
 BAD: dict[str, tuple[bytes | None, str]] = {
     "missing.py": (None, "there is no file"),
+    ".": (None, "is a folder"),
     "a.txt": (b"x = 1", "neither a .py nor an .ipynb file"),
     "latin.py": ("x = 'é'".encode("latin-1"), r"is not UTF-8 \(byte 5\)"),
     "empty.py": (b" \n", "is empty"),
@@ -103,8 +100,3 @@ def test_each_bad_file_has_its_error(name: str, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=problem):
         port(str(tmp_path / name))
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is a folder"):
-        port(str(tmp_path))
