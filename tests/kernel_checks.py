@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -237,6 +239,28 @@ def check_dropout_seeds(device: str, width: int, rows: int) -> None:
 
 
 # --- AdamW -------------------------------------------------------------------------------------------------------
+
+
+def cases(device: str, widths: list[int], rows: int, dropouts: tuple[int, int]) -> dict[str, Callable[[], None]]:
+    """Return every check of the operations by its name; `dropouts` is the width and the number of rows that show a share."""
+    found: dict[str, Callable[[], None]] = {
+        "repeated ids": partial(check_repeated_rows, device, widths[0]),
+        "independent masks": partial(check_dropout_independence, device, *dropouts),
+        "dropout of embeddings": partial(check_embedding_dropout, device, 64, (40, 50, 30)),
+        "masks of a seed": partial(check_dropout_seeds, device, *dropouts),
+    }
+    for dtype in TOLERANCES:
+        for rate in (0.1, 0.5):
+            found[f"{dtype} drops {rate}"] = partial(check_dropout_share, device, dtype, *dropouts, rate=rate)
+        for width in widths:
+            name = f"{dtype} {width}"
+            for extra in (False, True):
+                found[f"{name} norm {extra}"] = partial(check_add_and_norm, device, dtype, width, rows, extra=extra)
+            for form in ("none", "tanh"):
+                found[f"{name} gelu {form}"] = partial(check_linear_gelu, device, dtype, width, rows, approximate=form)
+            found[f"{name} join"] = partial(check_join_gradients, device, dtype, width, rows)
+            found[f"{name} embed"] = partial(check_embed, device, dtype, width)
+    return found
 
 
 class AdamWPair:

@@ -14,7 +14,6 @@ from packs import token_rows
 from strange_models import STRANGE, MeanHead, bert, custom
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.backends import graphs
 from glassloop.backends import packed as backends
 from glassloop.backends.fast import encoder_parts as recognition
 from glassloop.backends.packed import known_difference
@@ -82,7 +81,7 @@ def understand_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if nobody looked at a model before it is packed and captured."""
     monkeypatch.setattr(backends, "why_not_packed", lambda model: None)
     monkeypatch.setattr(backends, "packing_form", lambda model: "layers")
-    monkeypatch.setattr(graphs, "why_not_unmodified", lambda model: None)
+    monkeypatch.setattr(backends, "why_not_unmodified", lambda model: None)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -104,7 +103,7 @@ def test_a_value_that_a_graph_would_hold_fast_is_found_out(trainer_of, monkeypat
             self.seen[0] += 1.0
             return found
 
-    monkeypatch.setattr(graphs, "why_not_unmodified", lambda model: None)
+    monkeypatch.setattr(backends, "why_not_unmodified", lambda model: None)
     model = Counting(bert().config)
     model.seen = [0.0]
     trainer = trainer_of(model)

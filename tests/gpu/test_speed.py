@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 CLOSE = 1e-5
 WIDTH, ROWS = 320, 70  # wider than a block of the kernels, and no multiple of one
-WIDTHS = pytest.mark.parametrize("width", [WIDTH, 768, 1024])  # and those of BERT-base and BERT-large
 
 
 def drawn(*shape: int, seed: int) -> torch.Tensor:
@@ -36,52 +36,12 @@ def drawn(*shape: int, seed: int) -> torch.Tensor:
 # --- Triton kernels ----------------------------------------------------------------------------------------------
 
 
-@DTYPES
-@WIDTHS
-@pytest.mark.parametrize("extra", [False, True])
-def test_add_and_norm_and_its_gradient(dtype: torch.dtype, width: int, extra: bool) -> None:
-    checks.check_add_and_norm("cuda", dtype, width, ROWS, extra=extra)
+CASES = checks.cases("cuda", [WIDTH, 768, 1024], ROWS, dropouts=(WIDTH, 512))  # with those of BERT-base and BERT-large
 
 
-@DTYPES
-@WIDTHS
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
-def test_gelu_and_its_gradient(dtype: torch.dtype, width: int, approximate: str) -> None:
-    checks.check_linear_gelu("cuda", dtype, width, ROWS, approximate=approximate)
-
-
-@DTYPES
-@WIDTHS
-def test_gradients_of_neighbours_are_joined(dtype: torch.dtype, width: int) -> None:
-    checks.check_join_gradients("cuda", dtype, width, ROWS)
-
-
-@DTYPES
-@WIDTHS
-def test_embeddings_and_their_gradient(dtype: torch.dtype, width: int) -> None:
-    checks.check_embed("cuda", dtype, width)
-
-
-def test_rows_with_repeated_ids_are_added_up_over_two_batches() -> None:
-    checks.check_repeated_rows("cuda", WIDTH)
-
-
-@DTYPES
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_the_share_that_dropout_keeps_and_the_same_mask_in_the_backward_pass(dtype: torch.dtype, rate: float) -> None:
-    checks.check_dropout_share("cuda", dtype, WIDTH, 512, rate=rate)
-
-
-def test_masks_of_different_dropouts_seeds_and_places_are_independent() -> None:
-    checks.check_dropout_independence("cuda", WIDTH, 512)
-
-
-def test_embeddings_drop_the_same_values_in_the_backward_pass() -> None:
-    checks.check_embedding_dropout("cuda", WIDTH, (40, 50, 30))
-
-
-def test_masks_differ_between_dropouts_and_passes_and_repeat_with_the_seed() -> None:
-    checks.check_dropout_seeds("cuda", WIDTH, 512)
+@pytest.mark.parametrize("check", CASES.values(), ids=CASES)
+def test_an_operation_and_its_gradient(check: Callable[[], None]) -> None:
+    check()
 
 
 def test_an_evaluation_draws_no_random_number() -> None:
@@ -207,11 +167,9 @@ def test_a_hundred_steps_as_graphs(family: str, trained, captures: list[bool]) -
 
 def test_after_the_first_compilation_no_kernel_is_compiled_in_a_step_or_an_evaluation(trained) -> None:
     from glassloop.backends.fast import triton_kernels as kernels
-    from glassloop.backends.fast import triton_operations as update
 
     def compiled() -> dict[str, int]:
-        found = {**vars(kernels), **vars(update)}
-        return {name: len(part.device_caches[0][0]) for name, part in found.items() if name.endswith("_kernel")}
+        return {name: len(part.device_caches[0][0]) for name, part in vars(kernels).items() if name.endswith("_kernel")}
 
     class Count(Callback):
         def on_fit_start(self, state: Any) -> None:
@@ -296,12 +254,13 @@ def test_either_backend_resumes_a_run_of_the_other(first: str, second: str, trai
     same_losses(trained(second, output_dir="parts", resume=True, max_steps=40), whole)
 
 
-def test_a_step_that_cannot_be_captured_has_the_right_numbers(trained, captures: list[bool], capsys) -> None:
-    def reads(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        cost = functional.cross_entropy(logits, labels, reduction="none")
-        assert cost.sum().item() > 0  # asks the device for a number, which a graph cannot
-        return cost
+def reads(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    cost = functional.cross_entropy(logits, labels, reduction="none")
+    assert cost.sum().item() > 0  # asks the device for a number, which a graph cannot
+    return cost
 
+
+def test_a_step_that_cannot_be_captured_has_the_right_numbers(trained, captures: list[bool], capsys) -> None:
     graphs = trained("graphs", loss=reads, model=lively(), max_steps=40)
     said = capsys.readouterr().err
     assert said.count("steps cannot be captured as CUDA graphs") == 1
@@ -311,11 +270,6 @@ def test_a_step_that_cannot_be_captured_has_the_right_numbers(trained, captures:
 
 
 def test_after_a_capture_that_failed_dropout_still_draws(trained, captures: list[bool]) -> None:
-    def reads(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        cost = functional.cross_entropy(logits, labels, reduction="none")
-        assert cost.sum().item() > 0
-        return cost
-
     losses = figures(trained("graphs", loss=reads, model=lively(dropout=0.1), max_steps=40))
     assert captures
     assert not any(captures)

@@ -143,7 +143,11 @@ def test_the_sample_holds_short_and_long_rows_in_two_orders() -> None:
     assert torch.equal(first.inputs["input_ids"].flip(0), second.inputs["input_ids"])
 
 
-def test_a_large_data_set_is_not_read_whole() -> None:
+def test_few_rows_are_enough_and_a_large_data_set_is_not_read_whole() -> None:
+    for number in (1, 2, 3):
+        first, second = sample_batches(batches_of([4, 6, 5][:number])).epoch()
+        assert len(first.numbers) == len(second.numbers) == number
+
     class Rows(list):
         read = 0
 
@@ -153,12 +157,6 @@ def test_a_large_data_set_is_not_read_whole() -> None:
 
     sample_batches(Batches(Rows(batches_of([4] * 500).rows), PaddingCollator(tiny_tokenizer()), 2))
     assert Rows.read <= 16
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_few_rows_are_enough(number: int) -> None:
-    first, second = sample_batches(batches_of([4, 6, 5][:number])).epoch()
-    assert len(first.numbers) == len(second.numbers) == number
 
 
 def figures(*values: float, logits: float = 1.0) -> Figures:

@@ -136,15 +136,12 @@ def test_an_accelerator_of_the_users_own_is_used() -> None:
     assert backend.accelerator is accelerator
 
 
-def test_launched_processes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("text", ["x", "", "0", "-1", "2.0", "９", "1" * 5000])
+def test_launched_processes_are_counted(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert launched_processes() == 1
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert launched_processes() == 3
-
-
-@pytest.mark.parametrize("text", ["x", "", "0", "-1", "2.0", "９", "1" * 5000])
-def test_a_number_of_processes_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", text)
     with pytest.raises(SettingsError, match=r"the variable WORLD_SIZE is \".*\", not a number of processes"):
         launched_processes()

@@ -67,21 +67,11 @@ def test_a_parameter_without_a_gradient_is_left_out_of_the_norm(backend: PlainBa
     torch.testing.assert_close(backend.clip(model, 0.0), torch.stack(norms).norm())
 
 
-def test_one_process_on_a_cpu_in_fp32(backend: PlainBackend) -> None:
-    assert (backend.device.type, backend.precision) == ("cpu", "fp32")
-    assert isinstance(backend.processes, SingleProcess)
-
-
-def test_values_that_are_no_tensors_are_not_moved(backend: PlainBackend) -> None:
-    moved = backend.move({"packed": torch.ones(2), "rows": 3, "filled": False})
-    assert (moved["rows"], moved["filled"]) == (3, False)
+def test_tensors_are_moved_and_other_values_stay(backend: PlainBackend) -> None:
+    moved = backend.move({"packed": torch.ones(2), "rows": 3, "inner": {"c": torch.zeros(1)}})
+    assert moved["rows"] == 3
+    assert moved["packed"].device == moved["inner"]["c"].device == backend.move(torch.ones(2)).device == backend.device
     assert torch.equal(moved["packed"], torch.ones(2))
-
-
-def test_tensors_are_moved_one_by_one_or_by_name(backend: PlainBackend) -> None:
-    moved = backend.move({"a": torch.ones(2), "b": {"c": torch.zeros(1)}})
-    assert moved["a"].device == moved["b"]["c"].device == backend.device
-    assert torch.equal(backend.move(torch.ones(2)), torch.ones(2))
 
 
 @pytest.mark.parametrize(("precision", "kind"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
@@ -119,11 +109,6 @@ def test_in_other_precisions_an_infinite_norm_is_returned(backend: PlainBackend)
     model = torch.nn.Linear(1, 1, bias=False)
     model.weight.grad = torch.tensor([[float("inf")]])
     assert backend.clip(model, 1.0).item() == float("inf")
-
-
-def test_an_unknown_precision_is_our_own_fault() -> None:
-    with pytest.raises(KeyError):
-        PlainBackend("cpu", "fp8")
 
 
 # --- One process alone, and several that Accelerate connects.

@@ -29,7 +29,6 @@ from glassloop.backends.fast.inference_model import (
     InferenceLayers,
     Int8Layer,
     Int8Linear,
-    MeasuredLayer,
     PreparedLinear,
     Scales,
     crash_of_kernels,
@@ -57,12 +56,17 @@ def test_each_model_gets_the_fast_form_of_its_family() -> None:
 @pytest.mark.parametrize("family", FAST)
 def test_the_numbers_of_the_plain_model(family: str, lengths: tuple[int, ...]) -> None:
     model, rows = lively(family).eval(), token_rows(lengths)
+    attributes = {name: {*vars(module)} for name, module in model.named_modules()}
+    places, before = [weight.data_ptr() for weight in model.parameters()], weights_hash(model)
     with torch.inference_mode():
         wanted = model(**padded_inputs(rows)).logits
         savings = make_fast_model(model, torch.float32, trains=False)
         assert isinstance(savings, InferenceLayers)
         torch.testing.assert_close(model(**inputs_of(model, rows)).logits, wanted, atol=1e-5, rtol=1e-5)
         assert torch.equal(model(**padded_inputs(rows)).logits, wanted), "padded rows use the plain layers"
+    savings.remove()
+    assert {name: {*vars(module)} for name, module in model.named_modules()} == attributes
+    assert ([weight.data_ptr() for weight in model.parameters()], weights_hash(model)) == (places, before)
 
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 40, "initializer_range": 0.3}
@@ -85,15 +89,6 @@ def test_models_of_other_shapes(shape: str) -> None:
         wanted = model(**padded_inputs(rows)).logits
         assert isinstance(make_fast_model(model, torch.float32, trains=False), InferenceLayers)
         torch.testing.assert_close(model(**inputs_of(model, rows)).logits, wanted, atol=2e-5, rtol=1e-5)
-
-
-def test_removal_leaves_no_trace() -> None:
-    model = lively().eval()
-    before = weights_hash(model)
-    attributes = {name: {*vars(module)} for name, module in model.named_modules()}
-    InferenceLayers(model).remove()
-    assert {name: {*vars(module)} for name, module in model.named_modules()} == attributes
-    assert weights_hash(model) == before
 
 
 def test_rows_of_one_length_are_one_group() -> None:
@@ -139,20 +134,9 @@ def test_measuring_does_not_change_the_numbers() -> None:
     first, last = (parts.module for parts in layers_of(model))
     assert [*backend.ranges] == [first], "the last layer runs for first tokens only, in fp32"
     assert last not in backend.ranges
-
-
-def test_rows_that_only_round_the_number_of_tokens_are_not_measured() -> None:
-    model, backend = lively().eval(), PackedBackend(int8=True)
-    seen: list[torch.Tensor] = []
-    first = layers_of(model)[0].module
-    first.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
-    plain = torch.inference_mode()(model)
-    plain(input_ids=torch.from_numpy(ROWS[0])[None])
-    first._forward_pre_hooks.clear()
-    packed_logits(backend, model, ROWS[:1])
-    low, high = backend.ranges[first]["joined"]
-    torch.testing.assert_close(low, seen[0][0].amin(0), atol=1e-6, rtol=0)
-    torch.testing.assert_close(high, seen[0][0].amax(0), atol=1e-6, rtol=0)
+    # Rows that only round the number of tokens are not measured.
+    low, high = widened(None, torch.cat([model.base_model.embeddings(torch.from_numpy(row)[None])[0] for row in ROWS]))
+    torch.testing.assert_close(backend.ranges[first]["joined"], torch.stack([low, high]), atol=1e-6, rtol=0)
 
 
 @needs_kernels
@@ -178,14 +162,6 @@ def test_a_row_is_answered_alike_in_any_batch() -> None:
     for place, row in enumerate(ROWS):
         alone = packed_logits(backend, model, [row])
         torch.testing.assert_close(alone[0], together[place], atol=0.02 * float(together.abs().max()), rtol=0)
-
-
-@needs_kernels
-def test_measured_layers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = lively().eval()
-    backend = quantized(model, ROWS)
-    monkeypatch.setattr(MeasuredLayer, "__call__", lambda *given: pytest.fail("still measuring"))
-    packed_logits(backend, model, ROWS)
 
 
 # --- Linear layers in int8: close to fp32, exact sums, ranges that are never left.
@@ -267,23 +243,17 @@ def test_a_cpu_without_vnni_gets_smaller_weights() -> None:
     assert done.stdout.split() == ["63"], done.stderr
 
 
-def test_wrong_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight_limit.cache_clear()
-    monkeypatch.setattr(int8_linear, "kernel_difference", lambda limit: 0.1)
-    try:
-        assert why_no_kernels() in ("its int8 kernels compute wrong results", "this build of torch has no int8 kernels for it")
-    finally:
-        weight_limit.cache_clear()
-
-
-def test_failing_kernels_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(limit: int) -> float:
-        raise RuntimeError("could not create a primitive\nmore")
+@pytest.mark.parametrize("reason", ["its int8 kernels compute wrong results", "could not create a primitive"])
+def test_wrong_or_failing_kernels_are_not_used(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def difference(limit: int) -> float:
+        if "wrong" in reason:
+            return 0.1
+        raise RuntimeError(f"{reason}\nmore")
 
     weight_limit.cache_clear()
-    monkeypatch.setattr(int8_linear, "kernel_difference", fail)
+    monkeypatch.setattr(int8_linear, "kernel_difference", difference)
     try:
-        assert why_no_kernels() in ("could not create a primitive", "this build of torch has no int8 kernels for it")
+        assert why_no_kernels() in (reason, "this build of torch has no int8 kernels for it")
     finally:
         weight_limit.cache_clear()
 

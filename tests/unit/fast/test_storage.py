@@ -86,15 +86,6 @@ def test_gradients_are_added_and_forgotten() -> None:
     assert torch.equal(bias.grad, torch.full((32,), 7.0)), "what was there before the step is written over"
 
 
-def test_a_batch_of_products_fills_the_rows_of_neighbours() -> None:
-    model = tiny_model()
-    storage, layer = stored(model), layers_of(model)[0]
-    left, right = torch.randn(5, 96), torch.randn(5, 32)
-    storage.add_matmul_gradient([layer.query.weight, layer.key.weight, layer.value.weight], left, right)
-    for place, part in enumerate((layer.query, layer.key, layer.value)):
-        torch.testing.assert_close(part.weight.grad, left[:, place * 32 : place * 32 + 32].t() @ right)
-
-
 def test_memory_stays_where_it_is_between_steps() -> None:
     model = tiny_model()
     storage = stored(model)
@@ -110,18 +101,6 @@ def test_memory_stays_where_it_is_between_steps() -> None:
         seen.append((bias.grad.data_ptr(), head.grad.data_ptr(), bias.data_ptr(), head.data_ptr()))
         storage.clear_gradients()
     assert len({*seen}) == 1
-
-
-def test_a_weight_without_a_gradient_gets_a_gradient_of_zero() -> None:
-    model = tiny_model()
-    storage, layer = stored(model), layers_of(model)[0]
-    for weight in (layer.out.bias, layer.up.bias):
-        storage.add(weight, torch.ones_like(weight))
-    storage.clear_gradients()
-    storage.add(layer.up.bias, torch.ones(64))
-    storage.zero_missing_gradients()
-    assert storage.gradient(layer.out.bias).abs().sum() == 0
-    assert storage.gradient(layer.up.bias).sum() == 64
 
 
 def test_replaced_gradients_are_adopted() -> None:
@@ -184,18 +163,6 @@ def test_gradients_of_the_user_are_kept_if_nothing_was_trained() -> None:
     assert torch.equal(model.classifier.weight.grad, torch.ones(2, 32))
 
 
-def test_released_weights_have_their_own_memory() -> None:
-    model = tiny_model()
-    before = weights_hash(model)
-    storage = stored(model)
-    storage.add(layers_of(model)[0].out.bias, torch.ones(32))
-    storage.release()
-    storage.weights.zero_()
-    assert weights_hash(model) == before
-    assert len({weight.untyped_storage().data_ptr() for weight in model.parameters()}) == len([*model.parameters()])
-    assert all(weight.untyped_storage().nbytes() == weight.nbytes and weight.grad is None for weight in model.parameters())
-
-
 # --- A smaller table of word vectors: which rows are used, and that unused rows stay bit-identical.
 
 
@@ -212,14 +179,6 @@ def test_select_and_expand_are_inverse() -> None:
     full = vocabulary.expand(small)
     assert torch.equal(full[[0, 2, 5]], small)
     assert full[[1, 3, 4, 6]].abs().sum() == 0
-
-
-def test_writing_back_touches_used_rows_only() -> None:
-    vocabulary, table = ReducedVocabulary(USED, 7, CPU), torch.randn(7, 3)
-    before = table.clone()
-    table.index_copy_(0, vocabulary.used, torch.ones(3, 3))
-    assert torch.equal(table[[0, 2, 5]], torch.ones(3, 3))
-    assert torch.equal(table[[1, 3, 4, 6]], before[[1, 3, 4, 6]])
 
 
 def test_used_ids_of_all_data_sets_and_the_padding_token() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import kernel_checks as checks
 import pytest
 import torch
@@ -19,48 +21,12 @@ pytestmark = [pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu ru
 WIDTH, ROWS = 24, 11  # neither fills a block of a kernel
 
 
-@DTYPES
-@pytest.mark.parametrize("extra", [False, True])
-def test_add_and_norm_and_its_gradient(dtype: torch.dtype, extra: bool) -> None:
-    checks.check_add_and_norm("cpu", dtype, WIDTH, ROWS, extra=extra)
+CASES = checks.cases("cpu", [WIDTH], ROWS, dropouts=(512, 10))
 
 
-@DTYPES
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
-def test_gelu_and_its_gradient(dtype: torch.dtype, approximate: str) -> None:
-    checks.check_linear_gelu("cpu", dtype, WIDTH, ROWS, approximate=approximate)
-
-
-@DTYPES
-def test_gradients_of_neighbours_are_joined(dtype: torch.dtype) -> None:
-    checks.check_join_gradients("cpu", dtype, WIDTH, ROWS)
-
-
-@DTYPES
-def test_embeddings_and_their_gradient(dtype: torch.dtype) -> None:
-    checks.check_embed("cpu", dtype, WIDTH)
-
-
-def test_rows_with_repeated_ids_are_added_up_over_two_batches() -> None:
-    checks.check_repeated_rows("cpu", WIDTH)
-
-
-@DTYPES
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_the_share_that_dropout_keeps_and_the_same_mask_in_the_backward_pass(dtype: torch.dtype, rate: float) -> None:
-    checks.check_dropout_share("cpu", dtype, 512, 8, rate=rate)
-
-
-def test_masks_of_different_dropouts_seeds_and_places_are_independent() -> None:
-    checks.check_dropout_independence("cpu", 512, 10)
-
-
-def test_embeddings_drop_the_same_values_in_the_backward_pass() -> None:
-    checks.check_embedding_dropout("cpu", 64, (13, 7, 9))
-
-
-def test_masks_differ_between_dropouts_and_passes_and_repeat_with_the_seed() -> None:
-    checks.check_dropout_seeds("cpu", 512, 6)
+@pytest.mark.parametrize("check", CASES.values(), ids=CASES)
+def test_an_operation_and_its_gradient(check: Callable[[], None]) -> None:
+    check()
 
 
 def test_an_evaluation_draws_no_random_number() -> None:
