@@ -605,10 +605,8 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     splits = evaluated_splits(examples, wanted.split)
     compared = dict.fromkeys(("train", *splits))
     if described and data is None and (changed := split_changes(described.splits, examples.facts, compared)):
-        raise DataError(
-            f"{source}: the data has changed since the run: {'; '.join(changed)}",
-            "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA",
-        )
+        problem = f"{source}: the data has changed since the run: {'; '.join(changed)}"
+        raise DataError(problem, "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA")
     # The metrics that the user names, else those of the run, else those that fit the data.
     known = recorded_measures(record.metrics, record.positive_label, task, names) if record else examples.measures
     measures = chosen_measures(known, task, names, wanted.positive)

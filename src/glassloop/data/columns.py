@@ -75,15 +75,11 @@ def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Kno
     texts = [name for named in columns.texts for name in columns_of_text(named, names)]
     for name in (*texts, *label):
         if name not in names:
-            raise DataError(
-                f"{source}: there is no column {visible(name)}; found {listed(names)}{did_you_mean(name, names)}",
-                "name the columns with --text, --text_pair and --label",
-            )
+            problem = f"{source}: there is no column {visible(name)}; found {listed(names)}{did_you_mean(name, names)}"
+            raise DataError(problem, "name the columns with --text, --text_pair and --label")
     if columns.label_name not in label and columns.label_name in names:
-        raise DataError(
-            f"{source}: there is a column {visible(columns.label_name)} in addition to the label columns {listed(label)}",
-            "rename or remove it: the labels are stored under that name",
-        )
+        problem = f"{source}: there is a column {visible(columns.label_name)} in addition to the label columns {listed(label)}"
+        raise DataError(problem, "rename or remove it: the labels are stored under that name")
     if both := [name for name in texts if name in label]:
         raise DataError(f"{source}: column {visible(both[0])} is named as text and as label", "name two different columns")
     return columns
@@ -107,10 +103,8 @@ def find_texts(head: pa.Table, source: str, label: tuple[str, ...]) -> tuple[str
     what = f"several columns contain text: {listed(candidates)}" if candidates else "no column contains text"
     joined = ",".join(candidates)
     joining = f", or join columns: --text {joined}" if len(candidates) > 1 and len(joined) <= 100 else ""
-    raise DataError(
-        f"{source}: {what}; found {listed(head.column_names)}",
-        f"name the text column with --text (and --text_pair for pairs){joining}",
-    )
+    problem = f"{source}: {what}; found {listed(head.column_names)}"
+    raise DataError(problem, f"name the text column with --text (and --text_pair for pairs){joining}")
 
 
 def is_string(kind: pa.DataType) -> bool:
@@ -512,10 +506,8 @@ def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: Lab
     if outputs is None or (order and {*order} == {*outputs.names}):
         return order
     if settings.label_names:
-        raise SettingsError(
-            f"labels is {listed(settings.label_names)}, but the labels of the model are {listed(outputs.names)}",
-            "list the labels of the model in the order of the numbers in the data",
-        )
+        problem = f"labels is {listed(settings.label_names)}, but the labels of the model are {listed(outputs.names)}"
+        raise SettingsError(problem, "list the labels of the model in the order of the numbers in the data")
     return None if known else outputs.order
 
 
@@ -549,10 +541,8 @@ def names_of(values: list[str], found: LabelCells, where: Where, *, fractions: b
             )
     negative = [value for value in values if float(value) < 0]
     if len(negative) == 1 and len(values) > 2 and not fractions:  # -1 and 1 are classes, and so are -2, -1, 0
-        raise DataError(
-            f"{where(negative[0])}: label {negative[0]} is negative, which usually stands for an unknown label",
-            "remove the row, or use --task single_label_classification if it is a class",
-        )
+        problem = f"{where(negative[0])}: label {negative[0]} is negative, which usually stands for an unknown label"
+        raise DataError(problem, "remove the row, or use --task single_label_classification if it is a class")
     return tuple(map(str, sorted({int(whole(value)) for value in values})))
 
 

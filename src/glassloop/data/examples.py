@@ -245,10 +245,8 @@ def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, s
     if not labelled and not name.startswith("test"):
         absent += [column for column in columns.label if column not in names]
     if absent:
-        raise DataError(
-            f"{split.source}: there is no column {listed(absent)}; found {listed(names)}",
-            "give every split the columns of the training rows (only test may have no labels)",
-        )
+        problem = f"{split.source}: there is no column {listed(absent)}; found {listed(names)}"
+        raise DataError(problem, "give every split the columns of the training rows (only test may have no labels)")
     for column in columns.label if labelled else ():
         kind = head[column].type
         if pa.types.is_nested(getattr(kind, "value_type", kind) if is_list(kind) else kind):
@@ -301,10 +299,8 @@ def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: b
     if not found.labelled:
         return part
     if found.overflowed:
-        raise DataError(
-            f"{source}: the label column has more than {len(found.cells):,} different values",
-            "name the right column with --label, or use --task regression for scores",
-        )
+        problem = f"{source}: the label column has more than {len(found.cells):,} different values"
+        raise DataError(problem, "name the right column with --label, or use --task regression for scores")
     if not skip:
         if None in found.cells:
             raise DataError(f"{part.where(None)}: the label is missing", "add the label, or remove the row")

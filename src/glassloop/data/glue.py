@@ -99,20 +99,16 @@ def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
         for files in (task.files.values(), MSR_FILES if name == "mrpc" else ()):
             if there := [file for file in files if (place / file).is_file()]:
                 missing = listed(file for file in files if file not in there)
-                raise DataError(
-                    f"{place}: the folder of GLUE {name} has no {missing}; found {listed(there)}",
-                    "add the missing part from the original download",
-                )
+                problem = f"{place}: the folder of GLUE {name} has no {missing}; found {listed(there)}"
+                raise DataError(problem, "add the missing part from the original download")
     for folder, file in OTHER_PLACES.get(name, ()):
         if (base / folder / file).is_file():
             return {"test": base / folder / file}
     if not data_dir:
         return None
     wanted = listed(task.files.values()) + (f" (or {listed(MSR_FILES)})" if name == "mrpc" else "")
-    raise DataError(
-        f"{base}: there are no files of GLUE {name}: looked for {wanted} in {listed(places)}",
-        f"set --data_dir to the folder that contains {task.folder}/, or to that folder itself",
-    )
+    problem = f"{base}: there are no files of GLUE {name}: looked for {wanted} in {listed(places)}"
+    raise DataError(problem, f"set --data_dir to the folder that contains {task.folder}/, or to that folder itself")
 
 
 @dataclass(frozen=True)
@@ -155,10 +151,8 @@ class GlueSplit(SpooledSplit):
         number = num_skipped = 0
         for table in read_delimited(path, "\t", quoted=False, settings=settings, bad=broken):
             if absent := [column for column in needed if column not in table.column_names]:
-                raise DataError(
-                    f"{path.name}: there is no column {listed(absent)}; found {listed(table.column_names)}",
-                    f"this is not the original {split} file of GLUE {name}",
-                )
+                problem = f"{path.name}: there is no column {listed(absent)}; found {listed(table.column_names)}"
+                raise DataError(problem, f"this is not the original {split} file of GLUE {name}")
             unknown = pa.array([str(UNLABELLED)] * table.num_rows, pa.string())
             label = table[task.label] if task.label in table.column_names else unknown
             skipped = [*broken.rows.get(path, ())]

@@ -122,10 +122,8 @@ def refuse_half_character(text: str, what: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(
-            f"{what} contains {text[error.start]!r}, which is half of a surrogate pair",
-            "write the whole character, or remove it",
-        ) from error
+        problem = f"{what} contains {text[error.start]!r}, which is half of a surrogate pair"
+        raise DataError(problem, "write the whole character, or remove it") from error
 
 
 # --- bytes and text ------------------------------------------------------------------------------------------------
@@ -331,10 +329,8 @@ def settle_header(
     if names:
         if len(names) != len(first) and header is not False:
             fields = f"{counted(len(first), 'field', 'fields')}: {listed(map(visible, first), 4)}"
-            raise DataError(
-                f"{name}: --columns gives {counted(len(names), 'name', 'names')}, but row 1 has {fields}",
-                "give one name for each field, or set the delimiter with --delimiter",
-            )
+            problem = f"{name}: --columns gives {counted(len(names), 'name', 'names')}, but row 1 has {fields}"
+            raise DataError(problem, "give one name for each field, or set the delimiter with --delimiter")
         cells = [cell.strip().lower() for cell in first]
         if header is None and (cells == [one.lower() for one in names] or {*cells} & USUAL_NAMES):
             raise DataError(
@@ -391,10 +387,8 @@ def suggested_names(head: list[list[str]]) -> str:
 def refuse_names(name: str, columns: list[str], remedy: str = "rename one of them") -> None:
     """Raise if there are too many columns, or if a name is there twice or cannot be a name."""
     if len(columns) > MOST_COLUMNS:
-        raise DataError(
-            f"{name}: there are {len(columns):,} columns; at most {MOST_COLUMNS:,} are supported",
-            "keep only the columns with texts and labels, or check the delimiter",
-        )
+        most = f"there are {len(columns):,} columns; at most {MOST_COLUMNS:,} are supported"
+        raise DataError(f"{name}: {most}", "keep only the columns with texts and labels, or check the delimiter")
     if twice := repeated(columns):
         raise DataError(f"{name}: column {visible(twice[0])} occurs twice: {listed(columns)}", remedy)
     for column in columns:
@@ -647,10 +641,8 @@ def read_excel(path: Path, settings: DataSettings, bad: BadRows) -> Iterator[pa.
     rows = [*without_blank_end(enumerate((cells if any(cells) else [] for cells in texts), 1))]
     if len(rows) > 1 and sum(map(bool, rows[0][1])) == 1 < sum(map(bool, rows[1][1])):
         title = next(filter(None, rows[0][1]))
-        raise DataError(
-            f"{path.name}: row 1 contains only {visible(title)}, which looks like a title above the table",
-            "delete the rows above the column names",
-        )
+        problem = f"{path.name}: row 1 contains only {visible(title)}, which looks like a title above the table"
+        raise DataError(problem, "delete the rows above the column names")
     yield from tables_of_cells(path, iter(rows), settings, bad)
 
 
@@ -758,10 +750,8 @@ class SpooledSplit:
                 table = table.select(self.schema.names)
             if table.schema != self.schema:
                 one, other = (listed(f"{field.name} ({field.type})" for field in each) for each in (self.schema, table.schema))
-                raise DataError(
-                    f"{path.name}: the columns are not the same in all rows: {one} and {other}",
-                    "give all rows the same columns and types of values",
-                )
+                problem = f"{path.name}: the columns are not the same in all rows: {one} and {other}"
+                raise DataError(problem, "give all rows the same columns and types of values")
             writer.write_table(table)
             self.num_rows += table.num_rows
         if self.schema is not None:

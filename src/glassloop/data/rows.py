@@ -46,10 +46,8 @@ def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
     if rows is None:
         raise SettingsError(f"the Trainer has no {name}", f"pass {name}=")
     if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__"):
-        raise SettingsError(
-            f"a {type(rows).__name__} does not support len() and [number], so its order cannot be repeated",
-            "pass a datasets.Dataset, a list of dicts, or another object with len() and [number]",
-        )
+        problem = f"a {type(rows).__name__} does not support len() and [number], so its order cannot be repeated"
+        raise SettingsError(problem, "pass a datasets.Dataset, a list of dicts, or another object with len() and [number]")
     if len(rows) == 0:
         raise SettingsError("the data set has no rows", "add at least one row")
     return rows
@@ -299,10 +297,8 @@ def refuse_labels(rows: Rows, task: str, num_labels: int, *, needed: bool, ignor
     if labels.dtype.kind == "f":  # a missing label turns all of them into fractions
         raise DataError(f"the labels have the type {labels.dtype}, but classes are whole numbers", TYPE_REMEDY)
     if len(wrong := np.flatnonzero(((labels < 0) | (labels >= num_labels)) & (labels != ignored))):
-        raise DataError(
-            f"row {wrong[0]:,} (from 0) has the label {labels[wrong[0]]}; the model has 0 to {num_labels - 1}",
-            "fix the labels, or remove the label column if the labels are unknown",
-        )
+        problem = f"row {wrong[0]:,} (from 0) has the label {labels[wrong[0]]}; the model has 0 to {num_labels - 1}"
+        raise DataError(problem, "fix the labels, or remove the label column if the labels are unknown")
 
 
 # --- reading each row as rarely as possible ------------------------------------------------------------------------

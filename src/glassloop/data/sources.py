@@ -380,10 +380,8 @@ def hub_splits(name: str, config: str | None) -> DatasetDict:
     cached = Path(datasets.config.HF_DATASETS_CACHE) / "___".join([*owner, camelcase_to_snakecase(own_name)])
     if reason and not cached.is_dir():
         local = " or the original files with --data_dir (or GLASSLOOP_DATA)" if name == "nyu-mll/glue" else ""
-        raise DataError(
-            f"{name}: the hub cannot be reached ({reason}), and its cache has no copy",
-            f"work offline with a local file or folder{local}, or with quickstart",
-        )
+        problem = f"{name}: the hub cannot be reached ({reason}), and its cache has no copy"
+        raise DataError(problem, f"work offline with a local file or folder{local}, or with quickstart")
     try:
         with offline("datasets.config", bool(reason)):
             return datasets.load_dataset(name, config)

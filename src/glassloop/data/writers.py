@@ -25,9 +25,8 @@ NOT_IN_TSV = "[\t\n\r]"
 def refuse_target(path: Path, suffixes: Sequence[str] = TARGETS) -> None:
     """Raise if rows cannot be written to `path`: it has another ending, is a folder, or is not a file."""
     if path.suffix.lower() not in suffixes:
-        raise SettingsError(
-            f"{path.name}: predictions are written as {alternatives(suffixes)}", "choose a name with one of these endings"
-        )
+        problem = f"{path.name}: predictions are written as {alternatives(suffixes)}"
+        raise SettingsError(problem, "choose a name with one of these endings")
     if path.is_dir():
         raise SettingsError(f"{path} is a folder", f"choose a file, for example {path / 'predictions.csv'}")
     if path.exists() and not path.is_file():
@@ -82,9 +81,8 @@ def written_table(table: pa.Table, source: str) -> pa.Table:
     """Return a table with dates and times as text, exact to the nanosecond. Raise `DataError` for a column of bytes."""
     for place, field in enumerate(table.schema):
         if has_bytes(field.type):
-            raise DataError(
-                f"{source}: column {visible(field.name)} contains bytes, which cannot be written as text", "remove the column"
-            )
+            problem = f"{source}: column {visible(field.name)} contains bytes, which cannot be written as text"
+            raise DataError(problem, "remove the column")
         if pa.types.is_temporal(field.type) and not pa.types.is_duration(field.type):
             table = table.set_column(place, field.name, pc.cast(table[field.name], pa.string()))
     return table
@@ -94,23 +92,21 @@ def has_bytes(kind: pa.DataType) -> bool:
     """Return whether cells of a type are or contain bytes, as a column of images does."""
     if pa.types.is_dictionary(kind):
         return has_bytes(kind.value_type)
-    parts = [kind.field(place).type for place in range(kind.num_fields)]
-    return (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or any(map(has_bytes, parts))
-    )
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    parts = (kind.field(place).type for place in range(kind.num_fields))
+    return any(is_kind(kind) for is_kind in kinds) or any(map(has_bytes, parts))
 
 
 def refuse_for_tsv(table: pa.Table, first: int, source: str, added: Sequence[str]) -> None:
     """Raise with the first name or cell that contains a tab or a line end, which a file without quoting cannot contain."""
-    remedy = "write a .csv or .jsonl file instead: --out"
+    contains, remedy = (
+        "contains a tab or a line end, which a .tsv file cannot contain",
+        "write a .csv or .jsonl file instead: --out",
+    )
     for name in (*table.column_names, *added):
         if re.search(NOT_IN_TSV, name):
-            raise DataError(
-                f"the column name {visible(name)} contains a tab or a line end, which a .tsv file cannot contain", remedy
-            )
+            problem = f"the column name {visible(name)} contains a tab or a line end, which a .tsv file cannot contain"
+            raise DataError(problem, remedy)
     for name in table.column_names:
         cells = table[name].combine_chunks()
         if pa.types.is_nested(cells.type) or pa.types.is_dictionary(cells.type):
@@ -118,5 +114,4 @@ def refuse_for_tsv(table: pa.Table, first: int, source: str, added: Sequence[str
         if is_string(cells.type):
             row = pc.index(pc.match_substring_regex(cells, NOT_IN_TSV), True).as_py()
             if row >= 0:
-                where = f"{source}, row {first + row:,}: {visible(name)}"
-                raise DataError(f"{where} contains a tab or a line end, which a .tsv file cannot contain", remedy)
+                raise DataError(f"{source}, row {first + row:,}: {visible(name)} {contains}", remedy)

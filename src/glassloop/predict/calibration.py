@@ -67,10 +67,8 @@ def target_for(
     """Return what thresholds are chosen for; None to fit a temperature only."""
     several = rows.task == CLASSES and len(rows.labels) > 2
     if several and name not in (None, NONE):
-        raise SettingsError(
-            f"the run has {len(rows.labels):,} classes: only the most likely one is chosen, without a threshold",
-            "omit --target to fit a temperature only",
-        )
+        problem = f"the run has {len(rows.labels):,} classes: only the most likely one is chosen, without a threshold"
+        raise SettingsError(problem, "omit --target to fit a temperature only")
     if several or name == NONE:
         return None
     if name == COST:
@@ -123,46 +121,32 @@ class Kept:
 
     def lines(self, fitted: Fitted) -> list[str]:
         """Return what is stored and what is not, and why."""
-        found = []
-        if self.temperature != 1.0:
-            found.append(f"temperature {self.temperature:.4g}")
-        elif fitted.temperature == 1.0:
-            found.append("no temperature: these rows do not determine one")
-        else:
-            found.append(f"no temperature: the loss changes by {small(fitted.temperature_gains[0])}")
-        if self.thresholds:
+
+        def small(gain: Gain) -> str:
+            return f"{gain.change:+.4f} ± {gain.standard_error:.4f} on rows that were not used for fitting: no clear gain"
+
+        found = [f"temperature {self.temperature:.4g}"]
+        if self.temperature == 1.0:
+            unclear = f"the loss changes by {small(fitted.temperature_gains[0])}"
+            found = [f"no temperature: {'these rows do not determine one' if fitted.temperature == 1.0 else unclear}"]
+        first, *others = fitted.target_gains or (None,)
+        if self.thresholds and first is not None:
             found += [f"threshold {value:.4f} for {visible(name)}" for name, value in self.thresholds.items()][:20]
-            found += [f"and {more:,} more thresholds"] if (more := len(self.thresholds) - 20) > 0 else []
+            if (more := len(self.thresholds) - 20) > 0:
+                found.append(f"and {more:,} more thresholds")
             if missing := [name for name, limit in zip(fitted.names, fitted.limits, strict=True) if limit is None]:
                 found.append(f"the default 0.5 for labels that all rows or no rows have: {listed(missing)}")
-            found += [line for line in (missed_line(fitted), doubt_line(fitted)) if line]
-        elif fitted.target is not None:
-            gain = fitted.target_gains[0]
-            found.append(f"no thresholds: the {gain.name} changes by {small(gain)}")
+            least = fitted.target.least if fitted.target else None
+            if others and least is not None and others[0].after < least:
+                lower = f"the {others[0].name} is {others[0].after:.4f}, below {least:g}"
+                found.append(f"on rows it was not fitted on, {lower}: ask for more to be safe")
+            if first.low is not None and first.high is not None and first.low <= 0 <= first.high:
+                found.append(f"the interval of the {first.name} includes 0: on other rows, the thresholds may gain nothing")
+        elif fitted.target is not None and first is not None:
+            found.append(f"no thresholds: the {first.name} changes by {small(first)}")
         if not self.anything:
             found.append("nothing was stored; --force stores it anyway")
         return found
-
-
-def small(gain: Gain) -> str:
-    """Return a change that is not stored, and why."""
-    return f"{gain.change:+.4f} ± {gain.standard_error:.4f} on rows that were not used for fitting: no clear gain"
-
-
-def doubt_line(fitted: Fitted) -> str:
-    """Return that the gain of the thresholds may be chance; nothing if its interval does not include 0."""
-    first = fitted.target_gains[0]
-    unclear = first.low is not None and first.high is not None and first.low <= 0 <= first.high
-    return f"the interval of the {first.name} includes 0: on other rows, the thresholds may gain nothing" if unclear else ""
-
-
-def missed_line(fitted: Fitted) -> str:
-    """Return that the metric which the target limits is lower on rows that were not used for fitting; else nothing."""
-    kept = fitted.target_gains[1] if len(fitted.target_gains) > 1 else None
-    least = fitted.target.least if fitted.target else None
-    if kept is None or least is None or kept.after >= least:
-        return ""
-    return f"on rows it was not fitted on, the {kept.name} is {kept.after:.4f}, below {least:g}: ask for more to be safe"
 
 
 def chosen_split(folder: Path, split: str | None) -> str:
@@ -202,12 +186,7 @@ def positive_class(record: RunRecord, given: str | None) -> str | None:
 
 
 def chosen_folds(wanted: int | None, rows: ScoredRows, positive: str | None) -> int:
-    """Return the number of folds: the given one, else 10, or as many as the rarer class of two has rows if these are fewer.
-
-    Raises:
-        SettingsError: If fewer than two folds are wanted, or more than there are such rows.
-        DataError: If the rarer class has a single row.
-    """
+    """Return the number of folds: the given one, else 10, or as many as the rarer class of two has rows if these are fewer."""
     margins = margins_of(rows, positive) if rows.task == CLASSES else None
     most, limit = len(rows), "the number of rows"
     if margins is not None:
