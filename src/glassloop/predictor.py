@@ -13,14 +13,7 @@ from typing import TypeVar, overload
 import numpy as np
 
 from glassloop.backends.choose import choose_backend, choose_device, choose_precision
-from glassloop.backends.packed import (
-    NO_STATE,
-    PackedBackend,
-    state_of,
-    supported_backend,
-    verified_backend,
-    why_not_int8,
-)
+from glassloop.backends.packed import NO_STATE, PackedBackend, state_of, supported_backend, verified_backend, why_not_int8
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import DataError, ModelError, SettingsError, counted, did_you_mean, listed, visible
 from glassloop.base.files import find_path, replacing, user_path

@@ -507,18 +507,8 @@ def test_files_as_they_come(predictor: Predictor, tmp_path: Path) -> None:
 FORMATS = "use one of .csv, .tsv, .txt, .json, .jsonl, .ndjson, .parquet, .xlsx, .xls, .ods, or one of these with "
 FORMATS += ".gz, .bz2, .xz, .zst, .zip"
 WRONG = {
-    "no such file": (
-        {"source": "gone.csv"},
-        DataError,
-        "gone.csv: there is no such data file",
-        FORMATS,
-    ),
-    "no data file": (
-        {"source": "in.pdf"},
-        DataError,
-        "in.pdf: there is no such data file",
-        FORMATS,
-    ),
+    "no such file": ({"source": "gone.csv"}, DataError, "gone.csv: there is no such data file", FORMATS),
+    "no data file": ({"source": "in.pdf"}, DataError, "in.pdf: there is no such data file", FORMATS),
     "another kind of target": (
         {"target": "out.xlsx"},
         SettingsError,

@@ -445,11 +445,7 @@ class LabelSet:
 
 
 def settle_labels(
-    found: LabelCells,
-    settings: DataSettings,
-    known: tuple[str, ...] | None,
-    where: Where,
-    outputs: LabelSet | None = None,
+    found: LabelCells, settings: DataSettings, known: tuple[str, ...] | None, where: Where, outputs: LabelSet | None = None
 ) -> tuple[str, LabelSet | None]:
     """Return the task and its labels, from the cells of the training rows. `where` names the first row with a cell.
 

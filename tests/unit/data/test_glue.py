@@ -20,6 +20,7 @@ Rows = list[tuple[Any, ...]]
 INFERENCE, TWO = ["entailment", "neutral", "contradiction"], ["entailment", "not_entailment"]
 MNLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
 MNLI_DEV = "label1 label2 label3 label4 label5"
+KEEP = "fill or remove the rows, or keep them with --empty keep"
 STS = "index genre filename year old_index source1 source2"
 MSR = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
 
@@ -189,11 +190,7 @@ def check(task: str, found, splits: dict[str, Rows]) -> None:
     assert found.task == (CLASSES if names else SCORE)
 
 
-def test_every_task_is_tested():
-    assert list(GLUE_TASKS) == list(COLUMNS) == [*sorted(FILES, key=list(COLUMNS).index)] == list(SPLITS)
-
-
-@pytest.mark.parametrize("task", COLUMNS)
+@pytest.mark.parametrize("task", GLUE_TASKS)
 @pytest.mark.parametrize("place", ["parent", "own folder", "GLASSLOOP_DATA", "by name"])
 def test_every_task_from_its_original_files(task, place, original, monkeypatch):
     folder = original(FILES[task])
@@ -211,10 +208,8 @@ def test_every_task_from_its_original_files(task, place, original, monkeypatch):
 def test_mrpc_as_microsoft_published_it(own, original):
     folder = original(MSR_FILES)
     check("mrpc", load_examples("glue/mrpc", data_dir=str(folder / "MRPC" if own else folder)), MSR_SPLITS)
-
-
-def test_mrpc_as_published_comes_first(original):
-    check("mrpc", load_examples("glue/mrpc", data_dir=str(original({**FILES["mrpc"], **MSR_FILES}))), MSR_SPLITS)
+    folder = original(FILES["mrpc"])  # in both forms: that of Microsoft comes first
+    check("mrpc", load_examples("glue/mrpc", data_dir=str(folder)), MSR_SPLITS)
 
 
 @pytest.mark.parametrize("place", ["AX/AX.tsv", "diagnostic/diagnostic.tsv", "AX/test.tsv"])
@@ -268,28 +263,14 @@ def test_broken_rows_of_qqp_are_left_out_and_reported(chunk_rows, original, monk
     assert "train.tsv: skipped 1 broken row of the original file" in found.notes
     train = folder / "QQP" / "train.tsv"
     train.write_text(train.read_text().replace("where ?", " "))
-    remedy = "fill or remove the rows, or keep them with --empty keep"
-    with refused('train.tsv, row 5: "question2" is empty', remedy):  # counted as a person does, broken ones too
+    with refused('train.tsv, row 5: "question2" is empty', KEEP):  # counted as a person does, broken ones too
         load_examples("glue/qqp", data_dir=str(folder))
 
 
 def test_rows_without_a_header_are_counted_from_one(original, refused):
     files = {**FILES["cola"], "CoLA/train.tsv": FILES["cola"]["CoLA/train.tsv"].replace("Go .", "")}
-    with refused('train.tsv, row 3: "sentence" is empty', "fill or remove the rows, or keep them with --empty keep"):
+    with refused('train.tsv, row 3: "sentence" is empty', KEEP):
         load_examples("glue/cola", data_dir=str(original(files)))
-
-
-def test_labels_that_the_task_does_not_have(original, refused):
-    files = {**FILES["rte"], "RTE/dev.tsv": FILES["rte"]["RTE/dev.tsv"].replace("entailment", "entailed")}
-    problem = 'dev.tsv, row 2: label "entailed" is not one of entailment, not_entailment; did you mean "entailment"?'
-    with refused(problem, "fix the row, or add the label to --labels"):
-        load_examples("glue/rte", data_dir=str(original(files)))
-
-
-def test_scores_that_are_none(original, refused):
-    files = {**FILES["stsb"], "STS-B/dev.tsv": FILES["stsb"]["STS-B/dev.tsv"].replace("2.75", "high")}
-    with refused("dev.tsv, row 2: the label is not a finite number", "fix or remove the row"):
-        load_examples("glue/stsb", data_dir=str(original(files)))
 
 
 @pytest.mark.parametrize(
@@ -324,8 +305,6 @@ def test_a_folder_with_a_part_missing_names_that_part(task, gone, found, by_vari
     assert len(files) == len(FILES[task]) - 1
     folder, own = original(files), glue_task(task).folder
     if by_variable:
-        folder.rename(folder.parent / "glue")
-        folder = folder.parent / "glue"
         monkeypatch.setenv("GLASSLOOP_DATA", str(folder.parent))
     problem = f"{folder / own}: the folder of GLUE {task} has no {gone}; found {found}"
     with refused(problem, "add the missing part from the original download"):
@@ -345,9 +324,8 @@ def test_without_files_the_hub_is_asked(original, tmp_path, monkeypatch, refused
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route")
     problem = "nyu-mll/glue: the hub cannot be reached (no route), and its cache has no copy"
-    remedy = (
-        "work offline with a local file or folder or the original files with --data_dir (or GLASSLOOP_DATA), or with quickstart"
-    )
+    remedy = "work offline with a local file or folder or the original files with --data_dir (or GLASSLOOP_DATA), "
+    remedy += "or with quickstart"
     for place in (None, str(tmp_path)):
         if place:
             monkeypatch.setenv("GLASSLOOP_DATA", place)

