@@ -220,7 +220,7 @@ def leave_on_signal() -> None:
 
 
 class Callback:
-    """The base class of callbacks; override the events you need.
+    """The base class of callbacks; override the events you need. Each gets the `state`: where training stands.
 
     Attributes:
         reads_weights: Whether the callback may read the model's weights. Set it to False if it never does: a backend that
@@ -230,25 +230,13 @@ class Callback:
     reads_weights = True
 
     def on_fit_start(self, state: State) -> None:
-        """Act before the first step.
-
-        Args:
-            state: Where training stands.
-        """
+        """Act before the first step, with the `state` of the run."""
 
     def on_epoch_start(self, state: State) -> None:
-        """Act before the first step of an epoch, or before the next one of a resumed epoch.
-
-        Args:
-            state: Where training stands.
-        """
+        """Act before the first step of an epoch, or before the next one of a resumed epoch, with the `state` of the run."""
 
     def on_step_start(self, state: State) -> None:
-        """Act before every step.
-
-        Args:
-            state: Where training stands.
-        """
+        """Act before every step, with the `state` of the run."""
 
     def on_step(self, state: State, batches: list[Batch]) -> None:
         """Act after every step. Reading a number from the device here makes every step wait for it.
@@ -267,33 +255,16 @@ class Callback:
         """
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        """Act after an evaluation.
-
-        Args:
-            state: Where training stands.
-            metrics: The metrics by name.
-        """
+        """Act after an evaluation, with the `state` of the run and the `metrics` by name."""
 
     def on_save(self, state: State) -> None:
-        """Act after a checkpoint was handed to the thread that writes it.
-
-        Args:
-            state: Where training stands.
-        """
+        """Act after a checkpoint was handed to the thread that writes it, with the `state` of the run."""
 
     def on_epoch_end(self, state: State) -> None:
-        """Act after the last step of an epoch.
-
-        Args:
-            state: Where training stands.
-        """
+        """Act after the last step of an epoch, with the `state` of the run."""
 
     def on_fit_end(self, state: State) -> None:
-        """Act after the last step.
-
-        Args:
-            state: Where training stands.
-        """
+        """Act after the last step, with the `state` of the run."""
 
 
 EVENTS = tuple(name for name in vars(Callback) if name.startswith("on_"))

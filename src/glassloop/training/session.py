@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -291,7 +291,6 @@ class Session:
         self.checkpoint_folder = CheckpointFolder(parts.folder, parts.say)
         self.saver = Saver(self.checkpoint_folder, args.save_total_limit, script.write_model)
         self.num_bytes = sum(weight.nbytes for weight in self.bare.parameters())
-        self.hashes: torch.Tensor | None = None
 
     def report_random_rows(self) -> None:
         """Report which rows differ each time they are read, and what that means for a resumed run."""
@@ -320,32 +319,30 @@ class Session:
 
     @contextmanager
     def disk_space(self) -> Iterator[None]:
-        """Remove incomplete files, check the disk, and reserve space for the final model of a run while the block runs."""
-        parts, processes = self.parts, self.parts.backend.processes
+        """Remove incomplete files, check the disk, and reserve space for the final model of a run while the block runs.
+
+        Raises `ResourceError` if the disk cannot hold two checkpoints and, in a run, the final model.
+        """
+        parts, processes, wanted = self.parts, self.parts.backend.processes, {}
         with ExitStack() as held:
             if processes.is_main:
                 if names := remove_leftovers(parts.folder):
                     parts.say(f"removed incomplete files of an earlier crash: {listed(names)}")
-                self.refuse_full_disk()
+                if parts.args.save_strategy != "no":
+                    wanted["two checkpoints"] = 2 * (4 if parts.args.load_best_model_at_end else 3) * self.num_bytes
+                if parts.in_run:
+                    wanted["the final model"] = with_slack(self.num_bytes)
+                needed, free = sum(wanted.values()), shutil.disk_usage(parts.folder).free
+                if free < needed:
+                    less = "; save_strategy no needs less" if "two checkpoints" in wanted else ""
+                    raise ResourceError(
+                        f"{parts.folder}: {needed:,} bytes are needed for {' and '.join(wanted)}, {free:,} are free",
+                        f"free disk space or choose another output_dir{less}",
+                    )
                 if parts.in_run:
                     held.enter_context(reserved(parts.folder / RESERVE_NAME, with_slack(self.num_bytes)))
             processes.wait()
             yield
-
-    def refuse_full_disk(self) -> None:
-        """Raise `ResourceError` if the disk cannot hold two checkpoints and, in a run, the final model."""
-        parts, wanted = self.parts, {}
-        if parts.args.save_strategy != "no":
-            wanted["two checkpoints"] = 2 * (4 if parts.args.load_best_model_at_end else 3) * self.num_bytes
-        if parts.in_run:
-            wanted["the final model"] = with_slack(self.num_bytes)
-        needed, free = sum(wanted.values()), shutil.disk_usage(parts.folder).free
-        if free < needed:
-            less = "; save_strategy no needs less" if "two checkpoints" in wanted else ""
-            raise ResourceError(
-                f"{parts.folder}: {needed:,} bytes are needed for {' and '.join(wanted)}, {free:,} are free",
-                f"free disk space or choose another output_dir{less}",
-            )
 
     def leave_earlier_training(self, *, move_aside: bool) -> None:
         """Raise `SettingsError` if a new training would overwrite an earlier one, unless that is to be moved aside."""
@@ -505,13 +502,12 @@ class Session:
 
     def whole_identity(self) -> Identity:
         """Return what must be the same for another process to finish the run, with the training rows."""
-        return self.identity() | {"training rows": rows_fingerprint(self.row_hashes().numpy())}
+        return self.identity() | {"training rows": rows_fingerprint(self.row_hashes.numpy())}
 
+    @cached_property
     def row_hashes(self) -> torch.Tensor:
-        """Return eight bytes for each training row as the model gets it."""
-        if self.hashes is None:
-            self.hashes = torch.from_numpy(self.batches.row_hashes())
-        return self.hashes
+        """Eight bytes for each training row as the model gets it."""
+        return torch.from_numpy(self.batches.row_hashes())
 
     def save(self) -> None:
         """Copy the training between two steps and write the copy. All processes take part; the main process writes.
@@ -538,13 +534,14 @@ class Session:
         refuse_not_finite_weights(weights, parts.state.step)
         optimizer, optimizer_settings = optimizer_tensors(self.bare, self.optimizer, gathered)
         # Rows that are slow to read and were not read yet have the hash zero.
-        known = parts.batches.known_row_hashes() if self.hashes is None and isinstance(parts.batches, Batches) else None
+        all_read = "row_hashes" in vars(self) or not isinstance(parts.batches, Batches)
+        known = None if all_read else parts.batches.known_row_hashes()
         return Snapshot(
             weights,
             optimizer,
             best=self.best.weights,
             randoms=[tensors for tensors, _ in randoms],
-            rows=self.row_hashes() if known is None else torch.from_numpy(known),
+            rows=self.row_hashes if known is None else torch.from_numpy(known),
             plain={
                 "state": parts.state.to_dict(),
                 "optimizer": optimizer_settings,
@@ -562,7 +559,7 @@ class Session:
         """Restore everything as it was after the checkpoint's step. Raises `ModelError` if settings or data changed."""
         parts, backend, scheduler, plain = self.parts, self.parts.backend, self.scheduler, checkpoint.plain
         stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
-        refuse_other_identity(checkpoint.manifest["identity"], self.identity(), stored_rows, self.row_hashes())
+        refuse_other_identity(checkpoint.manifest["identity"], self.identity(), stored_rows, self.row_hashes)
         self.load(checkpoint.weights(), checkpoint.path.name, plain["state"])
         restore_optimizer(self.bare, self.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
         backend.sync_from_model()
@@ -633,7 +630,7 @@ class Session:
         except ModelError as error:
             skipped.append(error.problem)
             return None
-        refuse_other_identity(manifest["identity"], self.whole_identity(), self.row_hashes(), self.row_hashes())
+        refuse_other_identity(manifest["identity"], self.whole_identity(), self.row_hashes, self.row_hashes)
         saved_apart = TRAINED_WEIGHTS_NAME in manifest["files"]
         weights = load_file(folder / (TRAINED_WEIGHTS_NAME if saved_apart else f"{MODEL_NAME}/{WEIGHTS_NAME}"))
         self.load(weights, f"{folder}/{MODEL_NAME}", manifest["state"])
