@@ -69,7 +69,7 @@ BREAKS = [
         ("state.asked.clear()", "pass"),
     ),
     *breaks_of(
-        "loop", "training/callbacks.py", "unit/training/test_state.py",
+        "loop", "training/callbacks.py", "unit/training/test_callbacks.py",
         ("gain > plan.least_gain", "gain >= plan.least_gain"),
         (">= plan.patience", "> plan.patience"),
     ),

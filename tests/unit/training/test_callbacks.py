@@ -1,4 +1,4 @@
-"""Callbacks: every event of the loop may be listened to, and one that would never run is an error."""
+"""The state of a run, the signals that stop it, and callbacks: one that would never run is an error."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ import inspect
 import json
 import math
 import os
+import pty
 import re
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import accelerate.tracking
 import pytest
+from transformers import EarlyStoppingCallback
 
+from glassloop.base.errors import SettingsError
 from glassloop.runs.history import read_moments
 from glassloop.runs.record import HISTORY_NAME, Plan
-from glassloop.training import callbacks as trackers_module
+from glassloop.settings.training import TRACKERS
+from glassloop.training import callbacks as callbacks_module
 from glassloop.training import loop
 from glassloop.training.callbacks import (
     EVENTS,
     PAUSE,
+    STOPPING,
     Callback,
     History,
     PauseAt,
@@ -29,75 +39,217 @@ from glassloop.training.callbacks import (
     Trackers,
     checked_callbacks,
     leave,
+    listening,
+)
+
+PLAN = Plan(
+    max_steps=10, steps_per_epoch=4, batches_per_epoch=4, accumulate=1, warmup_steps=0, log_every=1, eval_every=1, save_every=0
 )
 
 
-def test_the_events_are_these() -> None:
-    assert (
-        *("on_fit_start", "on_epoch_start", "on_step_start", "on_step", "on_log", "on_evaluate", "on_save"),
-        *("on_epoch_end", "on_fit_end"),
-    ) == EVENTS
+# --- state: figures taken, the best evaluation found, and nothing in it that JSON cannot hold ------------------------
+
+
+def judged(scores: list[float], **options: Any) -> State:
+    """The state after evaluations with these scores, one a step."""
+    plan, state = replace(PLAN, **options), State()
+    for score in scores:
+        state.step += 1
+        state.judge({plan.best_metric: score, "eval_other": 9.0}, plan)
+        if state.stop_reason:
+            break
+    return state
+
+
+def test_losses_are_summed_and_the_mean_is_over_all_steps() -> None:
+    state = State()
+    assert state.mean_loss == 0.0
+    for figures in ([[1.0, 5.0], [2.0, 5.0]], [[6.0, 5.0]]):
+        state.step += len(figures)
+        state.read(figures)
+    assert (state.loss_sum, state.losses_read, state.last_loss, state.mean_loss) == (9.0, 3, 6.0, 3.0)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_named_with_its_step(wrong: float) -> None:
+    state = State(step=1005)
+    with pytest.raises(FloatingPointError) as caught:
+        state.read([[1.0, 1.0], [2.0, 1.0], [wrong, 1.0], [3.0, 1.0]])
+    assert caught.value.args == (f"step 1,004: the loss is {wrong}", 1004)
+    assert state.last_loss == 2.0
+    with pytest.raises(FloatingPointError) as caught:
+        State(step=3).read([[2.0, wrong]])
+    assert caught.value.args == (f"step 3: the gradient norm is {wrong}", 3)
+
+
+def test_many_steps_in_a_row_that_fp16_left_out_are_a_divergence() -> None:
+    """Their norm counts as 0. A loss of 0 without a gradient is fine."""
+    state = State()
+    for number, figures in ((19, [0.7, 0.0]), (1, [0.7, 0.1]), (30, [0.0, 0.0]), (19, [0.7, 0.0])):
+        state.step += number
+        state.read([figures] * number)
+    state.step += 1
+    with pytest.raises(FloatingPointError) as caught:
+        state.read([[0.7, 0.0]])
+    assert caught.value.args == ("step 70: the gradient overflowed or was zero for 20 steps", 70)
+
+
+MORE_IS_BETTER = {"best_metric": "eval_f1", "greater_is_better": True}
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "best"),
+    [
+        pytest.param([3.0, 1.0, 2.0, 1.0], {}, (1.0, 2, 2), id="a smaller loss is better"),
+        pytest.param([0.3, 0.1, 0.5], MORE_IS_BETTER, (0.5, 3, 0), id="a larger f1 is better"),
+        pytest.param([1.0, 0.95, 0.91], {"least_gain": 0.1}, (1.0, 1, 2), id="a small gain is none"),
+        pytest.param([1.0, 0.95, 0.89], {"least_gain": 0.1}, (0.89, 3, 0), id="gains add up"),
+        pytest.param([math.nan, 2.0, 3.0], {}, (2.0, 2, 1), id="what is no number is not the best for ever"),
+        pytest.param([1.0, math.nan, 0.5], {}, (0.5, 3, 0), id="nor in between"),
+    ],
+)
+def test_the_best_evaluation(scores: list[float], options: dict[str, Any], best: tuple[float, int, int]) -> None:
+    state = judged(scores, **options)
+    assert (state.best_score, state.best_step, state.evaluations_without_gain) == best
+    assert state.stop_reason is None
+
+
+@pytest.mark.parametrize(("patience", "steps"), [(1, 2), (2, 3), (3, 6), (None, 6)])
+def test_patience(patience: int | None, steps: int) -> None:
+    state = judged([0.5, 0.5, 0.5, 1.0, 0.9, 0.8], patience=patience, **MORE_IS_BETTER)
+    assert state.step == steps
+    expected = f"eval_f1 did not improve in {patience} evaluations" if patience in (1, 2) else None
+    assert state.stop_reason == expected
+
+
+def test_a_figure_that_no_evaluation_gives_is_named(says: Any) -> None:
+    metrics, plan = {"eval_loss": 1.0, "eval_accuracy": 0.5}, replace(PLAN, best_metric="eval_f1")
+    problem = "metric_for_best_model is eval_f1, but an evaluation computes eval_loss, eval_accuracy"
+    with says(problem, "choose one of these; without labels there is no loss"):
+        State().judge(metrics, plan)
+
+
+def test_plan_and_state_are_plain_and_a_state_comes_back_from_its_dict() -> None:
+    state = judged([3.0, 1.0, 2.0])
+    state.read([[0.5, 1.0]])
+    state.history.append({"step": 3, "loss": 0.5})
+    assert State(**json.loads(json.dumps(state.to_dict()))) == state
+    assert json.loads(json.dumps(asdict(PLAN))) == asdict(PLAN)
+    with pytest.raises(AttributeError):
+        PLAN.max_steps = 3  # type: ignore[misc]
+
+
+# --- signals: a first one is noted, a second one ends the process, a terminal that is gone ends nothing ---------------
+
+STOPPED = """
+import signal, sys, time
+from pathlib import Path
+from glassloop.training.callbacks import State, listening
+state = State()
+with listening(state):
+    print("ready", flush=True)
+    until = time.monotonic() + 20
+    while not state.asked_to_stop and time.monotonic() < until:
+        time.sleep(0.01)
+    print("saving", flush=True)
+    Path(sys.argv[1]).write_text(str(state.asked_to_stop))
+"""
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_a_signal_asks_and_the_handlers_come_back(number: signal.Signals) -> None:
+    before, state = signal.getsignal(number), State()
+    with listening(state):
+        signal.raise_signal(number)
+        assert state.asked_to_stop == number
+    assert signal.getsignal(number) == before
+
+
+def test_a_hangup_that_is_ignored_stays_ignored() -> None:
+    """As under nohup."""
+    before, state = signal.signal(signal.SIGHUP, signal.SIG_IGN), State()
+    try:
+        with listening(state):
+            signal.raise_signal(signal.SIGHUP)
+        assert state.asked_to_stop == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
+    """It sends a SIGHUP, and after that every line written to it fails."""
+    process, master = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [sys.executable, "-c", STOPPED, str(tmp_path / "saved")])
+    assert os.read(master, 5) == b"ready"
+    os.close(master)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert (tmp_path / "saved").read_text() == str(int(signal.SIGHUP))
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    script = STOPPED.replace("time.sleep(0.01)", "[signal.raise_signal(signal.SIGHUP) for _ in range(2)]")
+    ended = subprocess.run([sys.executable, "-c", script, "nowhere"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGHUP, "ready\n")
+
+
+def test_outside_the_main_thread_signals_are_left_alone() -> None:
+    handlers: list[Any] = []
+
+    def inside() -> None:
+        with listening(State()):
+            handlers.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_the_exit_status_names_the_signal() -> None:
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+        with pytest.raises(SystemExit) as caught:
+            leave(number)
+        assert caught.value.code == status
+    with pytest.raises(KeyboardInterrupt):
+        leave(signal.SIGINT)
+    with pytest.raises(Paused):
+        leave(PAUSE)
+
+
+# --- callbacks -------------------------------------------------------------------------------------------------------
+
+
+class Foreign(Callback):
+    def on_train_begin(self, args: Any, state: Any, control: Any) -> None:
+        """What transformers calls it."""
+
+
+class Half:
+    def on_fit_start(self, state: Any) -> None:
+        pass
 
 
 def test_the_loop_calls_exactly_these_events() -> None:
     assert {*re.findall(r'tell\("(on_\w+)"', inspect.getsource(loop))} == {*EVENTS}
+    assert len(EVENTS) == 9
 
 
-def test_an_event_needs_nothing_and_says_when_it_is() -> None:
-    for event in EVENTS:
-        assert inspect.getdoc(getattr(Callback, event)), event
+def test_objects_classes_and_anything_with_all_events_are_taken() -> None:
+    watching, anything = Callback(), type("Anything", (), {event: lambda self, state, **facts: None for event in EVENTS})()
+    first, second, third = checked_callbacks([watching, Callback, anything])
+    assert (first, type(second), third) == (watching, Callback, anything)
+    assert checked_callbacks(None) == []
 
 
-def test_objects_and_classes_are_taken() -> None:
-    class Watching(Callback):
-        pass
-
-    watching = Watching()
-    first, second = checked_callbacks([watching, Watching])
-    assert first is watching
-    assert isinstance(second, Watching)
-    assert checked_callbacks(None) == checked_callbacks([]) == []
-
-
-def test_anything_with_all_events_is_taken() -> None:
-    anything = type("Anything", (), {event: lambda self, state, **facts: None for event in EVENTS})()
-    assert checked_callbacks([anything]) == [anything]
-
-
-def test_a_method_for_an_unknown_event_is_refused(says) -> None:
-    class Foreign(Callback):
-        def on_train_begin(self, args, state, control) -> None:
-            """What transformers calls it."""
-
-    with says(
-        "Foreign has on_train_begin, which is not a Glassloop event",
-        f"the events are {', '.join(EVENTS)}; make it a subclass of glassloop.Callback",
-    ):
+def test_a_callback_that_would_not_be_called_is_refused(says: Any) -> None:
+    remedy = "make it a subclass of glassloop.Callback"
+    with says("Foreign has on_train_begin, which is not a Glassloop event", f"the events are {', '.join(EVENTS)}; {remedy}"):
         checked_callbacks([Foreign()])
-
-
-def test_a_callback_of_transformers_is_refused() -> None:
-    from transformers import EarlyStoppingCallback
-
-    from glassloop.base.errors import SettingsError
-
+    with says("Half has no on_epoch_start", remedy):
+        checked_callbacks([Half])  # type: ignore[list-item]
     with pytest.raises(SettingsError, match="EarlyStoppingCallback has on_"):
         checked_callbacks([EarlyStoppingCallback()])
-
-
-def test_a_missing_event_is_refused(says) -> None:
-    class Half:
-        def on_fit_start(self, state) -> None:
-            pass
-
-    with says("Half has no on_epoch_start", "make it a subclass of glassloop.Callback"):
-        checked_callbacks([Half])
-
-
-# --- The history of a run, in its state and line by line in its folder.
-
-
-PLANS = {size: Plan(9, size, size, accumulate=1, warmup_steps=0, log_every=1, eval_every=1, save_every=0) for size in (3, 4)}
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -105,99 +257,59 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 def test_history_is_kept_in_the_state_and_in_the_file(tmp_path: Path) -> None:
-    rate, state = [5e-5], State()
-    history = History(tmp_path, lambda: rate[0], PLANS[4])
-    history.on_fit_start(state)
-    assert (tmp_path / HISTORY_NAME).read_text() == ""
-    state.step, state.batch = 3, 3
-    history.on_log(state, [[1.0, 0.1], [2.0, 0.2], [6.0, 0.3]])
-    assert state.history == [{"step": 3, "epoch": 0.75, "loss": 3.0, "grad_norm": 0.3, "learning_rate": 5e-5}]
-    assert lines_of(tmp_path / HISTORY_NAME) == state.history
-    state.step, state.epoch, state.batch, rate[0] = 5, 1, 1, 1e-5
-    history.on_evaluate(state, {"eval_loss": 0.5, "eval_f1": 0.25})
-    assert state.history[1] == {"step": 5, "epoch": 1.25, "eval_loss": 0.5, "eval_f1": 0.25}
-    assert lines_of(tmp_path / HISTORY_NAME) == state.history
-
-
-def test_the_rate_is_the_one_the_step_used(tmp_path: Path) -> None:
-    rates, state = iter([0.3, 0.2, 0.1, 0.0]), State()
-    history = History(None, lambda: next(rates), PLANS[4])
-    history.on_fit_start(state)
-    for step in (1, 2, 3):
-        state.step = step
-        history.on_step(state, [])
-        history.on_log(state, [[1.0, 1.0]])
-    assert [entry["learning_rate"] for entry in state.history] == [0.3, 0.2, 0.1]
-
-
-def test_a_new_run_starts_a_new_history_and_a_resumed_run_keeps_its_own(tmp_path: Path) -> None:
-    path = tmp_path / HISTORY_NAME
-    path.write_text("of another run\n")
-    history = History(tmp_path, lambda: 0.1, PLANS[4])
-    history.on_fit_start(State())
-    assert path.read_text() == ""
-    stored = [{"step": 2, "loss": 0.5}]
+    """With the learning rate that the step used. A resumed run drops lines after its checkpoint."""
+    path, rates, state = tmp_path / HISTORY_NAME, iter([0.3, 0.2, 0.1]), State()
     path.write_text('{"step": 2, "loss": 0.5}\n{"step": 4, "lo')  # the process died while it wrote
-    history.on_fit_start(State(history=stored))
-    assert lines_of(path) == stored
-
-
-def test_history_without_a_file(tmp_path: Path) -> None:
-    state = State(step=1, batch=1)
-    history = History(None, lambda: 0.1, PLANS[3])
+    history = History(tmp_path, lambda: next(rates), PLAN)
     history.on_fit_start(state)
+    assert path.read_text() == ""
+    state.step, state.batch = 3, 3
+    history.on_step(state, [])
+    history.on_log(state, [[1.0, 0.1], [2.0, 0.2], [6.0, 0.3]])
+    state.step, state.epoch, state.batch = 5, 1, 1
+    history.on_step(state, [])
+    history.on_evaluate(state, {"eval_loss": 0.5, "eval_f1": 0.25})
     history.on_log(state, [[1.0, 2.0]])
-    assert state.history == [{"step": 1, "epoch": 0.3333, "loss": 1.0, "grad_norm": 2.0, "learning_rate": 0.1}]
-    assert [*tmp_path.iterdir()] == []
+    assert state.history == [
+        {"step": 3, "epoch": 0.75, "loss": 3.0, "grad_norm": 0.3, "learning_rate": 0.3},
+        {"step": 5, "epoch": 1.25, "eval_loss": 0.5, "eval_f1": 0.25},
+        {"step": 5, "epoch": 1.25, "loss": 1.0, "grad_norm": 2.0, "learning_rate": 0.2},
+    ]
+    assert lines_of(path) == state.history
+    alone, again = State(step=1, batch=1), History(None, lambda: 0.1, replace(PLAN, batches_per_epoch=3))
+    again.on_fit_start(alone)
+    again.on_log(alone, [[1.0, 2.0]])
+    assert alone.history == [{"step": 1, "epoch": 0.3333, "loss": 1.0, "grad_norm": 2.0, "learning_rate": 0.1}]
+    History(tmp_path, lambda: 0.1, PLAN).on_fit_start(alone)
+    assert lines_of(path) == alone.history
 
 
 def test_no_line_holds_what_json_cannot(tmp_path: Path) -> None:
-    history = History(tmp_path, lambda: math.nan, PLANS[3])
+    history = History(tmp_path, lambda: math.nan, PLAN)
     history.on_fit_start(State())
     with pytest.raises(ValueError, match="not JSON compliant"):
         history.on_log(State(step=1), [[1.0, 2.0]])
 
 
-# --- A run is interrupted at a step.
-
-
-def test_a_pause_is_asked_for_after_its_step_and_leaves_the_process_alone() -> None:
-    pause, state = PauseAt(3), State(step=2)
-    pause.on_step(state, [])
-    assert state.asked_to_stop == 0
-    state.step = 3
-    pause.on_step(state, [])
-    assert state.asked_to_stop == PAUSE
-    assert not pause.reads_weights, "it costs nothing"
-    with pytest.raises(Paused):
-        leave(PAUSE)
-
-
-def test_a_signal_comes_before_a_pause() -> None:
-    state = State(step=3, asked_to_stop=15)
+@pytest.mark.parametrize(("step", "before", "after"), [(2, 0, 0), (3, 0, PAUSE), (3, signal.SIGTERM, signal.SIGTERM)])
+def test_a_pause_is_asked_for_after_its_step_unless_a_signal_came_first(step: int, before: int, after: int) -> None:
+    state = State(step=step, asked_to_stop=before)
     PauseAt(3).on_step(state, [])
-    assert state.asked_to_stop == 15
+    assert state.asked_to_stop == after
+    assert not PauseAt.reads_weights, "it costs nothing"
 
 
-# --- A training notes its start, resume, stop and end in its folder.
-
-
-def test_a_training_that_is_stopped_and_resumed(tmp_path: Path) -> None:
-    for first, last, signal in ((0, 12, 15), (12, 30, 0)):
+def test_a_training_notes_when_it_is_stopped_and_resumed(tmp_path: Path) -> None:
+    """A new one in the same folder begins a new file."""
+    for first, last, number in ((0, 9, 0), (0, 12, 15), (12, 30, 0)):
         callback = Sessions(tmp_path, 30)
         callback.on_fit_start(State(step=first))
-        callback.on_fit_end(State(step=last, signal=signal))
-    found = [(moment.event, moment.step, moment.max_steps) for moment in read_moments(tmp_path)]
-    assert found == [("start", 0, 30), ("stop", 12, 30), ("resume", 12, 30), ("end", 30, 30)]
+        callback.on_fit_end(State(step=last, signal=number))
+    noted = [(moment.event, moment.step, moment.max_steps) for moment in read_moments(tmp_path)]
+    assert noted == [("start", 0, 30), ("stop", 12, 30), ("resume", 12, 30), ("end", 30, 30)]
 
 
-def test_a_new_training_in_the_same_folder_begins_a_new_file(tmp_path: Path) -> None:
-    for _ in range(2):
-        Sessions(tmp_path, 30).on_fit_start(State())
-    assert len(read_moments(tmp_path)) == 1
-
-
-# --- Everything that is logged reaches every tracker; a tracker that is not installed is an error.
+# --- trackers: everything that is logged reaches every one ------------------------------------------------------------
 
 
 class Tracker:
@@ -233,81 +345,61 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     Tracker.made = []
     monkeypatch.setattr(accelerate.PartialState, "_shared_state", {})  # a run on plain torch
     monkeypatch.delenv("WANDB_DIR", raising=False)
-    classes = {"wandb": Tracker, "tensorboard": InFolder}
-    monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", classes)
-    monkeypatch.setattr(trackers_module, "package_version", lambda name: "1.0")
+    monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", {"wandb": Tracker, "tensorboard": InFolder})
+    monkeypatch.setattr(callbacks_module, "package_version", lambda name: "1.0")
 
 
 @pytest.mark.usefixtures("known")
 def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
-    history, state = History(None, lambda: 0.1, PLANS[4]), State()
+    history, state = History(None, lambda: 0.1, PLAN), State()
     settings = {"learning_rate": 0.1, "seed": 3, "optim": "adamw", "fused": True, "max_length": None}
-    trackers = Trackers(("wandb", "tensorboard"), tmp_path, "my run", settings)
-    for listener in (history, trackers):
+    listeners = (history, Trackers(("wandb", "tensorboard"), tmp_path, "../my run\\1", settings))
+    for listener in listeners:
         listener.on_fit_start(state)
     for step in (2, 4):
         state.step = state.batch = step
-        for listener in (history, trackers):
+        for listener in listeners:
             listener.on_log(state, [[1.0 / step, 2.0]])
-    for listener in (history, trackers):
+    for listener in listeners:
         listener.on_evaluate(state, {"eval_loss": 0.5})
         listener.on_fit_end(state)
-    first, second = Tracker.made
-    assert (first.run_name, first.options) == ("my run", {"dir": str(tmp_path)})
-    assert (second.run_name, second.options) == ("my run", {"logging_dir": str(tmp_path)})
-    plain = {name: value for name, value in settings.items() if value is not None}
+    simple = {name: value for name, value in settings.items() if value is not None}
     logged = [(entry["step"], {name: value for name, value in entry.items() if name != "step"}) for entry in state.history]
     assert len(logged) == 3
-    for tracker in (first, second):
-        assert tracker.calls == ["start", plain, *logged, "finish"]
+    assert [tracker.options for tracker in Tracker.made] == [{"dir": str(tmp_path)}, {"logging_dir": str(tmp_path)}]
+    for tracker in Tracker.made:
+        assert tracker.run_name == "..-my run-1", "a name cannot lead out of the folder"
+        assert tracker.calls == ["start", simple, *logged, "finish"]
 
 
 @pytest.mark.usefixtures("known")
-def test_a_run_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
-    Trackers(("tensorboard",), tmp_path, "../team/run\\1", {})
-    assert Tracker.made[0].run_name == "..-team-run-1"
+def test_a_tracker_that_is_missing_or_cannot_be_loaded(says: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: Tracker) -> None:
+        raise ModuleNotFoundError("No module named 'half_of_it'")
 
-
-def test_a_tracker_that_is_not_installed(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trackers_module, "package_version", lambda name: None)
+    monkeypatch.setattr(Tracker, "start", start)
+    with says("report_to lists wandb, which cannot be imported: No module named 'half_of_it'", "pip install wandb"):
+        Trackers(("wandb",), tmp_path, "run", {})
+    monkeypatch.setattr(callbacks_module, "package_version", lambda name: None)
     for name in ("tensorboard", "wandb", "trackio"):
         with says(f"report_to lists {name}, which is not installed", f"pip install {name}"):
             Trackers((name,), tmp_path, "run", {})
 
 
 @pytest.mark.usefixtures("known")
-def test_a_tracker_that_cannot_be_loaded(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: Tracker) -> None:
-        raise ModuleNotFoundError("No module named 'half_of_it'")
-
-    monkeypatch.setattr(Tracker, "start", start)
-    problem = "report_to lists wandb, which cannot be imported: No module named 'half_of_it'"
-    with says(problem, "pip install wandb"):
-        Trackers(("wandb",), tmp_path, "run", {})
-
-
-@pytest.mark.usefixtures("known")
-def test_wandbs_files_go_where_its_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_writes_where_its_variable_says_and_is_offline_without_an_account(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WANDB_DIR", "elsewhere")
-    Trackers(("wandb",), tmp_path, "run", {})
-    assert Tracker.made[0].options == {}
+    monkeypatch.setenv("WANDB_MODE", "unset")
+    for key, mode in ((None, "offline"), ("x", None)):
+        monkeypatch.delenv("WANDB_MODE")
+        monkeypatch.delenv("WANDB_API_KEY", raising=False) if key is None else monkeypatch.setenv("WANDB_API_KEY", key)
+        Trackers(("wandb",), tmp_path, "run", {})
+        assert os.environ.get("WANDB_MODE") == mode
+        assert Tracker.made[-1].options == {}
 
 
 def test_the_trackers_of_the_settings_are_known_to_accelerate() -> None:
-    from glassloop.settings.training import TRACKERS
-
-    for name in TRACKERS:
-        assert name == "none" or name in accelerate.tracking.LOGGER_TYPE_TO_CLASS
-
-
-def test_wandb_is_offline_unless_there_is_an_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("WANDB_MODE", "unset")
-    monkeypatch.delenv("WANDB_MODE")
-    Trackers((), tmp_path, "run", {})
-    assert os.environ["WANDB_MODE"] == "offline"
-    monkeypatch.delenv("WANDB_MODE")
-    monkeypatch.setenv("WANDB_API_KEY", "x")
-    Trackers((), tmp_path, "run", {})
-    assert "WANDB_MODE" not in os.environ
+    assert {*TRACKERS} - {"none"} <= {*map(str, accelerate.tracking.LOGGER_TYPE_TO_CLASS)}
