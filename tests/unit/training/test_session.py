@@ -1,4 +1,4 @@
-"""Saving changes nothing, and a checkpoint restores only the training it was made from."""
+"""One training: saving changes nothing, a resumed one equals one that never stopped, and what changes it is refused."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 import torch
 from datasets import Dataset
 from families import VOCABULARY, tiny_model, weights_hash
+from run_folders import RECORD
 from small_training import Augmented, StopAt, small_rows, trained
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, BartConfig, BartForSequenceClassification, TrainerState
@@ -24,10 +25,23 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.base.errors import DivergedError, ModelError, ResourceError, SettingsError
-from glassloop.runs.record import checkpoints_in, is_timing, step_of
+from glassloop.runs.record import checkpoints_in, is_timing, step_of, write_run
 from glassloop.trainer import Trainer as RunTrainer
 from glassloop.training import session
 from glassloop.training.session import Session, log_history
+
+
+@pytest.fixture
+def make(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Makes a quiet Trainer of one step on the plain backend; options override."""
+
+    def trainer(model: Any = None, kind: type = Trainer, parts: Any = None, **settings: Any) -> Any:
+        chosen = {"max_steps": 1, "device": "cpu", "precision": "fp32", "backend": "plain", "save_strategy": "no"}
+        args = TrainingArguments(tmp_path, **{**chosen, "disable_tqdm": True, **settings})
+        given = {"train_dataset": rows, "processing_class": tiny_tokenizer, "quiet": True, **(parts or {})}
+        return kind(tiny_model() if model is None else model, args, **given)
+
+    return trainer
 
 
 def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -39,7 +53,56 @@ def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: P
     assert not checkpoints_in(tmp_path / "never")
 
 
-def test_a_weight_that_is_not_finite_at_the_end_is_refused(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+def test_the_seed_draws_the_dropout_of_a_training(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    given = {"data_seed": 1, "max_steps": 2, "save_strategy": "no"}
+    hashes = [weights_hash(trained(tmp_path / str(n), rows, tiny_tokenizer, seed=n % 2, **given).model) for n in range(3)]
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
+def test_the_parts_are_those_of_the_trainer_and_are_trained_as_they_were_built(
+    make: Callable[..., Any], rows: Dataset, tmp_path: Path
+) -> None:
+    trainer = make(parts={"eval_dataset": rows.select([0])}, max_steps=2, per_device_train_batch_size=2)
+    parts = trainer.training_parts()
+    assert parts.model is trainer.model
+    assert parts.state is trainer.state.loop
+    assert (parts.folder, parts.plan.max_steps, len(parts.batches)) == (tmp_path, 2, 11)
+    assert [len(rows) for rows in parts.use.data_sets] == [21, 1]
+    assert [*map(parts.metric_title, parts.measures().keys)] == ["accuracy", "f1 (LABEL_1)"]
+    with session.trained(parts) as metrics:
+        assert metrics["epoch"] == 0.1818
+        assert parts.state.step == trainer.state.step == 2
+        signal.raise_signal(signal.SIGHUP)  # after the training it is only noted
+        assert trainer.state.asked_to_stop == signal.SIGHUP
+    trainer.compute_metrics = lambda found: {"skill": 1.0}
+    parts = trainer.training_parts()
+    assert parts.measures() is None
+    assert parts.metric_title("skill") == "skill"
+
+
+# --- what stops a training: not enough disk space, and figures that are not finite ------------------------------------
+
+
+def test_room_for_two_checkpoints_and_the_final_model_is_checked_and_reserved(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, sizes = make(), []
+    trainer.on_gradients = lambda model: sizes.append((tmp_path / ".model.reserved").stat().st_size)
+    with session.trained(trainer.training_parts(in_run=True)):
+        pass
+    (size,) = sizes
+    weights = sum(weight.nbytes for weight in trainer.model.parameters())
+    assert size > weights
+    assert not (tmp_path / ".model.reserved").exists()
+    monkeypatch.setattr(session.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
+    needed = f"{size:,} bytes are needed for the final model, 1,000 are free"
+    with pytest.raises(ResourceError, match=needed), session.trained(trainer.training_parts(in_run=True)):
+        pass
+    with pytest.raises(ResourceError, match=f"{6 * weights:,} bytes are needed for two checkpoints, 1,000 are free"):
+        make(save_strategy="steps").train()
+
+
+def test_a_weight_that_is_not_finite_at_the_end_is_refused(make: Callable[..., Any]) -> None:
     """Its losses were finite: without this check the model would be returned, or saved."""
     model = tiny_model()
 
@@ -47,125 +110,46 @@ def test_a_weight_that_is_not_finite_at_the_end_is_refused(rows: Dataset, tiny_t
         def on_step(self, state: Any, batches: list[Any]) -> None:
             model.classifier.bias.data[0] = float("inf")
 
-    args = TrainingArguments(tmp_path, max_steps=1, device="cpu", precision="fp32", backend="plain", save_strategy="no")
-    trainer = Trainer(model, args, train_dataset=rows, processing_class=tiny_tokenizer, callbacks=[Spoiling()])
-    trainer._quiet = True
     with pytest.raises(DivergedError, match=r"step 1: the weight classifier\.bias is not finite"):
-        trainer.train()
-
-
-def test_the_seed_draws_the_dropout_of_a_training(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
-    given = {"data_seed": 1, "max_steps": 2, "save_strategy": "no"}
-    hashes = [weights_hash(trained(tmp_path / str(n), rows, tiny_tokenizer, seed=n % 2, **given).model) for n in range(3)]
-    assert hashes[0] == hashes[2] != hashes[1]
-
-
-def test_other_intervals_are_accepted_other_numbers_refused(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
-    whole = trained(tmp_path / "whole", rows, tiny_tokenizer)
-    with pytest.raises(SystemExit):
-        trained(tmp_path / "run", rows, tiny_tokenizer, callbacks=[StopAt(5)])
-    for name, value in (("learning_rate", 2e-3), ("seed", 7), ("per_device_train_batch_size", 3), ("max_steps", 13)):
-        with pytest.raises(ModelError, match=r"then.*now") as caught:
-            trained(tmp_path / "run", rows, tiny_tokenizer, resume=True, **{name: value})
-        assert caught.value.exit_code == 4
-        assert ("batch_size" if "batch" in name else name) in caught.value.problem
-    edited = rows.map(lambda row, number: {"labels": 1 - row["labels"] if number == 4 else row["labels"]}, with_indices=True)
-    for changed, text in (
-        (edited, "1 rows edited"),
-        (rows.select(range(20)), "1 removed"),
-        (rows.select([1, 0, *range(2, 21)]), "another order"),
-    ):
-        with pytest.raises(ModelError, match=text):
-            trained(tmp_path / "run", changed, tiny_tokenizer, resume=True)
-    other = trained(tmp_path / "run", rows, tiny_tokenizer, resume=True, logging_steps=5, save_steps=4, eval_strategy="epoch")
-    assert weights_hash(other.model) == weights_hash(whole.model)
-
-
-# --- What stops a training: not enough disk space or memory, and figures that are not finite.
-
-
-def test_no_space_for_two_checkpoints_is_refused_before_the_first_step(
-    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("glassloop.training.session.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
-    with pytest.raises(ResourceError, match=r"bytes are needed for two checkpoints, 1,000 are free"):
-        trained(tmp_path, rows, tiny_tokenizer)
-
-
-def test_room_for_the_final_model_of_a_run_is_checked_and_reserved(
-    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    args = TrainingArguments(tmp_path, max_steps=1, save_strategy="no", device="cpu", disable_tqdm=True)
-    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer, quiet=True)
-    found: list[int] = []
-    trainer.on_gradients = lambda model: found.append((tmp_path / ".model.reserved").stat().st_size)
-    with session.trained(trainer.training_parts(in_run=True)):
-        pass
-    (size,) = found
-    assert size > sum(weight.nbytes for weight in trainer.model.parameters())
-    assert not (tmp_path / ".model.reserved").exists()
-    monkeypatch.setattr("glassloop.training.session.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
-    with (
-        pytest.raises(ResourceError, match=rf"{size:,} bytes are needed for .*the final model, 1,000 are free"),
-        session.trained(trainer.training_parts(in_run=True)),
-    ):
-        pass
+        make(model, parts={"callbacks": [Spoiling()]}).train()
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
 def test_before_the_first_update_the_learning_rate_is_not_blamed(
-    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, evaluated: bool
+    make: Callable[..., Any], rows: Dataset, evaluated: bool
 ) -> None:
     """Weights that are finite, but too large for a finite loss."""
     model = tiny_model()
     with torch.no_grad():
         model.bert.embeddings.LayerNorm.weight.mul_(1e38)
     more = {"eval_on_start": True, "eval_strategy": "epoch"} if evaluated else {}
-    args = TrainingArguments(
-        tmp_path, max_steps=2, save_strategy="no", device="cpu", disable_tqdm=True, backend="plain", **more
-    )
-    trainer = Trainer(model, args, train_dataset=rows, eval_dataset=rows, processing_class=tiny_tokenizer)
-    trainer._quiet = True
     with pytest.raises(DivergedError) as caught:
-        trainer.train()
+        make(model, parts={"eval_dataset": rows}, max_steps=2, **more).train()
     assert caught.value.problem.startswith("step 0: the loss of the evaluation" if evaluated else "step 1: the loss is nan")
     rows_named = "its rows" if evaluated else "these rows"
     assert caught.value.remedy == f"no weight was updated yet: use another model, use precision fp32, or look at {rows_named}"
 
 
-# --- The trained model of a run is saved first; what is saved is put back, or named when it cannot be.
+# --- the trained model of a run is saved first; what is saved is put back, or named when it cannot be ------------------
+
+InRun = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def rows_final_model() -> Dataset:
-    return small_rows(9)
+@pytest.fixture
+def in_run(tiny_tokenizer: Any, tmp_path: Path) -> InRun:
+    """Trains in a run folder, and returns the Trainer."""
 
+    def run(resume: bool = False, *, rows: Dataset | None = None, make: Any = tiny_model, **settings: Any) -> Trainer:
+        chosen = {"max_steps": 3, "save_strategy": "no", "device": "cpu", "disable_tqdm": True} | settings
+        rows = small_rows(9) if rows is None else rows
+        folder = Path(chosen.pop("folder", tmp_path))
+        folder.mkdir(exist_ok=True)
+        args = TrainingArguments(folder, **chosen)
+        trainer = Trainer(make(), args, train_dataset=rows, processing_class=tiny_tokenizer, quiet=True)
+        with session.trained(trainer.training_parts(in_run=True), resume):
+            return trainer
 
-def in_run(
-    folder: Path,
-    rows_final_model: Dataset,
-    tokenizer: Any,
-    resume: bool = False,
-    make: Callable[[], Any] = tiny_model,
-    **settings: Any,
-) -> Trainer:
-    """A trainer after its training in a run folder."""
-    chosen = {"max_steps": 3, "save_strategy": "no", "device": "cpu", "disable_tqdm": True} | settings
-    folder.mkdir(exist_ok=True)
-    args = TrainingArguments(folder, **chosen)
-    trainer = Trainer(make(), args, train_dataset=rows_final_model, processing_class=tokenizer, quiet=True)
-    with session.trained(trainer.training_parts(in_run=True), resume):
-        return trainer
-
-
-def test_a_training_that_took_its_last_step_is_put_back(rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
-    first = in_run(tmp_path, rows_final_model, tiny_tokenizer)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["history.jsonl", "model", "sessions.jsonl", "trained.json"]
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "model").iterdir()}
-    again = in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True)
-    assert weights_hash(again.model) == weights_hash(first.model)
-    assert again.state.to_dict() == first.state.to_dict()
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "model").iterdir()} == before, "not written again"
+    return run
 
 
 def tied_model() -> Any:
@@ -177,46 +161,46 @@ def tied_model() -> Any:
     return BartForSequenceClassification(BartConfig(vocab_size=len(VOCABULARY), num_labels=2, **sizes, **ends))
 
 
-def test_a_model_that_is_saved_under_other_names_than_it_has_is_put_back(
-    rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("model", [tiny_model, tied_model])
+def test_a_training_that_took_its_last_step_is_put_back(
+    in_run: InRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Any
 ) -> None:
-    first = in_run(tmp_path, rows_final_model, tiny_tokenizer, make=tied_model)
+    first = in_run(make=model)
+    apart = [] if model is tiny_model else ["trained.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("history.jsonl", "model", "sessions.jsonl", "trained.json", *apart)
+    ]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "model").iterdir()}
     monkeypatch.setattr(session, "train_step", lambda *args, **given: 1 / 0)
-    again = in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True, make=tied_model)
-    assert weights_hash(again.model) == weights_hash(first.model)
-    (tmp_path / "trained.safetensors").write_bytes(b"x")
-    with pytest.raises(ModelError, match=r"trained.safetensors is damaged"):
-        in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True, make=tied_model)
-
-
-def test_other_settings_and_rows_are_refused(rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
-    in_run(tmp_path, rows_final_model, tiny_tokenizer)
-    with pytest.raises(ModelError, match=r"learning_rate: .* then, 0.5 now"):
-        in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True, learning_rate=0.5)
-    with pytest.raises(ModelError, match=r"training rows: .* then"):
-        in_run(tmp_path, rows_final_model.select([1, 0, *range(2, 9)]), tiny_tokenizer, resume=True)
-
-
-def test_a_damaged_model_is_named_and_nothing_starts_again(
-    rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path
-) -> None:
-    in_run(tmp_path, rows_final_model, tiny_tokenizer)
     (tmp_path / "model" / ".DS_Store").write_text("x")
-    in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True)
-    (tmp_path / "model" / "config.json").write_text("{}")
-    with pytest.raises(ModelError, match=r"model/config.json is damaged") as caught:
-        in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True)
+    again = in_run(True, make=model)
+    assert weights_hash(again.model) == weights_hash(first.model)
+    assert again.state.to_dict() == first.state.to_dict()
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "not written again"
+
+
+@pytest.mark.parametrize("name", ["model/config.json", "trained.json", "trained.safetensors"])
+def test_a_damaged_model_is_named_and_nothing_starts_again(in_run: InRun, tmp_path: Path, name: str) -> None:
+    in_run(make=tied_model)
+    (tmp_path / name).write_text("{")
+    with pytest.raises(ModelError, match=rf"{name} is (missing or )?damaged") as caught:
+        in_run(True, make=tied_model)
     assert "--restart" in caught.value.remedy
-    (tmp_path / "trained.json").write_text("{")
-    with pytest.raises(ModelError, match=r"trained.json is missing or damaged"):
-        in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True)
+
+
+def test_other_settings_and_rows_of_a_finished_training_are_refused(in_run: InRun) -> None:
+    in_run()
+    with pytest.raises(ModelError, match=r"learning_rate: .* then, 0.5 now"):
+        in_run(True, learning_rate=0.5)
+    with pytest.raises(ModelError, match=r"training rows: .* then"):
+        in_run(True, rows=small_rows(9).select([1, 0, *range(2, 9)]))
 
 
 @pytest.mark.parametrize(
     ("strategy", "repeats"), [("no", "trains again from the first step"), ("steps", "resumes from checkpoint-3")]
 )
 def test_a_full_disk_names_path_bytes_and_the_retry(
-    strategy: str, repeats: str, rows_final_model: Dataset, tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    strategy: str, repeats: str, in_run: InRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Trainer.write_model
 
@@ -226,23 +210,21 @@ def test_a_full_disk_names_path_bytes_and_the_retry(
         real(trainer, folder, weights)
 
     monkeypatch.setattr(Trainer, "write_model", full)
-    with pytest.raises(
-        ResourceError, match=r"No space left on device while writing the trained model \([\d,]+ bytes needed"
-    ) as caught:
-        in_run(tmp_path, rows_final_model, tiny_tokenizer, save_strategy=strategy, save_steps=3)
+    problem = r"No space left on device while writing the trained model \([\d,]+ bytes needed"
+    with pytest.raises(ResourceError, match=problem) as caught:
+        in_run(save_strategy=strategy, save_steps=3)
     assert str(tmp_path) in caught.value.problem
     assert f"glassloop train --resume {tmp_path}" in caught.value.remedy
     assert repeats in caught.value.remedy
     assert not (tmp_path / "model").exists()
     monkeypatch.setattr(Trainer, "write_model", real)
-    again = in_run(tmp_path, rows_final_model, tiny_tokenizer, resume=True, save_strategy=strategy, save_steps=3)
-    whole = in_run(tmp_path / "whole", rows_final_model, tiny_tokenizer)
+    again = in_run(True, save_strategy=strategy, save_steps=3)
     if strategy == "steps":
-        assert weights_hash(again.model) == weights_hash(whole.model)
+        assert weights_hash(again.model) == weights_hash(in_run(folder=tmp_path / "whole").model)
     assert json.loads((tmp_path / "trained.json").read_text())["step"] == 3
 
 
-# --- One training from its first or next step to its end: signals, resume, restart.
+# --- signals, resume, restart ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -258,7 +240,7 @@ def test_a_full_disk_names_path_bytes_and_the_retry(
 )
 @pytest.mark.parametrize("stop", [1, 5, 6])
 def test_stopping_anywhere_and_resuming_equals_never_stopping(
-    settings: dict, stop: int, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
+    settings: dict[str, Any], stop: int, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
 ) -> None:
     whole = trained(tmp_path / "whole", rows, tiny_tokenizer, **settings)
     with pytest.raises(SystemExit) as caught:
@@ -267,17 +249,32 @@ def test_stopping_anywhere_and_resuming_equals_never_stopping(
     parts = trained(tmp_path / "parts", rows, tiny_tokenizer, resume=True, **settings)
     assert weights_hash(parts.model) == weights_hash(whole.model)
     assert parts.state.history == whole.state.history
-    assert parts.state.mean_loss == whole.state.mean_loss
-    assert parts.state.best_step == whole.state.best_step
+    assert (parts.state.mean_loss, parts.state.best_step) == (whole.state.mean_loss, whole.state.best_step)
+
+
+def test_other_intervals_are_accepted_other_numbers_refused(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", rows, tiny_tokenizer)
+    with pytest.raises(SystemExit):
+        trained(tmp_path / "run", rows, tiny_tokenizer, callbacks=[StopAt(5)])
+    for name, value in (("learning_rate", 2e-3), ("seed", 7), ("per_device_train_batch_size", 3), ("max_steps", 13)):
+        with pytest.raises(ModelError, match=rf"{name.removeprefix('per_device_train_')}: .*then.*now") as caught:
+            trained(tmp_path / "run", rows, tiny_tokenizer, resume=True, **{name: value})
+        assert caught.value.exit_code == 4
+    edited = rows.map(lambda row, number: {"labels": 1 - row["labels"] if number == 4 else row["labels"]}, with_indices=True)
+    swapped = rows.select([1, 0, *range(2, 21)])
+    for changed, text in ((edited, "1 rows edited"), (rows.select(range(20)), "1 removed"), (swapped, "another order")):
+        with pytest.raises(ModelError, match=text):
+            trained(tmp_path / "run", changed, tiny_tokenizer, resume=True)
+    other = trained(tmp_path / "run", rows, tiny_tokenizer, resume=True, logging_steps=5, save_steps=4, eval_strategy="epoch")
+    assert weights_hash(other.model) == weights_hash(whole.model)
 
 
 def test_without_a_checkpoint_the_run_starts_again_and_says_so(
-    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture
+    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = trained(tmp_path / "whole", rows, tiny_tokenizer)
-    args = whole.args
-    again = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
-    for path in checkpoints_in(tmp_path / "whole"):
+    whole = trained(tmp_path, rows, tiny_tokenizer)
+    again = Trainer(tiny_model(), whole.args, train_dataset=rows, processing_class=tiny_tokenizer)
+    for path in checkpoints_in(tmp_path):
         shutil.rmtree(path)
     again.train(resume_from_checkpoint=True)
     assert "no checkpoint to resume from, so training starts at step 0" in capsys.readouterr().err
@@ -319,15 +316,6 @@ def test_checkpoints_that_cannot_be_used_stop_the_run_and_restart_insists(
     assert len(checkpoints_in(tmp_path)) == 2
 
 
-def test_a_signal_that_comes_after_training_is_only_noted(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
-    args = TrainingArguments(tmp_path, max_steps=2, save_strategy="no", device="cpu", disable_tqdm=True)
-    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer, quiet=True)
-    with session.trained(trainer.training_parts()):
-        signal.raise_signal(signal.SIGHUP)
-        assert trainer.state.asked_to_stop == signal.SIGHUP
-    assert trainer.state.step == 2
-
-
 class NoRoomForLines(Callback):
     """A history that cannot be written between two steps."""
 
@@ -351,73 +339,52 @@ def test_a_history_that_cannot_be_written_for_a_while_ends_no_training(
     assert len(lines) == 6
 
 
-# --- What is checked and made before the first step: losses, random rows, callbacks.
+# --- what is checked and made before the first step --------------------------------------------------------------------
 
 
-def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(
-    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
-) -> None:
+def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(make: Callable[..., Any]) -> None:
     """It was never used: the model trained on the usual loss instead. Runs of the command do not use it."""
     model = tiny_model()
     usual = type(model).forward
 
-    def doubled(*given: Any, labels: Any = None, **named: Any) -> Any:
+    def twice(*given: Any, labels: Any = None, **named: Any) -> Any:
         found = usual(model, *given, labels=labels, **named)
         found.loss = None if labels is None else 2 * found.loss
         return found
 
-    model.forward = doubled
-    args = TrainingArguments(tmp_path, max_steps=1, device="cpu", precision="fp32", backend="plain", save_strategy="no")
-    parts = {"args": args, "train_dataset": rows, "processing_class": tiny_tokenizer}
-    with pytest.raises(
-        SettingsError, match=r"the model's forward computes its own loss[^\0]*pass the loss to train with as loss="
-    ):
-        RunTrainer(model, **parts).train()
-    RunTrainer(model, **parts, loss=lambda logits, labels: 2 * cross_entropy(logits, labels, reduction="none")).train()
+    model.forward = twice
+    with pytest.raises(SettingsError, match="the model's forward computes its own loss") as caught:
+        make(model, RunTrainer).train()
+    assert caught.value.remedy.startswith("pass the loss to train with as loss=")
+    make(model, RunTrainer, {"loss": doubled}).train()
 
 
-def test_weights_and_smoothing_of_the_settings_are_not_taken_for_another_loss(
-    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
-) -> None:
-    settings = {"max_steps": 1, "save_strategy": "no", "label_smoothing_factor": 0.1, "class_weights": "1,3"}
-    trained(tmp_path, rows, tiny_tokenizer, **settings)
+def test_weights_and_smoothing_of_the_settings_are_not_taken_for_another_loss(make: Callable[..., Any]) -> None:
+    make(kind=RunTrainer, label_smoothing_factor=0.1, class_weights="1,3").train()
 
 
-def test_several_processes_cannot_group_rows_of_a_generator_of_their_own_by_length(
-    tiny_tokenizer: Any, tmp_path: Path, says: Any
-) -> None:
+def test_several_processes_cannot_group_rows_of_a_generator_of_their_own_by_length(make: Callable[..., Any], says: Any) -> None:
     """Each process would read other lengths, and so train on another order."""
-    args = TrainingArguments(tmp_path, group_by_length=True, device="cpu", precision="fp32", backend="plain")
-    trainer = Trainer(tiny_model(), args, train_dataset=Augmented(seed=1), processing_class=tiny_tokenizer)
-    parts = replace(trainer.training_parts(), backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))
+    parts = make(parts={"train_dataset": Augmented(seed=1)}, group_by_length=True).training_parts()
+    parts = replace(parts, backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))  # type: ignore[arg-type]
     with says("group_by_length orders rows by lengths that differ in each process"):
-        Session.report_random_rows(SimpleNamespace(parts=parts, fixed={}))
+        Session.report_random_rows(SimpleNamespace(parts=parts, fixed={}))  # type: ignore[arg-type]
 
 
-def test_gradient_checkpointing_is_refused_by_name_if_a_model_cannot_do_it(
-    rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
-) -> None:
-    trained(tmp_path / "a", rows, tiny_tokenizer, gradient_checkpointing=True, max_steps=1)
-    args = TrainingArguments(tmp_path / "b", gradient_checkpointing=True, device="cpu")
-    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer, quiet=True)
+def test_gradient_checkpointing_is_refused_by_name_if_a_model_cannot_do_it(make: Callable[..., Any]) -> None:
+    trainer = make(gradient_checkpointing=True)
+    trainer.train()
+    assert trainer.model.is_gradient_checkpointing
     trainer.model.supports_gradient_checkpointing = False
     with pytest.raises(SettingsError, match="BertForSequenceClassification does not support gradient_checkpointing"):
         trainer.train()
-
-
-# --- trainer_state.json of a checkpoint, as transformers reads it.
-
-
-def test_the_step_comes_last_in_the_history() -> None:
-    assert [*log_history([{"step": 1, "loss": 2.0}])[0]] == ["loss", "step"]
 
 
 @pytest.mark.parametrize("strategy", ["steps", "best"])
 def test_transformers_reads_a_checkpoint(strategy: str, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     given = {"eval_strategy": "steps", "eval_steps": 3, "save_total_limit": 1, "save_strategy": strategy}
     trainer = trained(tmp_path, rows, tiny_tokenizer, **given | {"load_best_model_at_end": True})
-    last = Path(str(get_last_checkpoint(str(tmp_path))))
-    best = trainer.state.best_step
+    last, best = Path(str(get_last_checkpoint(str(tmp_path)))), trainer.state.best_step
     assert {*map(step_of, checkpoints_in(tmp_path))} == {best, step_of(last)}
     state = TrainerState.load_from_json(str(last / "trainer_state.json"))
     assert (state.global_step, state.max_steps, state.best_global_step) == (step_of(last), 12, best)
@@ -428,3 +395,175 @@ def test_transformers_reads_a_checkpoint(strategy: str, rows: Dataset, tiny_toke
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / f"checkpoint-{best}")
     assert (loaded.classifier.weight == trainer.model.classifier.weight).all()
     assert type(tiny_tokenizer).from_pretrained(last).vocab_size == tiny_tokenizer.vocab_size
+    assert [*log_history([{"step": 1, "loss": 2.0}])[0]] == ["loss", "step"], "the step comes last"
+
+
+# --- resume refuses whatever would change the weights, with both values, and accepts whatever would not ----------------
+
+BEST = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 2}
+STOPS = BEST | {"load_best_model_at_end": False, "early_stopping_patience": 3}
+
+
+def summed(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(logits, labels, reduction="none")
+
+
+def doubled(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return 2 * cross_entropy(logits, labels, reduction="none")
+
+
+def share(found: Any) -> dict[str, float]:
+    return {"share": float((found.predictions.argmax(-1) == found.label_ids).mean())}
+
+
+def error(found: Any) -> dict[str, float]:
+    return {"share": 1 - float((found.predictions.argmax(-1) == found.label_ids).mean())}
+
+
+def smoothed(share: float) -> torch.nn.Module:
+    return torch.nn.CrossEntropyLoss(reduction="sum", label_smoothing=share)
+
+
+class Attempt:
+    """Trainings of the same rows into one folder, each a little different."""
+
+    def __init__(self, folder: Path, tokenizer: Any) -> None:
+        self.folder, self.tokenizer = folder, tokenizer
+
+    def __call__(
+        self, *, resume: bool | None = True, change: Any = None, optimizer: Any = None, validation: int = 9,
+        settings: dict[str, Any] | None = None, **parts: Any,
+    ) -> Trainer:  # fmt: skip
+        chosen = {"max_steps": 5, "per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 2}
+        chosen |= {"learning_rate": 1e-3, "device": "cpu", "precision": "fp32", "backend": "plain", **(settings or {})}
+        model = tiny_model()
+        if change:
+            change(model)
+        trainer = Trainer(
+            model, TrainingArguments(self.folder, **chosen), train_dataset=small_rows(21), eval_dataset=small_rows(validation),
+            processing_class=self.tokenizer, callbacks=[StopAt(3)] if resume is False else None,
+            optimizers=optimizer(model) if optimizer else (None, None), **parts,
+        )  # fmt: skip
+        trainer._quiet = True
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    def stop(self, **parts: Any) -> None:
+        with pytest.raises(SystemExit):
+            self(resume=False, **parts)
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, tiny_tokenizer: Any) -> Attempt:
+    return Attempt(tmp_path / "run", tiny_tokenizer)
+
+
+def freeze(model: Any) -> None:
+    model.bert.embeddings.requires_grad_(False)
+
+
+def drop_more(model: Any) -> None:
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        setattr(model.config, name, 0.3)
+
+
+def drop_more_in_a_part(model: Any) -> None:
+    model.bert.encoder.layer[0].output.dropout.p = 0.3
+
+
+def other_activation(model: Any) -> None:
+    model.bert.encoder.layer[0].intermediate.intermediate_act_fn = torch.nn.SiLU()
+
+
+def halve(model: torch.nn.Module) -> None:
+    for weight in model.parameters():
+        weight.grad = None if weight.grad is None else weight.grad / 2
+
+
+def first_tokens(rows: Any, number: int = 3) -> dict[str, torch.Tensor]:
+    ids = torch.tensor([row["input_ids"][:number] for row in rows])
+    return {"input_ids": ids, "labels": torch.tensor([row["labels"] for row in rows])}
+
+
+def first_two_tokens(rows: Any) -> dict[str, torch.Tensor]:
+    return first_tokens(rows, 2)
+
+
+def sgd(rate: float, end: float = 0.5) -> Callable[[Any], tuple[Any, Any]]:
+    def make(model: Any) -> tuple[Any, Any]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: end**step)
+
+    return make
+
+
+def chosen_by(metric: str, **more: Any) -> dict[str, Any]:
+    return {"settings": BEST | {"metric_for_best_model": metric, **more}}
+
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "dropout": ({}, {"change": drop_more}, "config.hidden_dropout_prob: 0.1 then, 0.3 now"),
+    "dropout of one part": ({}, {"change": drop_more_in_a_part}, "parts without weights: "),
+    "an activation": ({}, {"change": other_activation}, "parts without weights: "),
+    "gradients": ({}, {"on_gradients": halve}, "on_gradients: None then, halve ("),
+    "a collator": ({"data_collator": first_tokens}, {"data_collator": first_two_tokens}, "collator: "),
+    "frozen weights": ({}, {"change": freeze}, "frozen: [] then, ['bert.embeddings.LayerNorm.bias', "),
+    "a loss": ({}, {"loss": summed}, "loss: single_label_classification then, summed ("),
+    "another loss": ({"loss": summed}, {"loss": doubled}, "loss: summed ("),
+    "another value in a loss": ({"loss": smoothed(0.1)}, {"loss": smoothed(0.2)}, "loss: CrossEntropyLoss ("),
+    "an optimizer": ({}, {"optimizer": sgd(0.1)}, "optimizer: None then, {'class': 'SGD'"),
+    "the rate of an optimizer": ({"optimizer": sgd(0.1)}, {"optimizer": sgd(0.2)}, "groups.0.lr: 0.1 then, 0.2 now"),
+    "a schedule": ({"optimizer": sgd(0.1)}, {"optimizer": sgd(0.1, 0.9)}, "schedule.functions: "),
+    "validation rows that choose": ({"settings": BEST}, {"settings": BEST, "validation": 8}, "validation: 9 rows ("),
+    "validation rows that stop": ({"settings": STOPS}, {"settings": STOPS, "validation": 8}, "validation: 9 rows ("),
+    "a class whose F1 chooses": (
+        chosen_by("f1", positive_label="LABEL_0"),
+        chosen_by("f1", positive_label="LABEL_1"),
+        "metrics: accuracy, f1 (LABEL_0) then, accuracy, f1 (LABEL_1) now",
+    ),
+    "a metric that chooses": (
+        chosen_by("share") | {"compute_metrics": share},
+        chosen_by("share") | {"compute_metrics": error},
+        "metrics: share (",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("then", "now", "problem"), CHANGES.values(), ids=CHANGES)
+def test_what_changes_the_weights_is_refused(attempt: Attempt, then: Any, now: Any, problem: str) -> None:
+    attempt.stop(**then)
+    with pytest.raises(ModelError, match=r"then.*now") as caught:
+        attempt(**now)
+    assert problem in caught.value.problem
+    attempt(**then)
+
+
+def test_what_changes_no_weight_is_accepted(attempt: Attempt) -> None:
+    """Other validation rows where they decide nothing, and a model that starts from the weights of a checkpoint."""
+    attempt.stop()
+
+    def load(model: Any) -> None:
+        model.load_state_dict(type(model).from_pretrained(attempt.folder / "checkpoint-2").state_dict())
+
+    resumed = attempt(validation=7, change=load)
+    whole = Attempt(attempt.folder.with_name("whole"), attempt.tokenizer)(resume=None)
+    assert weights_hash(resumed.model) == weights_hash(whole.model)
+
+
+def test_an_earlier_training_is_moved_aside_unless_it_is_resumed(attempt: Attempt) -> None:
+    attempt.stop()
+    assert attempt(settings={"overwrite_output_dir": True}).state.step == 5
+    assert not [*attempt.folder.glob("*.kept-*")]
+    attempt(resume=None, settings={"max_steps": 3})
+    assert [path.name for path in checkpoints_in(attempt.folder)] == ["checkpoint-3", "checkpoint-2"]
+    assert {"checkpoint-4", "checkpoint-5"} <= {path.name for path in (attempt.folder / "checkpoints.kept-1").iterdir()}
+
+
+@pytest.mark.parametrize("settings", [{}, {"overwrite_output_dir": True}])
+def test_a_run_of_the_command_is_not_overwritten_by_a_trainer(attempt: Attempt, settings: dict[str, Any]) -> None:
+    """Not even if asked: the folder would then hold the record of one training and the history of another."""
+    write_run(attempt.folder, RECORD)
+    with pytest.raises(SettingsError, match=f"output_dir {attempt.folder} contains a run of glassloop train"):
+        attempt(resume=None, settings=settings)
+    assert [path.name for path in attempt.folder.iterdir()] == ["run.json"]
