@@ -42,48 +42,22 @@ def train(
 ) -> CommandResult:
     """Fine-tune a model, evaluate it, and save it in a run folder."""
     with starting(plain=bool(options.get("disable_tqdm"))):
-        import glassloop.study.run  # noqa: F401 - torch and transformers take seconds
-    return train_given(
-        given_settings(config, data, model, new_head, options),
-        resume,
-        restart=restart,
-        processes=processes,
-        seeds=seeds,
-        seeds_at_once=seeds_at_once,
-        with_report=not no_report,
-        as_json=as_json,
-        debug=bool(context.obj),
-    )
+        from glassloop.study.run import train_run
+        from glassloop.study.seeds import train_with_seeds
+        from glassloop.training.evaluate import run_content
 
-
-def train_given(
-    given: GivenSettings,
-    resume: str | None = None,
-    *,
-    restart: bool = False,
-    processes: int = 1,
-    seeds: int | None = None,
-    seeds_at_once: int | None = None,
-    with_report: bool = True,
-    as_json: bool = False,
-    debug: bool = False,
-) -> CommandResult:
-    """Train one run, in this process or in several, or one run per random seed, and return the result."""
-    from glassloop.study.run import train_run
-    from glassloop.study.seeds import train_with_seeds
-    from glassloop.training.evaluate import run_content
-
+    given = given_settings(config, data, model, new_head, options)
     leave_on_signal()
     if resume is None:
         given.checked()  # a resumed run is checked together with the settings it was started with
     if seeds is not None or seeds_at_once is not None:
         return train_with_seeds(
-            given, seeds, seeds_at_once, resume, restart=restart, processes=processes, with_report=with_report
+            given, seeds, seeds_at_once, resume, restart=restart, processes=processes, with_report=not no_report
         )
     if processes > 1:
-        flags = {"--restart": restart, "--json": as_json, "--debug": debug, "--no_report": not with_report}
+        flags = {"--restart": restart, "--json": as_json, "--debug": bool(context.obj), "--no_report": no_report}
         train_in_processes(given, resume, processes, [flag for flag, wanted in flags.items() if wanted])
-    folder = train_run(given, resume, restart=restart, with_report=with_report)
+    folder = train_run(given, resume, restart=restart, with_report=not no_report)
     return CommandResult(run_content(folder, read_run(folder)))
 
 

@@ -371,11 +371,11 @@ def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr("glassloop.cli.train.train_given", lambda given, resume, **rest: seen.append((given, resume, rest)))
-    run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--debug", "--processes", "2")
-    several = {"restart": False, "processes": 2, "seeds": 3, "seeds_at_once": 2}
-    several |= {"with_report": True, "as_json": False, "debug": True}
-    assert seen == [(GivenSettings("a.csv", training={"seed": 5}), "newest", several)]
+    monkeypatch.setattr("glassloop.study.seeds.train_with_seeds", lambda *given, **rest: seen.append((*given, rest)))
+    monkeypatch.setattr("glassloop.cli.train.leave_on_signal", lambda: None)
+    run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--processes", "2", "--no_report")
+    rest = {"restart": False, "processes": 2, "with_report": False}
+    assert seen == [(GivenSettings("a.csv", training={"seed": 5}), 3, 2, "newest", rest)]
 
 
 # --- from the command --------------------------------------------------------------------------------------------

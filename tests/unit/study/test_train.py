@@ -9,6 +9,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from glassloop import decide, metrics_for
 from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
-from glassloop.cli.train import train_given as train
+from glassloop.cli.train import train
 from glassloop.runs.record import Columns, checkpoints_in, read_run, write_run
 from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.study.run import train_run
@@ -28,6 +29,7 @@ ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
 )
 COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+NO_DEBUG = SimpleNamespace(obj=False)  # the context of the command
 
 
 # --- a whole run -------------------------------------------------------------------------------------------------
@@ -391,7 +393,7 @@ def test_a_run_ends_with_its_report_unless_it_is_unwanted(
     assert f"  report: {path}" in capsys.readouterr().err
     accuracy = read_run(path.parent).evaluation["eval_accuracy"]
     assert f"{accuracy:.4f}" in path.read_text(encoding="utf-8")
-    train(GivenSettings("rows.csv", "tiny", {**COMMON, "output_dir": "silent"}), with_report=False)
+    train(NO_DEBUG, "rows.csv", "tiny", no_report=True, **{**COMMON, "output_dir": "silent"})
     assert not (tmp_path / "silent" / "report.html").exists()
     assert "GLASSLOOP_NO_REPORT" not in os.environ, "a later training of this process writes its report"
 
@@ -460,18 +462,18 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, Give
 
 def test_wrong_settings_are_reported_before_anything_is_started(launched, says) -> None:
     with says("learning_rate is -1.0, not 0 or more", "set learning_rate to 0 or more"):
-        train(GivenSettings(training={"learning_rate": -1.0}), processes=2)
+        train(NO_DEBUG, processes=2, learning_rate=-1.0)
     assert launched == []
 
 
 def test_each_process_gets_the_settings_in_a_file(launched, tiny_model_dir: Path) -> None:
     given = GivenSettings("quickstart", str(tiny_model_dir), {"seed": 3}, {"rows": 20}, new_head=True)
     with pytest.raises(SystemExit):
-        train(given, processes=2)
+        train(NO_DEBUG, "quickstart", str(tiny_model_dir), new_head=True, processes=2, seed=3, rows=20)
     ((arguments, number, written),) = launched
     assert (arguments[:2], arguments[3:], number, written) == (["train", "--config"], [], 2, given)
     with pytest.raises(SystemExit):
-        train(GivenSettings(training={"max_steps": 5}), "out", restart=True, processes=3, debug=True, as_json=True)
+        train(SimpleNamespace(obj=True), resume="out", restart=True, processes=3, as_json=True, max_steps=5)
     assert launched[1][0][3:] == ["--resume=out", "--restart", "--json", "--debug"]
     assert launched[1][1:] == (3, GivenSettings(training={"max_steps": 5}))
 
@@ -480,9 +482,9 @@ def test_data_and_model_are_checked_before_processes_start(launched, write, tiny
     """An error in them is reported once, by the command itself, with its own exit status."""
     path = write("rows.csv", "text,lable\na,x\n")
     with pytest.raises(DataError) as data:
-        train(GivenSettings(str(path), str(tiny_model_dir)), processes=2)
+        train(NO_DEBUG, str(path), str(tiny_model_dir), processes=2)
     assert data.value.exit_code == 3
     with pytest.raises(ModelError) as model:
-        train(GivenSettings("quickstart", str(path.parent), data={"rows": 20}), processes=2)
+        train(NO_DEBUG, "quickstart", str(path.parent), processes=2, rows=20)
     assert model.value.exit_code == 4
     assert launched == []
