@@ -333,16 +333,15 @@ def open_lock(folder: Path, flags: int) -> int:
     path = folder / LOCK_NAME
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            return handle
+        os.close(handle)
+        problem = "not a regular file"
     except FileNotFoundError:
         raise
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise ResourceError(f"{path} is a symbolic link", "remove it: a lock must be a regular file") from error
-        raise ResourceError(f"{path}: {error.strerror}", "choose an output_dir with write permission") from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise ResourceError(f"{path} is not a regular file", "remove it, or choose another output_dir")
-    return handle
+        problem = "a symbolic link" if error.errno == errno.ELOOP else str(error.strerror)
+    raise ResourceError(f"{path}: {problem}", "remove it, or choose another output_dir with write permission")
 
 
 def take(handle: int, folder: Path, kind: int) -> None:

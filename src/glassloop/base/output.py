@@ -203,7 +203,7 @@ class CommandResult:
     exit_status: int = 0
 
     def __str__(self) -> str:
-        return json.dumps(plain(self.content), indent=1, allow_nan=False)  # in ASCII, which every terminal can show
+        return json.dumps(json_value(self.content), indent=1, allow_nan=False)  # in ASCII, which every terminal can show
 
 
 def error_result(error: GlassloopError) -> CommandResult:
@@ -211,14 +211,14 @@ def error_result(error: GlassloopError) -> CommandResult:
     return CommandResult({"error": content}, error.exit_code)
 
 
-def plain(value: object) -> object:
+def json_value(value: object) -> object:
     """Return a value as JSON can hold it: a record is an object, a path is text, and a number that is not finite is null."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {str(name): plain(part) for name, part in value.items()}
+        return {str(name): json_value(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
+        return [json_value(part) for part in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return str(value) if isinstance(value, Path) else value

@@ -39,7 +39,7 @@ from glassloop.scores.comparisons import seeds_estimate
 from glassloop.scores.intervals import NO_INTERVAL, mean_interval
 from glassloop.scores.metrics import COMPUTED, LOSS
 from glassloop.scores.result import ROUNDING, Score, mean_verdict
-from glassloop.settings.study import setting_name, shown
+from glassloop.settings.study import setting_name, value_text
 from glassloop.settings.training import SCORE
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def table_of(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
         )
         rows.append(
             [
-                *(shown(values.get(name)) for name in names),  # type: ignore[attr-defined]
+                *(value_text(values.get(name)) for name in names),  # type: ignore[attr-defined]
                 f"{number_of(row['trained']):.0%}",
                 score_text(row["selection"]),
                 mean_and_deviation(validation),  # type: ignore[arg-type]
@@ -322,7 +322,7 @@ def optional_number(value: object) -> float | None:
 def short_name(row: Row) -> str:
     """Return the values of a setting without the names, which would be too long for a chart."""
     values = row["values"]
-    return " · ".join(shown(value) for value in values.values()) if isinstance(values, Mapping) else ""
+    return " · ".join(value_text(value) for value in values.values()) if isinstance(values, Mapping) else ""
 
 
 def floats(values: object) -> list[float]:

@@ -60,7 +60,7 @@ def amount(size: float) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class RunFolders:
     """The runs of a folder."""
 
     runs: dict[str, Path]  # by name: their path below the folder
@@ -69,7 +69,7 @@ class Found:
     groups: dict[str, Path] = field(default_factory=dict)  # the folders with a seeds.json or study.json, by name
 
 
-def find_runs(root: Path) -> Found:
+def find_runs(root: Path) -> RunFolders:
     """Return every run below `root`, and `root` itself if it is one. Folders that cannot be read are skipped.
 
     A run has a run.json or, if a Trainer writes it, a trainer.json or a history.jsonl.
@@ -79,7 +79,7 @@ def find_runs(root: Path) -> Found:
     links = 0
     for visited, (path, subfolders, files) in enumerate(os.walk(root)):
         if visited >= MOST_FOLDERS or len(runs) >= MOST_RUNS:
-            return Found(runs, links, complete=False, groups=groups)
+            return RunFolders(runs, links, complete=False, groups=groups)
         folder = Path(path)
         below = folder.relative_to(root)
         name = str(below) if folder != root else root.absolute().name or "run"
@@ -94,7 +94,7 @@ def find_runs(root: Path) -> Found:
         # `os.walk` visits what stays in this list, but no links: one that stays inside leads to a folder that is found anyway.
         subfolders[:] = [sub for sub in subfolders if not (sub[0] == "." or sub == MODEL_NAME or is_checkpoint_name(sub))]
         links += sum((folder / sub).is_symlink() and leads_outside(folder / sub, root) for sub in subfolders)
-    return Found(runs, links, groups=groups)
+    return RunFolders(runs, links, groups=groups)
 
 
 def leads_outside(link: Path, root: Path) -> bool:

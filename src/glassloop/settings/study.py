@@ -57,7 +57,7 @@ class Choices:
         return self.values[int(share * len(self.values))]
 
     def __str__(self) -> str:
-        return ",".join(map(shown, self.values))
+        return ",".join(map(value_text, self.values))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Range:
 Space = dict[str, Choices | Range]
 
 
-def shown(value: Value) -> str:
+def value_text(value: Value) -> str:
     """Return a value as `--vary` takes it."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
@@ -93,7 +93,7 @@ def shown(value: Value) -> str:
 
 def setting_name(values: Mapping[str, Value]) -> str:
     """Return a setting in words: `learning_rate 2e-05, weight_decay 0.1`."""
-    return listed((f"{name} {shown(value)}" for name, value in values.items()), 20)
+    return listed((f"{name} {value_text(value)}" for name, value in values.items()), 20)
 
 
 def vary_of(texts: Sequence[str]) -> dict[str, str]:
@@ -118,7 +118,7 @@ def vary_text(value: object) -> str:
     """Return what a settings file or Python gives for a varied setting as `--vary` takes it."""
     if isinstance(value, list | tuple):
         return ",".join(map(vary_text, value))
-    return value if isinstance(value, str) else shown(value)  # type: ignore[arg-type]  # checked as text
+    return value if isinstance(value, str) else value_text(value)  # type: ignore[arg-type]  # checked as text
 
 
 def vary_problems(name: str, text: str) -> list[Problem]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from glassloop.base.errors import GlassloopError
 from glassloop.base.files import replacing
-from glassloop.base.output import plain
+from glassloop.base.output import json_value
 from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.record import CALIBRATION_NAME, CARD_NAME, FAILED, MODEL_NAME, predicted_splits, predictions_name, read_run
 from glassloop.runs.study import StudyRecord
@@ -54,7 +54,7 @@ def conclude(folder: Path, record: StudyRecord, say: Callable[[str], None]) -> S
         if len(final) > 1:
             results["soup"] = scores.soup([*final.values()], scores.rows(final, VALIDATION))
     # A number that is not finite is null in JSON.
-    return replace(record, results=plain(results))  # type: ignore[arg-type]  # a dict stays a dict
+    return replace(record, results=json_value(results))  # type: ignore[arg-type]  # a dict stays a dict
 
 
 class Scores:

@@ -37,7 +37,7 @@ from glassloop.report.page import (
 from glassloop.report.source import Drawn, RunSource
 from glassloop.report.source import curves as learning_curves
 from glassloop.runs.history import Curves, Entry
-from glassloop.runs.listing import Found, duration
+from glassloop.runs.listing import RunFolders, duration
 from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, is_timing
 from glassloop.runs.status import RunSummary
 from glassloop.scores.metrics import LOSS, Measures, short_metrics
@@ -305,7 +305,9 @@ def seconds_between_updates(runs: Sequence[RunSummary]) -> float:
 # --- the list ----------------------------------------------------------------------------------------------------------
 
 
-def list_view(root: Path, runs: Sequence[RunSummary], found: Found, base: str, groups: Sequence[GroupSummary] = ()) -> View:
+def list_view(
+    root: Path, runs: Sequence[RunSummary], found: RunFolders, base: str, groups: Sequence[GroupSummary] = ()
+) -> View:
     """Return all runs of a folder, after the folders of several seeds and of studies."""
     training = sum(run.running for run in runs)
     head = paragraph(f"{counted(len(runs), 'run', 'runs')} in {root.absolute()}, {training} training", "soft")

@@ -18,7 +18,7 @@ from glassloop.report.build import report_of
 from glassloop.report.comparison import compare_runs, comparison_page
 from glassloop.report.study import study_page
 from glassloop.runs.history import Curves, HistoryTail
-from glassloop.runs.listing import Found, find_runs, listed_run, listed_seeds
+from glassloop.runs.listing import RunFolders, find_runs, listed_run, listed_seeds
 from glassloop.runs.record import (
     DAMAGED,
     FINISHED,
@@ -188,7 +188,7 @@ class Watcher:
 
     def __init__(self, root: Path) -> None:
         self.root, self.lock = root, Lock()
-        self.found, self.scanned, self.summarized = Found({}), float("-inf"), float("-inf")
+        self.found, self.scanned, self.summarized = RunFolders({}), float("-inf"), float("-inf")
         self.seen: dict[str, Seen] = {}
         self.followed: OrderedDict[str, Followed] = OrderedDict()
 

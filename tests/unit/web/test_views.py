@@ -11,7 +11,7 @@ from run_folders import STRANGE, lock_as, write_watched
 
 from glassloop.report.page import Section
 from glassloop.runs.history import Curves
-from glassloop.runs.listing import Found
+from glassloop.runs.listing import RunFolders
 from glassloop.runs.record import Plan
 from glassloop.runs.status import RunSummary
 from glassloop.web import watch
@@ -164,21 +164,21 @@ def page_of(tmp_path: Path, name: str = "a") -> str:
 
 
 def test_an_empty_folder_says_how_to_start(tmp_path: Path) -> None:
-    view = list_view(tmp_path / "runs", [], Found({}), "/t/")
+    view = list_view(tmp_path / "runs", [], RunFolders({}), "/t/")
     assert "glassloop train quickstart" in view.page()
     assert "form" not in view.tools
 
 
 def test_the_list_says_what_it_leaves_out(tmp_path: Path) -> None:
     write_watched(tmp_path / "a")
-    page = list_view(tmp_path, Watcher(tmp_path).runs(), Found({}, links=2, complete=False), "/t/").page()
+    page = list_view(tmp_path, Watcher(tmp_path).runs(), RunFolders({}, links=2, complete=False), "/t/").page()
     assert "2 links lead out of the folder and are not followed." in page
     assert "more folders than this page reads" in page
 
 
 def test_the_tab_says_how_many_runs_train(tmp_path: Path) -> None:
     lock_as(write_watched(tmp_path / "a"), 1, "far-away")
-    view = list_view(tmp_path, Watcher(tmp_path).runs(), Found({}), "/t/")
+    view = list_view(tmp_path, Watcher(tmp_path).runs(), RunFolders({}), "/t/")
     assert view.tab == f"(1) {tmp_path.name}"
     assert "1 run in" in view.head
 
