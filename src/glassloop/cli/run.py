@@ -55,7 +55,7 @@ def run_script(
     LEDGER.show()
     content = {
         "script": str(path),
-        "substitutions": [asdict(one) for one in LEDGER.found.values()],
+        "substitutions": [asdict(one) for one in LEDGER.substitutions.values()],
         "skipped": [{"place": place, "text": text} for place, text in LEDGER.skipped],
         "failed": [near_name(part.name) for part, status in zip(parts, statuses, strict=False) if status],
     }

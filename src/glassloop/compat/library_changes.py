@@ -242,12 +242,12 @@ def change_datasets(module: ModuleType) -> None:
 
     @wraps(original)
     def get(self: Any, key: object) -> object:
-        found = original(self, key)
+        column = original(self, key)
         by_script = is_script(sys._getframe(1).f_code.co_filename)
         if not isinstance(key, str) or self._format_type in (None, "python", "custom") or not by_script:
-            return found
+            return column
         LEDGER.note("dataset[column] with a format", "an array of the column", "a column is no array since datasets 4")
-        return found[:]
+        return column[:]
 
     kind.__getitem__ = get
 

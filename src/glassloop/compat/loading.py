@@ -101,21 +101,21 @@ class Metric:
     """A metric of Glassloop that also takes its rows by place, as old versions did."""
 
     def __init__(self, metric: OwnMetric) -> None:
-        self.own = metric
+        self.metric = metric
         self.name, self.config_name = metric.name, metric.config_name
 
     def add(self, prediction: Numbers = None, reference: Numbers = None, **named: Numbers) -> None:  # type: ignore[assignment]
         predicted = named.get("predictions", prediction)
-        self.own.add(prediction=predicted, reference=named.get("references", reference))
+        self.metric.add(prediction=predicted, reference=named.get("references", reference))
 
     def add_batch(self, predictions: Numbers, references: Numbers) -> None:
-        self.own.add_batch(predictions=predictions, references=references)
+        self.metric.add_batch(predictions=predictions, references=references)
 
     def compute(
         self, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
     ) -> dict[str, float]:
         """Return the values of all rows by name, then forget the rows."""
-        return self.own.compute(predictions=predictions, references=references, **options)
+        return self.metric.compute(predictions=predictions, references=references, **options)
 
 
 class Combined:

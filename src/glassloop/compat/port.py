@@ -466,18 +466,20 @@ class Port:
             if argument.arg is not None:
                 settings.append((argument.arg, argument.value, argument))
             else:  # a dict that is passed with **
-                values = self.script.bindings(argument.value)
-                settings += entries_of(values[0].node if len(values) == 1 else argument.value)
+                bindings = self.script.bindings(argument.value)
+                settings += entries_of(bindings[0].node if len(bindings) == 1 else argument.value)
         for name, value, place in settings:
             self.check_setting(name, literal(value), place, is_known=not is_derived)
-        given = {name: literal(value) for name, value, _ in settings if name != "output_dir"}
-        is_known = all(name in OWN or (name in SETTINGS and not SETTINGS[name].refuses(value)) for name, value in given.items())
+        values = {name: literal(value) for name, value, _ in settings if name != "output_dir"}
+        is_known = all(
+            name in OWN or (name in SETTINGS and not SETTINGS[name].refuses(value)) for name, value in values.items()
+        )
         is_open = len(by_place) < len(node.args) or any(one.arg is None for one in node.keywords)
-        if not is_known or NOT_A_LITERAL in given.values() or is_open:
+        if not is_known or NOT_A_LITERAL in values.values() or is_open:
             return
         try:
             with redirect_stderr(StringIO()):
-                TrainingArguments("out", **given)
+                TrainingArguments("out", **values)
         except SettingsError as error:
             self.note(node, error.problem, error.remedy)
 
@@ -596,8 +598,8 @@ class Port:
         for number in groups[stays]:
             if (alias := node.names[number]).name != todays[number][2]:
                 self.edits.replace_node(alias, renamed[number])
-        if stays != module and (found := MODULE.match(self.script.text, self.script.span(node)[0])):
-            self.edits.replace(*found.span(1), stays)
+        if stays != module and (source := MODULE.match(self.script.text, self.script.span(node)[0])):
+            self.edits.replace(*source.span(1), stays)
         moving = [number for number in range(len(places)) if number not in groups[stays]]
         comments: list[str] = []
         if moving:
@@ -693,8 +695,8 @@ def is_ours(places: frozenset[str], name: str) -> bool:
 
 def with_name(alias: ast.alias, name: str) -> str:
     """Return an imported name that is called differently now; the script keeps its own name for it."""
-    own = alias.asname or alias.name
-    return name if own == name else f"{name} as {own}"
+    used = alias.asname or alias.name
+    return name if used == name else f"{name} as {used}"
 
 
 def entries_of(value: ast.AST | None) -> Settings:
@@ -757,7 +759,7 @@ def line_range(start: int, end: int) -> str:
 
 def opcodes(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int]]:
     """Return which lines are equal, and which were replaced by which, as `SequenceMatcher.get_opcodes` does."""
-    found: list[tuple[str, int, int, int, int]] = []
+    codes: list[tuple[str, int, int, int, int]] = []
     place, other = 0, 0
     while place < len(old) or other < len(new):
         start, first = place, other
@@ -765,11 +767,11 @@ def opcodes(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, in
             place += 1
             other += 1
         if place > start:
-            found.append(("equal", start, place, first, other))
+            codes.append(("equal", start, place, first, other))
         elif place < len(old) or other < len(new):
             place, other = next_agreement(old, new, place, other)
-            found.append(("replace", start, place, first, other))
-    return found
+            codes.append(("replace", start, place, first, other))
+    return codes
 
 
 def next_agreement(old: list[str], new: list[str], place: int, other: int) -> tuple[int, int]:

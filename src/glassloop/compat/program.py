@@ -136,7 +136,7 @@ def shortened(trace: TracebackType | None) -> TracebackType | None:
 
 def advise(error: BaseException) -> None:
     """Add what to do to an error about a name that nothing stands for, and to one of Glassloop's Trainer."""
-    if isinstance(error, GlassloopError) and "transformers.Trainer" in LEDGER.found:
+    if isinstance(error, GlassloopError) and "transformers.Trainer" in LEDGER.substitutions:
         error.add_note("glassloop: to run the script with transformers' Trainer: glassloop run --keep Trainer SCRIPT")
     if isinstance(error, ImportError):
         wanted = str(error).partition("cannot import name '")[2].partition("'")[0] or error.name or ""

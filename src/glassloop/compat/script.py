@@ -92,10 +92,10 @@ class Scope:
         """Return the scope that a name used here belongs to; None if no scope binds it."""
         scope: Scope | None = self
         while scope is not None:
-            found = scope.elsewhere.get(name, scope)
+            holder = scope.elsewhere.get(name, scope)
             is_visible = scope is self or not isinstance(scope.node, ast.ClassDef)  # whose functions cannot see its names
-            if name in found.bindings and is_visible:
-                return found
+            if name in holder.bindings and is_visible:
+                return holder
             scope = scope.parent
         return None
 
@@ -367,7 +367,7 @@ class Edits:
 def comma_after(text: str, start: int, end: int) -> int | None:
     """Return the place of the next comma in a part of a text without literals; None if there is none."""
     # A comment up to the end of its line may contain a comma, too.
-    for found in re.compile(r"#[^\r\n]*|,").finditer(text, start, end):
-        if found.group() == ",":
-            return found.start()
+    for mark in re.compile(r"#[^\r\n]*|,").finditer(text, start, end):
+        if mark.group() == ",":
+            return mark.start()
     return None

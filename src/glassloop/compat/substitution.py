@@ -45,13 +45,13 @@ class Ledger:
     serves_old_names = False  # to a script that may be of any age
 
     def __init__(self) -> None:
-        self.found: dict[str, Substitution] = {}  # by name, in the order of their first use
+        self.substitutions: dict[str, Substitution] = {}  # by name, in the order of their first use
         self.skipped: list[tuple[str, str]] = []  # what was not run: the place and the text of each line
 
     def note(self, name: str, by: str, reason: str, frame: FrameType | None = None) -> None:
         """Record a substitution. Only the first use of a name counts."""
-        if name not in self.found:
-            self.found[name] = Substitution(name, by, reason, place_of(frame or script_frame()))
+        if name not in self.substitutions:
+            self.substitutions[name] = Substitution(name, by, reason, place_of(frame or script_frame()))
 
     def show(self) -> None:
         """Print everything that was substituted and skipped on standard error. Of several processes, only the main one does."""
@@ -61,9 +61,9 @@ class Ledger:
             say(f"skipped {counted(len(self.skipped), 'line', 'lines')} that only a notebook understands:")
             for place, text in self.skipped:
                 say(f"  {place}: {text}")
-        number = counted(len(self.found), "substitution", "substitutions")
-        say(f"{number}, in this process only:" if self.found else "nothing was substituted")
-        for one in self.found.values():
+        number = counted(len(self.substitutions), "substitution", "substitutions")
+        say(f"{number}, in this process only:" if self.substitutions else "nothing was substituted")
+        for one in self.substitutions.values():
             say(f"  {one}")
 
 

@@ -117,8 +117,8 @@ class LossReader:
     def focal_loss(self, node: ast.Call) -> ast.AST | None:
         """Return the focal loss of the script that a call applies to logits and labels."""
         maker = self.maker(node)
-        found = self.focal_of(node.func if maker is None else maker.func)
-        return found if isinstance(found, ast.ClassDef) == (maker is not None) else None
+        focal = self.focal_of(node.func if maker is None else maker.func)
+        return focal if isinstance(focal, ast.ClassDef) == (maker is not None) else None
 
     # --- what is suggested ---
 
@@ -181,8 +181,8 @@ class LossReader:
         if "reduction" in names:
             options = [self.outside(one) for one in (called.args[2:] if maker is None else called.args)]
             options += [f"{one.arg}={self.outside(one.value)}" for one in called.keywords if one.arg != "reduction"]
-            given, name = ", ".join([*options, "reduction='none'"]), last_name(called.func)
-            loss = f"lambda logits, labels: {name}(logits, labels, {given}))" if maker is None else f"{name}({given}))"
+            arguments, name = ", ".join([*options, "reduction='none'"]), last_name(called.func)
+            loss = f"lambda logits, labels: {name}(logits, labels, {arguments}))" if maker is None else f"{name}({arguments}))"
         return "computes the focal loss", f"{USE}\ntrainer = Trainer(…, loss={loss}"
 
     # --- what values are called outside of the class ---

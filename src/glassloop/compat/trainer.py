@@ -151,13 +151,13 @@ class Trainer(CoreTrainer):
     _seen: TrainerState
     _train_loader: DataLoader[object] | None = None  # what callbacks get as the batches of the training
     _latest_loader: DataLoader[object] | None = None  # and as those of the latest evaluation
-    _loop_found: list[dict[str, float]] | None = None  # what an evaluation of the loop has found so far, per data set
+    _loop_scores: list[dict[str, float]] | None = None  # what an evaluation of the loop has found so far, per data set
     _loop_parts: Sequence[dict[str, float]] = ()  # of the latest one
     _is_logging = False
     _has_trained = False
     _accelerator: Accelerator | None = None
     _eval_sets: Mapping[str, Rows] = {}
-    _kept_loaders: Mapping[str, Loader] = {}
+    _eval_loaders: Mapping[str, Loader] = {}
     _model_loss: str | None = None  # why the loss is that of the model
     _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
     _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
@@ -357,8 +357,8 @@ class Trainer(CoreTrainer):
         if is_bare(self.model):
             return "the model is a plain torch module"
         training = ("training_step", "compute_loss", "get_train_dataloader", "_get_train_sampler")
-        if found := self._overrides(*training, *OPTIMIZERS):
-            return f"{found[0]} is overridden"
+        if replaced := self._overrides(*training, *OPTIMIZERS):
+            return f"{replaced[0]} is overridden"
         for name in ("compute_loss_func", "optimizer_cls_and_kwargs"):
             if getattr(self, name) is not None:
                 return f"{name} is given"
@@ -368,13 +368,13 @@ class Trainer(CoreTrainer):
             return "the optimizer is custom"
         if any(map(freezes_weights, self.callback_handler.callbacks)):
             return "a callback freezes or unfreezes weights"
-        if found := self._adapted.gradient_readers:
-            return f"{found[0]} may read gradients"
+        if readers := self._adapted.gradient_readers:
+            return f"{readers[0]} may read gradients"
         return "the loss is that of the model" if self._model_loss else None
 
     def _why_padded(self, rows: Rows | None) -> str | None:
-        if found := self._overrides("prediction_step", self._eval_loader, "_get_eval_sampler"):
-            return f"{found[0]} is overridden"
+        if replaced := self._overrides("prediction_step", self._eval_loader, "_get_eval_sampler"):
+            return f"{replaced[0]} is overridden"
         if self._returns_more():
             return "the model returns hidden states or attentions"
         return "the rows have no length" if self._reads_loader(rows, training=False) else None
@@ -613,13 +613,13 @@ class Trainer(CoreTrainer):
         Evaluations use it only if a subclass overrides this method.
         """
         key = eval_dataset if isinstance(eval_dataset, str) else "eval"
-        if key in self._kept_loaders:
-            return self._kept_loaders[key]
+        if key in self._eval_loaders:
+            return self._eval_loaders[key]
         rows = self._eval_sets[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
         rows = self.eval_dataset if rows is None else rows
         loader = self._loader(rows, self.args.per_device_eval_batch_size, "_get_eval_sampler")
         if getattr(self.args, "dataloader_persistent_workers", False):  # its worker processes live as long as the loader
-            self._kept_loaders = {**self._kept_loaders, key: loader}
+            self._eval_loaders = {**self._eval_loaders, key: loader}
         return loader
 
     def get_test_dataloader(self, test_dataset: Rows) -> Loader:
@@ -709,10 +709,10 @@ class Trainer(CoreTrainer):
             keys = self._ignore_keys if ignore_keys is None else ignore_keys
             with self._within(_ignore_keys=keys), self._undisturbed():
                 scores = super().evaluate(rows, None, prefix)
-            if self._loop_found is None:
+            if self._loop_scores is None:
                 self._log_evaluation(scores)
             else:
-                self._loop_found.append(scores)
+                self._loop_scores.append(scores)
             metrics |= scores
         return metrics
 
@@ -724,7 +724,7 @@ class Trainer(CoreTrainer):
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Run a pass over rows that a callback makes between two steps without an effect on the steps that follow."""
-        if not self.is_in_train or self._loop_found is not None:
+        if not self.is_in_train or self._loop_scores is not None:
             yield
             return
         self.backend.sync_to_model()
@@ -738,15 +738,15 @@ class Trainer(CoreTrainer):
         return self.evaluate()
 
     def _evaluate_between_steps(self) -> dict[str, float] | None:
-        found: list[dict[str, float]] = []
+        evaluated: list[dict[str, float]] = []
         try:
-            with self._interruptible(), self._within(_loop_found=found):
+            with self._interruptible(), self._within(_loop_scores=evaluated):
                 metrics = self._evaluate(None, None)
         except Interrupted:
             return None
         # The loop logs what `evaluate` returns; a script's own `evaluate` may have evaluated other rows, too.
-        self._loop_parts = [scores for scores in found if scores.keys() <= metrics.keys()]
-        for scores in found:
+        self._loop_parts = [scores for scores in evaluated if scores.keys() <= metrics.keys()]
+        for scores in evaluated:
             if not scores.keys() <= metrics.keys():
                 self._log_evaluation(scores)
         return metrics
@@ -829,11 +829,13 @@ class Trainer(CoreTrainer):
         ):
             model_loss = "nothing was compared yet"
         with self._within(_model_loss=model_loss):
-            found = super()._run(model, rows, prefix)
-        if isinstance(found.labels, np.ndarray) and found.labels.size and (found.labels == IGNORED).all():
+            evaluation = super()._run(model, rows, prefix)
+        labels = evaluation.labels
+        if isinstance(labels, np.ndarray) and labels.size and (labels == IGNORED).all():
             # Every label is -100: there is nothing to compare with, so there is no loss.
-            found = replace(found, loss=None, metrics={k: v for k, v in found.metrics.items() if k != f"{prefix}_loss"})
-        return found
+            metrics = {name: value for name, value in evaluation.metrics.items() if name != f"{prefix}_loss"}
+            return replace(evaluation, loss=None, metrics=metrics)
+        return evaluation
 
     def _predict_batch(self) -> PredictBatch:
         by_step, own_loss, loss_sum = self._overrides("prediction_step"), self._replaces_loss(), self._loss_sum()
@@ -852,14 +854,14 @@ class Trainer(CoreTrainer):
             if labels is None:
                 return None, predictions(model(**inputs)), None
             count = named_count(self.compute_loss, labels, rows)
-            found = self.compute_loss(model, inputs, return_outputs=True, **count)  # type: ignore[arg-type]
-            if not isinstance(found, tuple) or len(found) != 2:
+            result = self.compute_loss(model, inputs, return_outputs=True, **count)  # type: ignore[arg-type]
+            if not isinstance(result, tuple) or len(result) != 2:
                 problem = "compute_loss ignores return_outputs=True, so an evaluation has no logits"
                 raise SettingsError(problem, "return (loss, outputs) if return_outputs is true")
-            loss = tensor_of(found).float().mean() * rows
+            loss = tensor_of(result).float().mean() * rows
             if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not labels.ne(IGNORED).any():
                 loss = torch.zeros_like(loss)  # the mean of no losses is not a number
-            return loss, predictions(found[1], after_loss=True), labels
+            return loss, predictions(result[1], after_loss=True), labels
 
         def with_step(model: torch.nn.Module, batch: Batch) -> Prediction:
             loss, logits, labels = self.prediction_step(model, self._inputs_of(batch), False, self._ignore_keys)
@@ -870,17 +872,17 @@ class Trainer(CoreTrainer):
 
         def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
             if by_step or own_loss:
-                loss, found, labels = (with_step if by_step else with_loss)(model, batch)
+                loss, logits, labels = (with_step if by_step else with_loss)(model, batch)
             else:
                 outputs, loss, labels = model(**move(batch.inputs)), None, batch.labels
-                found = predictions(outputs)
+                logits = predictions(outputs)
                 if labels is not None:
                     loss = loss_sum(logits_of(outputs).float(), move(labels))
             if change is not None:
-                found = change(found, None if labels is None else each_array(move, labels))
+                logits = change(logits, None if labels is None else each_array(move, labels))
             if is_watched:
                 self._tell("on_prediction_step")
-            return loss, found, labels
+            return loss, logits, labels
 
         return predict
 
@@ -909,8 +911,8 @@ class Trainer(CoreTrainer):
         return self._seen.follow(self._plan, self.args.per_device_train_batch_size)
 
     @state.setter
-    def state(self, given: State | TrainerState) -> None:
-        self._seen = given if isinstance(given, TrainerState) else TrainerState.of(given)
+    def state(self, state: State | TrainerState) -> None:
+        self._seen = state if isinstance(state, TrainerState) else TrainerState.of(state)
 
     @property
     def control(self) -> TrainerControl:
@@ -923,9 +925,9 @@ class Trainer(CoreTrainer):
         return [*self._callbacks, self._adapted]
 
     @callbacks.setter
-    def callbacks(self, given: Sequence[Callback | TrainerCallback | type] | None) -> None:
-        foreign = [one for one in given or () if is_for_transformers(one)]
-        others = [one for one in given or () if not is_for_transformers(one)]
+    def callbacks(self, callbacks: Sequence[Callback | TrainerCallback | type] | None) -> None:
+        foreign = [one for one in callbacks or () if is_for_transformers(one)]
+        others = [one for one in callbacks or () if not is_for_transformers(one)]
         self._callbacks = checked_callbacks([one for one in others if not isinstance(one, TrainerCallbacks)])
         if len(self._callbacks) == len(others):
             # The default list of transformers, that of the script, and one that stands for Glassloop's progress display.
@@ -945,11 +947,11 @@ class Trainer(CoreTrainer):
 
     def pop_callback(self, callback: Callback | TrainerCallback | type) -> Callback | TrainerCallback | None:
         """Remove a `callback`, or the one of a class, and return it; return None if the Trainer does not have it."""
-        found = next((one for one in self._callbacks if callback in (one, type(one))), None)
-        if found is None:
+        popped = next((one for one in self._callbacks if callback in (one, type(one))), None)
+        if popped is None:
             return self.callback_handler.pop_callback(callback)
-        self._callbacks = [one for one in self._callbacks if one is not found]
-        return found
+        self._callbacks = [one for one in self._callbacks if one is not popped]
+        return popped
 
     def remove_callback(self, callback: Callback | TrainerCallback | type) -> None:
         """Remove a `callback`, or the one of a class, if the Trainer has it."""
@@ -1039,7 +1041,7 @@ class Trainer(CoreTrainer):
 
     def is_local_process_zero(self) -> bool:
         """Return whether this is the main process of this machine."""
-        return self.backend.processes.is_main
+        return self.is_world_process_zero()
 
     # --- files, uploads and searches
 
@@ -1127,8 +1129,8 @@ class Trainer(CoreTrainer):
             SettingsError: If there is no model_init, no eval_dataset or no optuna, or if a setting is not allowed.
         """
         parts = {name: getattr(self, name) for name in ("backend", "_folder", "_plan")}
-        args, own, foreign = dict(vars(self.args)), [*self._callbacks], [*self.callback_handler.callbacks]
-        attributes = [(callback, dict(vars(callback))) for callback in (*own, *foreign)]
+        args, ours, theirs = dict(vars(self.args)), [*self._callbacks], [*self.callback_handler.callbacks]
+        attributes = [(callback, dict(vars(callback))) for callback in (*ours, *theirs)]
 
         def reset(trial: object) -> None:
             vars(self.args).clear()
@@ -1137,7 +1139,7 @@ class Trainer(CoreTrainer):
             for callback, values in attributes:  # such as the counter of EarlyStoppingCallback
                 vars(callback).clear()
                 vars(callback).update(values)
-            self._callbacks, self.callback_handler.callbacks = [*own], [*foreign]
+            self._callbacks, self.callback_handler.callbacks = [*ours], [*theirs]
 
         rows: dict[str, object] = {"train": self.train_dataset, **(self._eval_sets or {"validation": self.eval_dataset})}
         try:
@@ -1337,15 +1339,13 @@ def logits_of(outputs: object) -> torch.Tensor:
     return logits
 
 
-def in_batches(compute: Callable[..., dict[str, float]], found: EvalPrediction, size: int) -> dict[str, float]:
+def in_batches(compute: Callable[..., dict[str, float]], whole: EvalPrediction, size: int) -> dict[str, float]:
     """Return the result of a `compute_metrics` that takes batch by batch, as tensors, and sums up when it gets the last."""
     scores: dict[str, float] = {}
-    number = len(first_array(found.predictions))
+    number = len(first_array(whole.predictions))
     for first in range(0, number, size):
-        rows = slice(first, first + size)
-        parts = (
-            None if part is None else each_array(lambda one, rows=rows: torch.from_numpy(one[rows]), part) for part in found
-        )
+        part_of = partial(lambda rows, values: torch.from_numpy(values[rows]), slice(first, first + size))
+        parts = (None if values is None else each_array(part_of, values) for values in whole)
         scores = compute(EvalPrediction(*parts), compute_result=first + size >= number)
     return scores
 

@@ -129,7 +129,7 @@ def search(
     caught: tuple[type[BaseException], ...] = tuple(options.get("catch", (DivergedError,)))  # type: ignore[arg-type]
     callbacks = [*options.get("callbacks", ())]  # type: ignore[misc]  # a list of functions
     if "sampler" not in of_study:
-        callbacks.insert(0, lambda found, trial: setattr(found, "sampler", sampler_for(seed, trial.number + 1)))
+        callbacks.insert(0, lambda study, trial: setattr(study, "sampler", sampler_for(seed, trial.number + 1)))
     of_optimize = {name: options[name] for name in OF_OPTIMIZE if name in options}
     score = objective or (lambda metrics: default_objective(metrics, own_metrics=trainer.compute_metrics is not None))
     trials = Trials(trainer, reset, space, score, name_of, record, len(directions) == 1, caught)
@@ -232,12 +232,12 @@ class Trials:
 
     def set_hyperparameters(self, trial: Trial) -> None:
         """Assign the hyperparameters of a trial. Raises `SettingsError` if one is not a setting."""
-        found = self.space(trial)
-        if not isinstance(found, Mapping):
-            problem = f"hp_space returned a {type(found).__name__} for trial {trial.number}"
+        hyperparameters = self.space(trial)
+        if not isinstance(hyperparameters, Mapping):
+            problem = f"hp_space returned a {type(hyperparameters).__name__} for trial {trial.number}"
             raise SettingsError(problem, "return a dict of settings, such as {'learning_rate': trial.suggest_float(…)}")
         known = [*OWN, *SETTINGS]
-        for name, value in found.items():
+        for name, value in hyperparameters.items():
             if name not in known:
                 problem = f"hp_space returned {visible(str(name))}, which is not a setting{did_you_mean(str(name), known)}"
                 raise SettingsError(problem, "return settings of TrainingArguments; read other values in model_init(trial)")

@@ -31,8 +31,8 @@ def make(few: Any, tiny_tokenizer: Any, tmp_path: Path) -> Any:
 @pytest.fixture
 def ledger() -> Iterator[Any]:
     """What was substituted and skipped: nothing at first."""
-    LEDGER.found.clear()
+    LEDGER.substitutions.clear()
     LEDGER.skipped.clear()
     yield LEDGER
-    LEDGER.found.clear()
+    LEDGER.substitutions.clear()
     LEDGER.skipped.clear()

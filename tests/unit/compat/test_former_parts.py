@@ -92,7 +92,7 @@ def test_the_former_schedule_falls_to_zero() -> None:
 )
 def test_arguments_of_tokenizers(given: dict[str, object], expected: dict[str, object]) -> None:
     assert arguments_today(dict(given)) == expected
-    assert bool(LEDGER.found) is (given != {"truncation": True})
+    assert bool(LEDGER.substitutions) is (given != {"truncation": True})
 
 
 def test_arguments_of_an_accelerator() -> None:
@@ -123,7 +123,7 @@ def test_a_model_is_replaced_only_if_the_map_names_it(tmp_path: Path, monkeypatc
     load(object, "roberta-base")
     load(object, str(tmp_path))
     assert seen == [str(tmp_path), "roberta-base", str(tmp_path)]
-    assert [*LEDGER.found] == ['model "bert-base-uncased"']
+    assert [*LEDGER.substitutions] == ['model "bert-base-uncased"']
 
 
 def test_settings_of_transformers_under_former_names(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_settings_of_transformers_under_former_names(tmp_path: Path) -> None:
     args = TrainingArguments(str(tmp_path), overwrite_output_dir=True, **former)
     today = (args.eval_strategy, args.use_cpu, args.train_sampling_strategy, args.warmup_steps)
     assert today == ("steps", True, "group_by_length", 0.1)
-    assert "TrainingArguments(evaluation_strategy=)" in LEDGER.found
+    assert "TrainingArguments(evaluation_strategy=)" in LEDGER.substitutions
     trainer = Trainer(tiny_model(), args, eval_dataset=[], tokenizer=None, tb_writer=object())
     assert trainer.processing_class is None
     with pytest.raises(TypeError):
@@ -153,7 +153,7 @@ def test_metrics_take_rows_by_place_and_by_name() -> None:
     combined.add_batch(references=[0, 1, 2], predictions=[0, 1, 1])
     combined.add(2, 2)
     assert combined.compute(average="macro").keys() == {"accuracy", "f1"}
-    assert [*LEDGER.found] == ['load_metric("glue", "mrpc")', 'evaluate.load("f1")', 'evaluate.load("accuracy")']
+    assert [*LEDGER.substitutions] == ['load_metric("glue", "mrpc")', 'evaluate.load("f1")', 'evaluate.load("accuracy")']
 
 
 def test_a_metric_that_nobody_has_is_an_error() -> None:
@@ -175,7 +175,7 @@ def test_arguments_of_load_dataset_that_are_gone_are_dropped(tmp_path: Path) -> 
     (tmp_path / "rows.csv").write_text("text,label\na,1\n")
     found = loading.load_dataset("csv", data_files=str(tmp_path / "rows.csv"), split="train", trust_remote_code=False)
     assert found["text"][:] == ["a"]
-    assert [*LEDGER.found] == ["load_dataset(trust_remote_code=)"]
+    assert [*LEDGER.substitutions] == ["load_dataset(trust_remote_code=)"]
 
 
 def test_rows_for_glue_are_encoded_with_labels() -> None:

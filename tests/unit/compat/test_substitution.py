@@ -56,9 +56,9 @@ def library() -> ModuleType:
 def test_a_missing_name_is_served_to_a_script_and_recorded_with_its_first_place(library: ModuleType) -> None:
     space = used_by("/home/me/train.py", "\nx = library.int('3')\ny = library.int\n", library)
     assert space["x"] == 3
-    assert [*LEDGER.found] == ["library.int"]
-    assert LEDGER.found["library.int"].place == "/home/me/train.py:2"
-    assert "NumPy 1.24" in str(LEDGER.found["library.int"])
+    assert [*LEDGER.substitutions] == ["library.int"]
+    assert LEDGER.substitutions["library.int"].place == "/home/me/train.py:2"
+    assert "NumPy 1.24" in str(LEDGER.substitutions["library.int"])
 
 
 def test_a_library_gets_no_old_name_and_other_names_stay(library: ModuleType) -> None:
@@ -67,7 +67,7 @@ def test_a_library_gets_no_old_name_and_other_names_stay(library: ModuleType) ->
     assert used_by("/home/me/train.py", "x = library.present", library)["x"] == 1
     with pytest.raises(AttributeError):
         used_by("/home/me/train.py", "library.unknown", library)
-    assert not LEDGER.found
+    assert not LEDGER.substitutions
     kind = type(library)
     serve(library, "library", OLD_NAMES["numpy"])
     assert type(library) is kind, "a module is changed once"
