@@ -89,17 +89,11 @@ class Metrics(dict[str, float]):
 
 
 class PredictionOutput(NamedTuple):
-    """What `predict` returns: logits and labels of all rows, in their order, and metrics.
+    """What `predict` returns: logits and labels of all rows, in their order, and metrics."""
 
-    Args:
-        predictions: The logits of each row; a tuple of them and of other arrays if the model returns more.
-        label_ids: The labels of each row; None if there are none.
-        metrics: The metrics by name.
-    """
-
-    predictions: Any
-    label_ids: Any
-    metrics: dict[str, float]
+    predictions: Any  # the logits of each row; a tuple of them and of other arrays if the model returns more
+    label_ids: Any  # the labels of each row; None if there are none
+    metrics: dict[str, float]  # the metrics by name
 
     def _repr_html_(self) -> str:
         first = self.predictions[0] if isinstance(self.predictions, tuple) else self.predictions
@@ -107,17 +101,11 @@ class PredictionOutput(NamedTuple):
 
 
 class TrainOutput(NamedTuple):
-    """What `train` returns: the number of steps, the mean loss, and metrics.
+    """What `train` returns: the number of steps, the mean loss, and metrics."""
 
-    Args:
-        global_step: The number of steps.
-        training_loss: The mean loss of all steps.
-        metrics: Speed and loss by name.
-    """
-
-    global_step: int
-    training_loss: float
-    metrics: dict[str, float]
+    global_step: int  # the number of steps
+    training_loss: float  # the mean loss of all steps
+    metrics: dict[str, float]  # speed and loss by name
 
     def _repr_html_(self) -> str:
         return scores("Training", self.metrics, {"steps": f"{self.global_step:,}"})
@@ -574,7 +562,6 @@ UNSUPPORTED = {
     "peft_config": "wrap the model first: model = peft.get_peft_model(model, config)",
 }
 
-
 # Methods and attributes of transformers' Trainer that this Trainer does not have, grouped by what to do instead.
 BY_REMEDY = {
     UNSUPPORTED["compute_loss_func"]: "compute_loss label_smoother",
@@ -604,7 +591,6 @@ BY_REMEDY = {
     "add the noise in a forward hook of model.get_input_embeddings()": "neftune_noise_alpha",
     "omit it": "_validate_args _update_auto_batch_size _track_num_input_tokens _push_from_checkpoint _finish_current_push",
 }
-
 
 INSTEAD = UNSUPPORTED | {name: remedy for remedy, names in BY_REMEDY.items() for name in names.split()}
 

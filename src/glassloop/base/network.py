@@ -68,13 +68,11 @@ class AllowedHosts:
 
     A site can let its own name lead to 127.0.0.1 (DNS rebinding). The browser then takes a local server for that site and lets
     the site's scripts read it, but it still sends the site's name as the Host.
-
-    Attributes:
-        names: Names and addresses. One that begins with a dot stands for all names that end with it, and `*` for every name.
-        any_address: Whether every IP address is allowed. A site cannot make a browser send one: only names can be rebound.
     """
 
+    # names and addresses. One that begins with a dot stands for all names that end with it, and `*` for every name.
     names: frozenset[str]
+    # whether every IP address is allowed. A site cannot make a browser send one: only names can be rebound.
     any_address: bool = False
 
     def refuses(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -264,7 +264,6 @@ Precision = Annotated[str, Option("--precision", help=INT8_HELP)]
 Json = Annotated[bool, Option("--json", help="Print the result as JSON. All other output goes to standard error.")]
 
 # --- wrong options ---------------------------------------------------------------------------------------------------
-
 UsageError = typer.BadParameter.__mro__[1]  # of click, which recent versions of typer include under a private name
 LIKELY = 0.85  # similarity of difflib from which a name is a slip of the keyboard: min_length is not max_length
 DATA_WORDS = "data dataset dataset_name train_file train_data task_name file input"

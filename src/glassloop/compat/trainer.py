@@ -1465,12 +1465,9 @@ class TrainerState(TheirState):  # type: ignore[misc]
     """The state of a training, as scripts and callbacks for transformers read it.
 
     Names that transformers does not have, such as `step` and `history`, are those of the loop's own state.
-
-    Attributes:
-        loop: The state of the loop.
     """
 
-    loop: State
+    loop: State  # the state of the loop
     global_step: int
     epoch: float
     history: list[Entry]

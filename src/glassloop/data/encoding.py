@@ -48,23 +48,15 @@ class TypedTokens:
 
 @dataclass(frozen=True)
 class Truncation:
-    """How many rows lost tokens, and on which side of the pair.
+    """How many rows lost tokens, and on which side of the pair."""
 
-    Attributes:
-        num_rows: Rows that lost tokens.
-        num_first: Rows that lost tokens of the first text.
-        num_second: Rows that lost tokens of the second text.
-        num_tokens: Tokens that were lost.
-        num_shortened: Texts so long that only their first million characters were tokenized. They lost more than `num_tokens`.
-        longest: Tokens that the longest of these rows had before.
-    """
-
-    num_rows: int = 0
-    num_first: int = 0
-    num_second: int = 0
-    num_tokens: int = 0
+    num_rows: int = 0  # rows that lost tokens
+    num_first: int = 0  # rows that lost tokens of the first text
+    num_second: int = 0  # rows that lost tokens of the second text
+    num_tokens: int = 0  # tokens that were lost
+    # texts so long that only their first million characters were tokenized. They lost more than `num_tokens`.
     num_shortened: int = 0
-    longest: int = 0
+    longest: int = 0  # tokens that the longest of these rows had before
 
     def __add__(self, other: Truncation) -> Truncation:
         sums = {name: value + getattr(other, name) for name, value in vars(self).items()}

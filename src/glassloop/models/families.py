@@ -97,7 +97,6 @@ class Head:
 POOLER_HEAD = Head("pooler.dense", "tanh", "classifier")
 ROBERTA_HEAD = Head("classifier.dense", "tanh", "classifier.out_proj")
 
-
 # The approximation of GELU that the activation of a layer stands for, by its name in a config. A model with another activation
 # has no fast layers, and transformers loads it for predictions.
 GELU_APPROXIMATIONS = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_fast": "tanh"}

@@ -25,17 +25,11 @@ FORMS = "give a text, a pair (first, second), or a dict with the text columns"
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction for one text or pair.
+    """The prediction for one text or pair."""
 
-    Attributes:
-        label: The name of a class, the names of several labels, or a score.
-        scores: The probability of each label by its name; empty if the model predicts a score.
-        logits: The outputs of the model.
-    """
-
-    label: str | list[str] | float
-    scores: dict[str, float]
-    logits: list[float]
+    label: str | list[str] | float  # the name of a class, the names of several labels, or a score
+    scores: dict[str, float]  # the probability of each label by its name; empty if the model predicts a score
+    logits: list[float]  # the outputs of the model
 
     @property
     def cells(self) -> FileRow:

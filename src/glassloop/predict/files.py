@@ -42,27 +42,16 @@ PredictTexts = Callable[[Texts], tuple[list[Row], Counts]]  # the columns to add
 
 @dataclass(frozen=True)
 class FileJob:
-    """A file to predict.
+    """A file to predict."""
 
-    Attributes:
-        source: The file to read.
-        target: The file to write; its suffix chooses the format.
-        texts: The columns with the texts, each of which may name several.
-        settings: How to read the file.
-        task: The task of the model.
-        names: The names of its labels.
-        identity: What else the predictions depend on: the model, and how logits become answers.
-        overwrite: Whether to replace a file that is already there.
-    """
-
-    source: Path
-    target: Path
-    texts: tuple[str, ...]
-    settings: DataSettings
-    task: str
-    names: tuple[str, ...]
-    identity: tuple[Json, ...]
-    overwrite: bool = True
+    source: Path  # the file to read
+    target: Path  # the file to write; its suffix chooses the format
+    texts: tuple[str, ...]  # the columns with the texts, each of which may name several
+    settings: DataSettings  # how to read the file
+    task: str  # the task of the model
+    names: tuple[str, ...]  # the names of its labels
+    identity: tuple[Json, ...]  # what else the predictions depend on: the model, and how logits become answers
+    overwrite: bool = True  # whether to replace a file that is already there
 
     @property
     def added(self) -> list[str]:

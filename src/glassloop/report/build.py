@@ -58,19 +58,12 @@ NO_REPORT = "GLASSLOOP_NO_REPORT"  # environment variable: if it is set, trainin
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a run.
+    """The report of a run."""
 
-    Attributes:
-        title: Its heading.
-        html: The complete page.
-        charts: The charts by name.
-        results: The metrics with their intervals.
-    """
-
-    title: str
-    html: str
-    charts: Mapping[str, Chart]
-    results: Sequence[Score]
+    title: str  # its heading
+    html: str  # the complete page
+    charts: Mapping[str, Chart]  # the charts by name
+    results: Sequence[Score]  # the metrics with their intervals
 
     def _repr_html_(self) -> str:
         return inline(self.html, self.title)

@@ -43,59 +43,36 @@ LIBRARY = "transformers"
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of the card, for readers and for the hub.
+    """A metric of the card, for readers and for the hub."""
 
-    Attributes:
-        key: The metric as the hub names it.
-        title: Its name for a person.
-        value: The value.
-        split: The split it was computed on.
-        interval: Its 95 % interval in words; empty if there is none.
-        baseline: The value of always giving the same answer.
-    """
-
-    key: str
-    title: str
-    value: float
-    split: str = "validation"
-    interval: str = ""
-    baseline: float | None = None
+    key: str  # the metric as the hub names it
+    title: str  # its name for a person
+    value: float  # the value
+    split: str = "validation"  # the split it was computed on
+    interval: str = ""  # its 95 % interval in words; empty if there is none
+    baseline: float | None = None  # the value of always giving the same answer
 
 
 @dataclass(frozen=True)
 class DataName:
-    """The data of a model as the hub names it.
+    """The data of a model as the hub names it."""
 
-    Attributes:
-        name: Its name for a person.
-        identifier: Its identifier on the hub, or a short name.
-        config: Its configuration on the hub.
-        on_hub: Whether it is on the hub.
-    """
-
-    name: str
-    identifier: str
-    config: str | None = None
-    on_hub: bool = False
+    name: str  # its name for a person
+    identifier: str  # its identifier on the hub, or a short name
+    config: str | None = None  # its configuration on the hub
+    on_hub: bool = False  # whether it is on the hub
 
 
 @dataclass(frozen=True)
 class Card:
-    """A model card.
+    """A model card."""
 
-    Attributes:
-        title: The name of the model.
-        data: The data that the scores refer to; None if that is not known.
-        scores: The scores.
-        head: Further entries of the front matter, such as `base_model`.
-        sections: Headings with their Markdown.
-    """
-
-    title: str
-    data: DataName | None
-    scores: Sequence[Score] = ()
+    title: str  # the name of the model
+    data: DataName | None  # the data that the scores refer to; None if that is not known
+    scores: Sequence[Score] = ()  # the scores
+    # further entries of the front matter, such as `base_model`
     head: Mapping[str, str | list[str]] = field(default_factory=dict)
-    sections: Sequence[tuple[str, str]] = ()
+    sections: Sequence[tuple[str, str]] = ()  # headings with their Markdown
 
 
 def scores_table(scores: Sequence[Score]) -> str:

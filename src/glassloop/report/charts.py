@@ -27,8 +27,6 @@ from glassloop.base.files import protected
 from glassloop.markup.templates import escaped, package_text
 
 FONT_SIZE = 11.0
-
-
 NARROW, WIDE = frozenset("iljtfrI.,:;'|!()[] 1"), frozenset("mwMW@%")
 
 
@@ -112,40 +110,24 @@ LINEAR, LOG, PERCENT, COUNT = "linear", "log", "percent", "count"
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a chart.
+    """An axis of a chart."""
 
-    Attributes:
-        title: What the axis shows.
-        kind: "linear", "log", "percent" (0.25 is written 25 %) or "count" (only whole numbers, from zero).
-        low: The lowest value; by default a round number below the data.
-        high: The highest value; by default a round number above the data.
-    """
-
-    title: str = ""
-    kind: str = LINEAR
-    low: float | None = None
-    high: float | None = None
+    title: str = ""  # what the axis shows
+    kind: str = LINEAR  # "linear", "log", "percent" (0.25 is written 25 %) or "count" (only whole numbers, from zero)
+    low: float | None = None  # the lowest value; by default a round number below the data
+    high: float | None = None  # the highest value; by default a round number above the data
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values of an axis to places between `start` and `stop`.
+    """Maps values of an axis to places between `start` and `stop`."""
 
-    Attributes:
-        low: The value at `start`.
-        high: The value at `stop`.
-        start: The place of the lowest value.
-        stop: The place of the highest value.
-        kind: The kind of the axis.
-        ticks: The values with a tick.
-    """
-
-    low: float
-    high: float
-    start: float
-    stop: float
-    kind: str = LINEAR
-    ticks: tuple[float, ...] = field(default=())
+    low: float  # the value at `start`
+    high: float  # the value at `stop`
+    start: float  # the place of the lowest value
+    stop: float  # the place of the highest value
+    kind: str = LINEAR  # the kind of the axis
+    ticks: tuple[float, ...] = field(default=())  # the values with a tick
 
     def place(self, value: float) -> float:
         """Return the place of a value; one outside of the range is at its end."""
@@ -246,11 +228,7 @@ def value_text(value: float | None, kind: str = LINEAR) -> str:
 
 
 WIDTH, HEIGHT = 440.0, 260.0
-
-
 NUM_COLORS = 8
-
-
 Cell: TypeAlias = str | float | int | None
 
 
@@ -261,11 +239,7 @@ def palettes(rules: str) -> tuple[str, str]:
 
 
 SHEET = package_text("report", "charts.css")
-
-
 LIGHT, NIGHT = palettes(SHEET)
-
-
 CHART_CSS = SHEET.replace("DARK", NIGHT)  # the same colors by choice of the reader and of the system
 
 
@@ -506,8 +480,6 @@ def left_margin(scale: Scale) -> float:
 
 
 BAR_TOP, BAR_BOTTOM, BAR_RIGHT = 6.0, 38.0, 52.0
-
-
 BAR_LABEL = 0.4  # share of the width that labels may use
 
 
@@ -522,25 +494,15 @@ class Bars:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Horizontal bars.
+    """Horizontal bars."""
 
-    Attributes:
-        title: What the chart shows.
-        description: What to see in it.
-        labels: The name of each group of bars, from top to bottom. Long names are cut and shown in full on hover.
-        series: The values.
-        axis: The axis of the values.
-        colors: A color for each label instead of one for each series.
-        width: Width of the drawing.
-    """
-
-    title: str
-    description: str
-    labels: Sequence[str]
-    series: Sequence[Bars]
-    axis: Axis = field(default_factory=lambda: Axis(kind=COUNT))
-    colors: Sequence[int] = ()
-    width: float = WIDTH
+    title: str  # what the chart shows
+    description: str  # what to see in it
+    labels: Sequence[str]  # the name of each group of bars, from top to bottom. Long names are cut and shown in full on hover.
+    series: Sequence[Bars]  # the values
+    axis: Axis = field(default_factory=lambda: Axis(kind=COUNT))  # the axis of the values
+    colors: Sequence[int] = ()  # A color for each label instead of one for each series
+    width: float = WIDTH  # width of the drawing
 
     def draw(self) -> Drawing:
         """Draw the bars with their values."""
@@ -582,23 +544,14 @@ HISTOGRAM_HEIGHT, HISTOGRAM_TOP, HISTOGRAM_BOTTOM, HISTOGRAM_RIGHT = 220.0, 24.0
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts between edges.
+    """Counts between edges."""
 
-    Attributes:
-        title: What the chart shows.
-        description: What to see in it.
-        edges: The limits of the bins, one more than there are counts.
-        series: The counts of each series in each bin; they are drawn on top of each other.
-        x: The axis of the values.
-        y: The axis of the counts.
-    """
-
-    title: str
-    description: str
-    edges: Sequence[float]
-    series: Sequence[Bars]
-    x: Axis
-    y: Axis = field(default_factory=lambda: Axis("rows", COUNT))
+    title: str  # what the chart shows
+    description: str  # what to see in it
+    edges: Sequence[float]  # the limits of the bins, one more than there are counts
+    series: Sequence[Bars]  # the counts of each series in each bin; they are drawn on top of each other
+    x: Axis  # the axis of the values
+    y: Axis = field(default_factory=lambda: Axis("rows", COUNT))  # the axis of the counts
 
     def draw(self) -> Drawing:
         """Draw the columns."""
@@ -659,38 +612,22 @@ def even_edges(low: float, high: float, bins: int) -> list[float]:
 
 
 Points: TypeAlias = Sequence[tuple[float, float]]
-
-
 LINE_POINTS = 400  # of a drawn line; more would not be visible
-
-
 MOST_HITS = 200  # places that show values on hover
-
-
 LINE_TOP, LINE_BOTTOM, LINE_RIGHT = 24.0, 38.0, 18.0
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart.
+    """A line of a chart."""
 
-    Attributes:
-        name: What the line is.
-        points: Its places, ordered by x.
-        raw: The values before smoothing, drawn faintly behind the line.
-        band: x, low and high of a shaded interval around the line.
-        dots: Whether each place has a dot, for values with gaps between them, such as evaluations.
-        quiet: Whether the line is gray and dashed: something to compare with, such as the diagonal.
-        color: Number of the color; by default the position of the series.
-    """
-
-    name: str
-    points: Points
-    raw: Points = ()
-    band: Sequence[tuple[float, float, float]] = ()
-    dots: bool = False
-    quiet: bool = False
-    color: int | None = None
+    name: str  # what the line is
+    points: Points  # its places, ordered by x
+    raw: Points = ()  # the values before smoothing, drawn faintly behind the line
+    band: Sequence[tuple[float, float, float]] = ()  # x, low and high of a shaded interval around the line
+    dots: bool = False  # whether each place has a dot, for values with gaps between them, such as evaluations
+    quiet: bool = False  # whether the line is gray and dashed: something to compare with, such as the diagonal
+    color: int | None = None  # number of the color; by default the position of the series
 
 
 @dataclass(frozen=True)
@@ -703,27 +640,16 @@ class Event:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Several lines over a common axis.
+    """Several lines over a common axis."""
 
-    Attributes:
-        title: What the chart shows.
-        description: What to see in it.
-        x: The horizontal axis.
-        y: The vertical axis.
-        series: The lines.
-        events: Vertical lines with a name.
-        references: Horizontal dashed lines by name, such as the score of the majority baseline.
-        square: Whether both axes have the same length, for a diagonal.
-    """
-
-    title: str
-    description: str
-    x: Axis
-    y: Axis
-    series: Sequence[Series]
-    events: Sequence[Event] = ()
-    references: Sequence[tuple[str, float]] = ()
-    square: bool = False
+    title: str  # what the chart shows
+    description: str  # what to see in it
+    x: Axis  # the horizontal axis
+    y: Axis  # the vertical axis
+    series: Sequence[Series]  # the lines
+    events: Sequence[Event] = ()  # vertical lines with a name
+    references: Sequence[tuple[str, float]] = ()  # horizontal dashed lines by name, such as the score of the majority baseline
+    square: bool = False  # whether both axes have the same length, for a diagonal
 
     def draw(self) -> Drawing:
         """Draw the lines, the events and invisible columns that show the values on hover."""
@@ -867,55 +793,33 @@ def smoothed(points: Points, share: float = 0.04) -> Points:
 
 
 DOT_TOP, DOT_ROW, DOT_BOTTOM, DOT_RIGHT = 8.0, 26.0, 38.0, 12.0
-
-
 DOT_LABEL = 0.42  # share of the width that labels may use
 
 
 @dataclass(frozen=True)
 class Dots:
-    """A row of the chart.
+    """A row of the chart."""
 
-    Attributes:
-        name: What is measured.
-        value: The estimate; None draws only the points.
-        low: The lower end of its interval.
-        high: The upper end of its interval.
-        points: Single values, such as one for each seed.
-        baseline: A value to compare with, drawn as a short line across.
-        note: Shown on hover and in the data table, such as the number of rows.
-        color: Number of the color.
-    """
-
-    name: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    points: Sequence[float] = ()
-    baseline: float | None = None
-    note: str = ""
-    color: int = 0
+    name: str  # what is measured
+    value: float | None = None  # the estimate; None draws only the points
+    low: float | None = None  # the lower end of its interval
+    high: float | None = None  # the upper end of its interval
+    points: Sequence[float] = ()  # single values, such as one for each seed
+    baseline: float | None = None  # A value to compare with, drawn as a short line across
+    note: str = ""  # shown on hover and in the data table, such as the number of rows
+    color: int = 0  # number of the color
 
 
 @dataclass(frozen=True)
 class DotChart:
-    """Values with intervals.
+    """Values with intervals."""
 
-    Attributes:
-        title: What the chart shows.
-        description: What to see in it.
-        rows: The values, from top to bottom.
-        axis: The axis of the values.
-        reference: A value with a dashed line through all rows, such as zero for differences.
-        baseline_name: What the baselines of the rows are.
-    """
-
-    title: str
-    description: str
-    rows: Sequence[Dots]
-    axis: Axis = field(default_factory=Axis)
-    reference: float | None = None
-    baseline_name: str = "baseline"
+    title: str  # what the chart shows
+    description: str  # what to see in it
+    rows: Sequence[Dots]  # the values, from top to bottom
+    axis: Axis = field(default_factory=Axis)  # the axis of the values
+    reference: float | None = None  # A value with a dashed line through all rows, such as zero for differences
+    baseline_name: str = "baseline"  # what the baselines of the rows are
 
     def draw(self) -> Drawing:
         """Draw the rows."""
@@ -1009,25 +913,15 @@ class Cloud:
 
 @dataclass(frozen=True)
 class ScatterChart:
-    """Points of two values.
+    """Points of two values."""
 
-    Attributes:
-        title: What the chart shows.
-        description: What to see in it.
-        x: The horizontal axis.
-        y: The vertical axis.
-        clouds: The points.
-        diagonal: Whether to draw the line where both values are equal. Both axes then have the same range.
-        level: A horizontal dashed line, such as a residual of zero.
-    """
-
-    title: str
-    description: str
-    x: Axis
-    y: Axis
-    clouds: Sequence[Cloud]
-    diagonal: bool = False
-    level: float | None = None
+    title: str  # what the chart shows
+    description: str  # what to see in it
+    x: Axis  # the horizontal axis
+    y: Axis  # the vertical axis
+    clouds: Sequence[Cloud]  # the points
+    diagonal: bool = False  # whether to draw the line where both values are equal. Both axes then have the same range.
+    level: float | None = None  # A horizontal dashed line, such as a residual of zero
 
     def draw(self) -> Drawing:
         """Draw the points."""
@@ -1067,11 +961,7 @@ class ScatterChart:
 
 
 PARALLEL_TOP, PARALLEL_BOTTOM, SIDE = 30.0, 18.0, 46.0
-
-
 WIDE_RANGE = 20.0  # values that differ by more than this factor get a logarithmic axis
-
-
 Value = str | float | int | bool | None
 
 
@@ -1086,23 +976,14 @@ class Thread:
 
 @dataclass(frozen=True)
 class ParallelChart:
-    """Lines over several vertical axes.
+    """Lines over several vertical axes."""
 
-    Attributes:
-        title: What the chart shows.
-        description: What to see in it.
-        axes: The name of each axis.
-        threads: The lines.
-        strong_name: What the lines that stand out are.
-        other_name: What the other lines are.
-    """
-
-    title: str
-    description: str
-    axes: Sequence[str]
-    threads: Sequence[Thread]
-    strong_name: str = "chosen"
-    other_name: str = "others"
+    title: str  # what the chart shows
+    description: str  # what to see in it
+    axes: Sequence[str]  # the name of each axis
+    threads: Sequence[Thread]  # the lines
+    strong_name: str = "chosen"  # what the lines that stand out are
+    other_name: str = "others"  # what the other lines are
 
     def draw(self) -> Drawing:
         """Draw the axes with their ends, then the lines, those that stand out on top."""
@@ -1158,39 +1039,23 @@ def cell(value: Value) -> str | float | int | None:
 
 
 HEAT_MOST_LABEL = 0.3  # share of the width that row names may use
-
-
 HEAT_TOP = 8.0
-
-
 SMALL = 8.0  # font size in narrow cells
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Colored cells.
+    """Colored cells."""
 
-    Attributes:
-        title: What the chart shows.
-        description: What to see in it.
-        rows: The names of the rows, from top to bottom.
-        columns: The names of the columns.
-        values: The share that colors each cell, between 0 and 1, row by row.
-        texts: What is written in each cell, if there is space, and on hover: one line each.
-        row_title: What the rows are.
-        column_title: What the columns are.
-        diagonal: Whether cells off the diagonal are errors and have another color.
-    """
-
-    title: str
-    description: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    values: Sequence[Sequence[float]]
-    texts: Sequence[Sequence[Sequence[str]]]
-    row_title: str = ""
-    column_title: str = ""
-    diagonal: bool = False
+    title: str  # what the chart shows
+    description: str  # what to see in it
+    rows: Sequence[str]  # the names of the rows, from top to bottom
+    columns: Sequence[str]  # the names of the columns
+    values: Sequence[Sequence[float]]  # the share that colors each cell, between 0 and 1, row by row
+    texts: Sequence[Sequence[Sequence[str]]]  # what is written in each cell, if there is space, and on hover: one line each
+    row_title: str = ""  # what the rows are
+    column_title: str = ""  # what the columns are
+    diagonal: bool = False  # whether cells off the diagonal are errors and have another color
 
     def draw(self) -> Drawing:
         """Draw the cells with the names of rows and columns."""

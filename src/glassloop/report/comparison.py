@@ -58,17 +58,11 @@ VALIDATION = "validation"
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: a run, or the runs of several seeds.
+    """One side of a comparison: a run, or the runs of several seeds."""
 
-    Attributes:
-        name: How the user called it.
-        folders: The run folder of each seed.
-        records: The record of each run.
-    """
-
-    name: str
-    folders: Mapping[int, Path]
-    records: Mapping[int, RunRecord]
+    name: str  # how the user called it
+    folders: Mapping[int, Path]  # the run folder of each seed
+    records: Mapping[int, RunRecord]  # the record of each run
 
     @property
     def record(self) -> RunRecord:
@@ -78,17 +72,11 @@ class Side:
 
 @dataclass(frozen=True)
 class SideRows:
-    """A side with its predictions for the rows that all sides share.
+    """A side with its predictions for the rows that all sides share."""
 
-    Attributes:
-        side: The side.
-        seeds: The predictions of each seed as arrays.
-        entries: The lines of the predictions file of each seed.
-    """
-
-    side: Side
-    seeds: Mapping[int, ScoredRows]
-    entries: Mapping[int, Sequence[Entry]]
+    side: Side  # the side
+    seeds: Mapping[int, ScoredRows]  # the predictions of each seed as arrays
+    entries: Mapping[int, Sequence[Entry]]  # the lines of the predictions file of each seed
 
     @property
     def name(self) -> str:
@@ -263,23 +251,14 @@ def in_words(value: object) -> str:
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A row on which the first and another side differ.
+    """A row on which the first and another side differ."""
 
-    Attributes:
-        row: Its number in the split, from 0.
-        first: Share of the first side's seeds that get it right, or its mean absolute error.
-        second: The same for the other side.
-        entry: Texts and label.
-        first_answer: The prediction of the first side's first seed.
-        second_answer: The prediction of the other side's first seed.
-    """
-
-    row: int
-    first: float
-    second: float
-    entry: Entry
-    first_answer: object
-    second_answer: object
+    row: int  # its number in the split, from 0
+    first: float  # share of the first side's seeds that get it right, or its mean absolute error
+    second: float  # the same for the other side
+    entry: Entry  # texts and label
+    first_answer: object  # the prediction of the first side's first seed
+    second_answer: object  # the prediction of the other side's first seed
 
 
 def answer_text(value: object) -> str:
@@ -303,25 +282,15 @@ class RowDifferences:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """The comparison of all sides with the first.
+    """The comparison of all sides with the first."""
 
-    Attributes:
-        split: The split whose rows were compared.
-        num_rows: Number of rows.
-        sides: The sides with their predictions.
-        measures: The metrics.
-        settings: The settings that differ, with the value of each side.
-        conclusions: For each metric, the results of all sides and their comparisons with the first.
-        rows: For each other side, the rows on which it differs from the first.
-    """
-
-    split: str
-    num_rows: int
-    sides: tuple[SideRows, ...]
-    measures: Measures
-    settings: dict[str, list[str]]
-    conclusions: dict[str, Conclusion]
-    rows: tuple[RowDifferences, ...]
+    split: str  # the split whose rows were compared
+    num_rows: int  # number of rows
+    sides: tuple[SideRows, ...]  # the sides with their predictions
+    measures: Measures  # the metrics
+    settings: dict[str, list[str]]  # the settings that differ, with the value of each side
+    conclusions: dict[str, Conclusion]  # for each metric, the results of all sides and their comparisons with the first
+    rows: tuple[RowDifferences, ...]  # for each other side, the rows on which it differs from the first
 
     @property
     def names(self) -> list[str]:
@@ -447,11 +416,7 @@ def row_differences(first: SideRows, other: SideRows, most: int) -> RowDifferenc
 
 
 LONGEST_NAME = 20
-
-
 MOST_SETTINGS, MOST_ROWS = 20, 3
-
-
 SINGLE_SEEDS = "One seed each: this compares single models. Train several seeds to compare their settings."
 
 
@@ -620,8 +585,6 @@ def points_of(history: Sequence[Mapping[str, object]], key: str) -> dict[float, 
 
 
 MOST_TEXT = 2000  # characters of a text that are shown
-
-
 STYLE = "ul.rows{list-style:none;padding:0}ul.rows li{border-top:1px solid var(--line);padding:.5rem 0;overflow-wrap:anywhere}"
 
 

@@ -128,19 +128,12 @@ def filters(name: str, choices: Mapping[str, tuple[str, Sequence[str]]], *, sear
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page.
+    """A part of a page."""
 
-    Attributes:
-        name: Its anchor, such as "errors".
-        title: Its heading.
-        body: Its content, HTML.
-        short: Its name in the list of sections; by default the heading.
-    """
-
-    name: str
-    title: str
-    body: str
-    short: str = ""
+    name: str  # its anchor, such as "errors"
+    title: str  # its heading
+    body: str  # its content, HTML
+    short: str = ""  # its name in the list of sections; by default the heading
 
 
 def page(

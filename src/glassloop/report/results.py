@@ -91,14 +91,12 @@ def latex(results: Sequence[Score]) -> str:
 
 MOST_CARDS = 4
 
-
 UNFINISHED = {
     RUNNING: "The run is being trained.",
     STOPPED: "The run was stopped before its end and can be resumed.",
     FAILED: "The run ended with an error before its end and can be resumed.",
     KILLED: "The run was killed before its end and can be resumed.",
 }
-
 
 WITHIN_ONE = 1.0  # scores above this are errors or losses and have another axis
 
@@ -249,11 +247,7 @@ def limits_table(found: Calibration) -> str:
 
 
 BINS, MOST_POINTS = 20, 1_000
-
-
 FEW_ROWS = 20
-
-
 MOST_ROWS, MOST_LOGITS = 20_000, 500_000  # for the temperature, which is found in many passes
 
 

@@ -58,8 +58,6 @@ from glassloop.scores.result import Result, split_scores
 from glassloop.settings.training import DataSettings, TrainingArguments
 
 LOGITS = b'"logits": ['  # quotation marks within a text are escaped, so that this is always the key
-
-
 MANY = 500  # bytes of the logits of a row, beyond which Arrow reads them: JSON needs several times as long
 
 
@@ -119,27 +117,16 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class RunSource:
-    """A run folder as it was read.
+    """A run folder as it was read."""
 
-    Attributes:
-        folder: The folder.
-        record: What run.json or trainer.json says; None for the output folder of a Trainer that wrote neither.
-        status: "finished", "running", "stopped", "failed", "killed", or "unknown".
-        history: The logged steps and evaluations.
-        resumes: The steps after which the run was resumed.
-        results: The result of each split, the one that was evaluated during training first.
-        problems: What could not be read, one sentence each.
-        by_trainer: Whether a Trainer trained it in Python, not the command.
-    """
-
-    folder: Path
-    record: RunRecord | None
-    status: str
-    history: Sequence[Entry]
-    resumes: Sequence[int]
-    results: Sequence[Result] = ()
-    problems: Sequence[str] = ()
-    by_trainer: bool = False
+    folder: Path  # the folder
+    record: RunRecord | None  # what run.json or trainer.json says; None for the output folder of a Trainer that wrote neither
+    status: str  # "finished", "running", "stopped", "failed", "killed", or "unknown"
+    history: Sequence[Entry]  # the logged steps and evaluations
+    resumes: Sequence[int]  # the steps after which the run was resumed
+    results: Sequence[Result] = ()  # the result of each split, the one that was evaluated during training first
+    problems: Sequence[str] = ()  # what could not be read, one sentence each
+    by_trainer: bool = False  # whether a Trainer trained it in Python, not the command
 
     @property
     def measures(self) -> Measures:
@@ -192,8 +179,6 @@ class Drawn:
 
 
 STEPS = Axis("step", COUNT, low=0)
-
-
 MOST_RANGE = 30.0  # a gradient norm that varies more is drawn on a logarithmic axis
 
 
@@ -271,8 +256,6 @@ def norm_chart(norms: Sequence[tuple[float, float]], source: RunSource) -> LineC
 
 
 SHOWN_LABELS = 20
-
-
 TRAIN, HELD_OUT = "train", "validation"
 
 

@@ -147,17 +147,11 @@ def threshold_curve(probability: Array, positive: Array, most_points: int = MOST
 
 @dataclass(frozen=True)
 class Margins:
-    """Rows as labels that are each given or not.
+    """Rows as labels that are each given or not."""
 
-    Attributes:
-        names: The labels that can have a threshold.
-        values: The margin of each label: rows x labels. Its probability is the logistic function of it.
-        wanted: Whether each label is true: rows x labels.
-    """
-
-    names: tuple[str, ...]
-    values: Array
-    wanted: Array
+    names: tuple[str, ...]  # the labels that can have a threshold
+    values: Array  # the margin of each label: rows x labels. Its probability is the logistic function of it.
+    wanted: Array  # whether each label is true: rows x labels
 
 
 @dataclass(frozen=True)
@@ -229,23 +223,14 @@ def probability_of(margin: float, temperature: float) -> float:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A temperature and thresholds that were fitted on all rows, and what they gain on rows they were not fitted on.
+    """A temperature and thresholds that were fitted on all rows, and what they gain on rows they were not fitted on."""
 
-    Attributes:
-        temperature: The temperature; 1 if the rows do not determine one.
-        limits: The limit of each label that can have a threshold; empty without a target.
-        names: These labels.
-        temperature_gains: The loss and the calibration error, before and after.
-        target_gains: The scores of the target; empty without one.
-        target: What the thresholds are for.
-    """
-
-    temperature: float
-    limits: Sequence[Limit | None]
-    names: Sequence[str]
-    temperature_gains: Sequence[Gain]
-    target_gains: Sequence[Gain]
-    target: Target | None
+    temperature: float  # the temperature; 1 if the rows do not determine one
+    limits: Sequence[Limit | None]  # the limit of each label that can have a threshold; empty without a target
+    names: Sequence[str]  # these labels
+    temperature_gains: Sequence[Gain]  # the loss and the calibration error, before and after
+    target_gains: Sequence[Gain]  # the scores of the target; empty without one
+    target: Target | None  # what the thresholds are for
 
     @property
     def temperature_helps(self) -> bool:

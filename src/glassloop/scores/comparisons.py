@@ -304,25 +304,15 @@ def rows_to_detect(
 
 @dataclass(frozen=True)
 class Difference:
-    """The metric of one side minus that of the first, with its interval and p-value.
+    """The metric of one side minus that of the first, with its interval and p-value."""
 
-    Attributes:
-        value: The difference.
-        interval: Its interval. It contains 0 unless the difference is significant.
-        p_value: The two-sided p-value of no difference, not corrected.
-        method: The test: "exact McNemar test", "paired jackknife" or "seeds and rows".
-        spread: What its variance consists of.
-        corrected: The p-value corrected for the number of comparisons (Holm); equal to `p_value` for a single one.
-        comparisons: The number of comparisons that the interval and `corrected` are corrected for.
-    """
-
-    value: float
-    interval: Interval
-    p_value: float
-    method: str
-    spread: Spread
-    corrected: float
-    comparisons: int = 1
+    value: float  # the difference
+    interval: Interval  # its interval. It contains 0 unless the difference is significant.
+    p_value: float  # the two-sided p-value of no difference, not corrected
+    method: str  # the test: "exact McNemar test", "paired jackknife" or "seeds and rows"
+    spread: Spread  # what its variance consists of
+    corrected: float  # the p-value corrected for the number of comparisons (Holm); equal to `p_value` for a single one
+    comparisons: int = 1  # the number of comparisons that the interval and `corrected` are corrected for
 
 
 def discordant(first: ScoredRows, second: ScoredRows) -> tuple[int, int]:

@@ -165,23 +165,15 @@ def sentence_of(reference: str, comparisons: Sequence[Comparison], margin: float
 
 @dataclass(frozen=True)
 class Design:
-    """What a number of seeds and rows can detect with a probability of 80 %.
+    """What a number of seeds and rows can detect with a probability of 80 %."""
 
-    Attributes:
-        seeds: Number of seeds of each setting.
-        rows: Number of rows.
-        by_rows: The smallest detectable difference between two single models.
-        by_seeds: The smallest detectable difference between two settings; None while the spread of seeds is unknown.
-        deviation: The standard deviation over seeds that was used.
-        comparisons: The number of comparisons that `by_seeds` is corrected for.
-    """
-
-    seeds: int
-    rows: int
-    by_rows: float
+    seeds: int  # number of seeds of each setting
+    rows: int  # number of rows
+    by_rows: float  # the smallest detectable difference between two single models
+    # the smallest detectable difference between two settings; None while the spread of seeds is unknown
     by_seeds: float | None = None
-    deviation: float | None = None
-    comparisons: int = 1
+    deviation: float | None = None  # the standard deviation over seeds that was used
+    comparisons: int = 1  # the number of comparisons that `by_seeds` is corrected for
 
     def __str__(self) -> str:
         size = f"{counted(self.seeds, 'seed', 'seeds')} and {counted(self.rows, 'row', 'rows')}"
@@ -204,18 +196,7 @@ def designed(
     discordance: float = USUAL_DISCORDANCE,
     comparisons: int = 1,
 ) -> Design:
-    """Return what a design can detect.
-
-    Args:
-        seeds: Number of seeds of each setting.
-        rows: Number of rows.
-        settings: Runs that exist already; their spread replaces the assumptions.
-        key: The metric.
-        positive: The class that it refers to.
-        deviation: An assumed standard deviation over seeds, used if no setting has two seeds.
-        discordance: The assumed share of rows that exactly one of two models gets right.
-        comparisons: The number of comparisons that the tests are corrected for.
-    """
+    """Return what a design can detect."""
     by_rows = detectable_by_rows(rows, discordance)
     usable = [setting for setting in settings if len(setting.seeds) > 1]
     row_variance = 0.0

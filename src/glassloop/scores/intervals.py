@@ -33,21 +33,13 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Predictions and labels of one model on the rows of a split.
+    """Predictions and labels of one model on the rows of a split."""
 
-    Attributes:
-        task: single_label_classification, multi_label_classification or regression.
-        labels: The label names; empty for regression.
-        predictions: A class number per row, a row of 0 and 1 per row, or a score per row.
-        references: The true labels in the same form.
-        logits: The outputs of the model, one line per row.
-    """
-
-    task: str
-    labels: tuple[str, ...]
-    predictions: Array
-    references: Array
-    logits: Array
+    task: str  # single_label_classification, multi_label_classification or regression
+    labels: tuple[str, ...]  # the label names; empty for regression
+    predictions: Array  # A class number per row, a row of 0 and 1 per row, or a score per row
+    references: Array  # the true labels in the same form
+    logits: Array  # the outputs of the model, one line per row
 
     def __len__(self) -> int:
         return len(self.references)
@@ -129,20 +121,14 @@ def has_rows_right(task: str) -> bool:
 
 @dataclass(frozen=True)
 class RowMetric:
-    """A metric and what each row contributes to it.
+    """A metric and what each row contributes to it."""
 
-    Attributes:
-        value: The metric.
-        changes: For each row, the metric minus the metric without this row.
-        counted: The number of rows that count for the metric. F1 of one class ignores rows that neither have it nor are given
-            it, and a mean over classes is as uncertain as its smallest classes make it.
-        classes: The number of classes or labels that the metric is a mean over.
-    """
-
-    value: float
-    changes: Array
+    value: float  # the metric
+    changes: Array  # for each row, the metric minus the metric without this row
+    # the number of rows that count for the metric. F1 of one class ignores rows that neither have it nor are given it, and a
+    # mean over classes is as uncertain as its smallest classes make it.
     counted: float
-    classes: int = 1
+    classes: int = 1  # the number of classes or labels that the metric is a mean over
 
     @property
     def variance(self) -> float:

@@ -57,26 +57,18 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Result:
-    """One pass over a split.
+    """One pass over a split."""
 
-    Attributes:
-        split: The split.
-        rows: Logits, predictions and labels as arrays.
-        measures: The metrics.
-        metrics: Their values by key, and the loss.
-        baseline: The same metrics for always giving the same answer; None if the training rows are not known.
-        verdict: What the result means next to the baseline; None without one.
-        timed: The metrics as the loop reports them: with a prefix such as `eval_`, and with timings.
-        entries: The lines of the predictions file with the texts, if the result was read from a run folder.
-    """
-
-    split: str
-    rows: ScoredRows
-    measures: Measures
-    metrics: Mapping[str, float]
+    split: str  # the split
+    rows: ScoredRows  # logits, predictions and labels as arrays
+    measures: Measures  # the metrics
+    metrics: Mapping[str, float]  # their values by key, and the loss
+    # the same metrics for always giving the same answer; None if the training rows are not known
     baseline: Mapping[str, float] | None = None
-    verdict: Verdict | None = None
+    verdict: Verdict | None = None  # what the result means next to the baseline; None without one
+    # the metrics as the loop reports them: with a prefix such as `eval_`, and with timings
     timed: Mapping[str, float] = field(default_factory=dict)
+    # the lines of the predictions file with the texts, if the result was read from a run folder
     entries: Sequence[Mapping[str, Json]] = ()
 
     @cached_property

@@ -188,23 +188,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class StudySettings:
-    """What a study tries.
+    """What a study tries."""
 
-    Attributes:
-        vary: The values of each setting: choices or a range, as text in the form of `--vary`. Of a script, Optuna's JSON.
-        seeds: Number of random seeds of each setting.
-        strategy: auto, grid, random, halving or optuna.
-        budget: The most that the search may cost, such as 2h or 200_runs.
-        fold: Number of cross-validation folds to choose on. None: hold out a tenth of the training rows.
-        samples: Number of settings that random, optuna and ranges try. None: what the budget allows, else 16.
-    """
-
+    # the values of each setting: choices or a range, as text in the form of `--vary`. Of a script, Optuna's JSON.
     vary: dict[str, str] = field(default_factory=dict)
-    seeds: int = 3
-    strategy: str = "auto"
-    budget: str | None = None
-    fold: int | None = None
-    samples: int | None = None
+    seeds: int = 3  # number of random seeds of each setting
+    strategy: str = "auto"  # auto, grid, random, halving or optuna
+    budget: str | None = None  # the most that the search may cost, such as 2h or 200_runs
+    fold: int | None = None  # number of cross-validation folds to choose on. None: hold out a tenth of the training rows.
+    samples: int | None = None  # number of settings that random, optuna and ranges try. None: what the budget allows, else 16.
 
     def __post_init__(self) -> None:
         if self.strategy not in (SCRIPT, SEEDS):  # what a script suggests has no form of its own, and seeds vary nothing

@@ -60,17 +60,11 @@ def unreachable(address: str, error: Exception) -> ResourceError:
 
 @dataclass(frozen=True)
 class Shipment:
-    """What nodes need of the machine of the study.
+    """What nodes need of the machine of the study."""
 
-    Attributes:
-        files: Data and model files by their path.
-        validation: The fingerprint of the validation rows.
-        glue_dir: The folder of the files of a GLUE task.
-    """
-
-    files: Files
-    validation: str | None = None
-    glue_dir: str | None = None
+    files: Files  # data and model files by their path
+    validation: str | None = None  # the fingerprint of the validation rows
+    glue_dir: str | None = None  # the folder of the files of a GLUE task
 
 
 class RayTrials:

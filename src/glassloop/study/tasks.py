@@ -35,21 +35,13 @@ LEAST_SIGNAL = 128  # exit statuses from here on are those of processes that a s
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is asked to do: train a run up to a fraction of its steps. It answers with a `SeedRecord`.
+    """What a worker is asked to do: train a run up to a fraction of its steps. It answers with a `SeedRecord`."""
 
-    Attributes:
-        name: Name of the run.
-        given: Its settings. Their `output_dir` is its run folder.
-        fraction: How much of its training to do; 1 for all.
-        alone: Whether it ends like a run of `glassloop train`: with its checkpoints, a report and a model card.
-        report: Whether such a run writes its report.
-    """
-
-    name: str
-    given: GivenSettings
-    fraction: float = 1.0
-    alone: bool = False
-    report: bool = True
+    name: str  # name of the run
+    given: GivenSettings  # its settings. Their `output_dir` is its run folder.
+    fraction: float = 1.0  # how much of its training to do; 1 for all
+    alone: bool = False  # whether it ends like a run of `glassloop train`: with its checkpoints, a report and a model card
+    report: bool = True  # whether such a run writes its report
 
     @property
     def folder(self) -> Path:

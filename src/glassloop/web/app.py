@@ -27,10 +27,7 @@ from glassloop.web.views import View, compare_view, group_links, list_view, run_
 from glassloop.web.watch import GroupSummary, Reports, Watcher
 
 HOSTS = AllowedHosts(frozenset({"127.0.0.1", "localhost"}))
-
-
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
-
 
 HEADERS = {
     "cache-control": "no-store",
@@ -40,7 +37,6 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-
 
 WRONG_ADDRESS = "Open the complete address that glassloop ui printed. It contains a token, which changes with every start."
 
@@ -103,17 +99,9 @@ def secured(response: Response) -> Response:
 
 
 MOST_COMPARED = 8  # there are eight colors
-
-
 MOST_REMEMBERED = 32  # answers
-
-
 HEADER = '<header class="top">'
-
-
 TWO_RUNS = "Choose two runs to compare: compare?run=FIRST&run=SECOND"
-
-
 NO_RUN = "There is no such run. It may have been removed."
 
 

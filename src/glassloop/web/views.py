@@ -139,25 +139,15 @@ SCRIPT = package_text("web", "live.js")
 
 @dataclass(frozen=True)
 class View:
-    """What a page shows now.
+    """What a page shows now."""
 
-    Attributes:
-        title: The heading.
-        head: HTML below the heading.
-        sections: The parts of the page. All views of a page have the same ones.
-        seconds: How long to wait before the next update.
-        tools: HTML at the beginning of the first section that updates leave alone.
-        tab: What the tab of the browser says; by default the heading.
-        reload: Whether the page is another one now: the report of a run that has ended.
-    """
-
-    title: str
-    head: str
-    sections: Sequence[Section]
-    seconds: float
-    tools: str = ""
-    tab: str = ""
-    reload: bool = False
+    title: str  # the heading
+    head: str  # HTML below the heading
+    sections: Sequence[Section]  # the parts of the page. All views of a page have the same ones.
+    seconds: float  # how long to wait before the next update
+    tools: str = ""  # HTML at the beginning of the first section that updates leave alone
+    tab: str = ""  # what the tab of the browser says; by default the heading
+    reload: bool = False  # whether the page is another one now: the report of a run that has ended
 
     def page(self) -> str:
         """Return the page as it is opened."""

@@ -41,41 +41,23 @@ SEEDS, STUDY = "seeds", "study"
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """What the files of several seeds or of a study say.
+    """What the files of several seeds or of a study say."""
 
-    Attributes:
-        name: Its path below the folder that is watched.
-        folder: The folder.
-        kind: "seeds" or "study".
-        status: As that of a run; of several seeds, the most urgent of theirs.
-        done: Number of finished runs.
-        number: Number of all runs that are known so far.
-        value: The main result, to sort by; None if there is none yet.
-        result: The main result in words.
-        source: The data.
-        model: The model.
-        started: When its first run was started.
-        seconds: How long its runs took.
-        problem: Why it is damaged.
-        runs: The names of its runs.
-        version: Another value for every other content.
-    """
-
-    name: str
-    folder: Path
-    kind: str
-    status: str
-    done: int = 0
-    number: int = 0
-    value: float | None = None
-    result: str = ""
-    source: str = ""
-    model: str = ""
-    started: str = ""
-    seconds: float | None = None
-    problem: str = ""
-    runs: tuple[str, ...] = ()
-    version: object = None
+    name: str  # its path below the folder that is watched
+    folder: Path  # the folder
+    kind: str  # "seeds" or "study"
+    status: str  # as that of a run; of several seeds, the most urgent of theirs
+    done: int = 0  # number of finished runs
+    number: int = 0  # number of all runs that are known so far
+    value: float | None = None  # the main result, to sort by; None if there is none yet
+    result: str = ""  # the main result in words
+    source: str = ""  # the data
+    model: str = ""  # the model
+    started: str = ""  # when its first run was started
+    seconds: float | None = None  # how long its runs took
+    problem: str = ""  # why it is damaged
+    runs: tuple[str, ...] = ()  # the names of its runs
+    version: object = None  # another value for every other content
 
     @property
     def progress(self) -> str:
