@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, output, files, locks, caches, records, stages. The standard library only."""
+"""What everything else stands on: errors, output, files and locks, caches, records, network, children. No other packages."""

@@ -484,7 +484,7 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
             problems += unknown_names([name], known, "glassloop train --help lists all settings")
         elif value is None or value == theirs.default:
             continue
-        elif value is False and (name == "fp16" or (name == "bf16" and has_precision)):
+        elif not value and (name == "fp16" or (name == "bf16" and has_precision)):
             continue  # bf16=False alone means fp32; the fastest safe precision is never fp16
         elif name == "warmup_ratio" and isinstance(value, int | float) and not 0 <= value < 1:
             problems.append(wrong("warmup_ratio", value, "a fraction from 0 to less than 1"))
