@@ -43,10 +43,11 @@ from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_table, labels_in, random_states_kept
 from glassloop.markup.templates import markdown_table
 from glassloop.models.interface import STAND_IN, base_of
-from glassloop.report.card import Card, DataName, Score, scores_table, write_card
+from glassloop.report.card import Card, DataName, scores_table, write_card
 from glassloop.runs.history import Entry, lasting
 from glassloop.runs.record import Plan, checkpoint_name
 from glassloop.scores.metrics import read_scores, short_metrics
+from glassloop.scores.result import Score
 from glassloop.settings.training import CLASSES, SCORE
 from glassloop.settings.training import TrainingArguments as Settings
 from glassloop.settings.transformers_names import SEQUENTIAL
@@ -1670,7 +1671,7 @@ def trainer_card(title: str, args: Settings, history: Sequence[Entry], facts: Ma
     head["tags"] = ["glassloop", "generated_from_trainer", *([tags] if isinstance(tags, str) else tags)]
     latest = next((entry for entry in reversed(history) if any(name.startswith("eval_") for name in entry)), {})
     numbers = {name: value for name, value in latest.items() if name.startswith("eval_") and isinstance(value, float)}
-    scores = [Score(name, name, value) for name, value in short_metrics(numbers).items()]
+    scores = [Score("validation", name, name, value) for name, value in short_metrics(numbers).items()]
     named, tagged = facts.get("dataset"), head.get("datasets")
     first = next((value if isinstance(value, str) else value[0] for value in (named, tagged) if value), None)
     data = DataName(first, tagged if isinstance(tagged, str) else first) if first else None

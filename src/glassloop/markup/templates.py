@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import re
+from base64 import b64encode
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from glassloop.base.errors import printable
+from glassloop.base.files import home_name, near_name
 
 MARKDOWN_SIGNS = re.compile(r"([\\`*_{}\[\]|~$#!])")
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
+LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--", "\n": " "},
+}
 MOST_CHARACTERS = 80  # of a short text; longer text is cut
+LINEAR, PERCENT = "linear", "percent"
 
 
 def readable(value: object) -> str:
@@ -30,17 +39,23 @@ def short(value: object) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
 
-# Every value of a template passes through `readable` and is then escaped. Templates name their files from src/glassloop on.
-ENVIRONMENT = Environment(
-    loader=PackageLoader("glassloop", ""),
-    autoescape=True,
-    finalize=readable,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-ENVIRONMENT.filters["short"] = short
+def number_text(value: float) -> str:
+    """Return a number with about four significant digits: 12,345, 0.1234, 2.5e-5, 3.2M."""
+    size = abs(value)
+    if size >= 1e9:
+        return f"{value / 1e9:.4g}G"
+    if size >= 1e6:
+        return f"{value / 1e6:.4g}M"
+    if size >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if size >= 1e-4 else f"{value:.2e}".replace("e-0", "e-").replace(".00e", "e")
+
+
+def value_text(value: float | None, kind: str = LINEAR) -> str:
+    """Return a value as pages show it: a share of the kind "percent" as percent, a dash for what is not a number."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value * 100:.1f} %" if kind == PERCENT else number_text(value)
 
 
 def markdown(value: object) -> Markup:
@@ -53,36 +68,21 @@ def markdown(value: object) -> Markup:
     return Markup(text)
 
 
+def bars_escaped(cell: object) -> str:
+    """Return a cell of Markdown on one line that cannot end early."""
+    return str(cell).replace("|", "\\|").replace("\n", " ")
+
+
 def markdown_table(
     head: Sequence[str], rows: Sequence[Sequence[object]], right: int | None = None, escape: Callable[[object], str] = markdown
 ) -> Markup:
-    """Return a table in Markdown; all cells are escaped. Empty without rows.
+    """Return a table in Markdown, empty without rows. Columns from `right` on are aligned to the right.
 
-    Args:
-        head: The names of the columns.
-        rows: The cells.
-        right: The first column that is aligned to the right; None for no column.
-        escape: What escapes a cell. A table that a user pastes into a text escapes only bars: `bars_escaped`.
+    `escape` escapes a cell: all of Markdown by default, only bars for a table that a user pastes into a text (`bars_escaped`).
     """
     rule = ["---:" if right is not None and place >= right else "---" for place in range(len(head))]
     lines = [[escape(cell) for cell in head], rule, *([escape(cell) for cell in row] for row in rows)]
     return Markup("\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else "")
-
-
-def bars_escaped(cell: object) -> str:
-    """Return a cell on one line that cannot end early."""
-    return str(cell).replace("|", "\\|").replace("\n", " ")
-
-
-LATEX = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "–": "--",
-    "\n": " ",
-}
 
 
 def latex_table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: str) -> str:
@@ -93,6 +93,17 @@ def latex_table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: str
     return "\n".join(parts) + "\n"
 
 
+# Every value of a template passes through `readable` and is then escaped. Templates name their files from src/glassloop on.
+ENVIRONMENT = Environment(
+    loader=PackageLoader("glassloop", ""),
+    autoescape=True,
+    finalize=readable,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+ENVIRONMENT.filters |= {"short": short, "number": value_text, "commas": "{:,}".format, "home": home_name, "near": near_name}
 MARKDOWN = ENVIRONMENT.overlay(finalize=markdown)
 MARKDOWN.globals = {**ENVIRONMENT.globals, "table": markdown_table}
 
@@ -107,14 +118,9 @@ def rendered(template: str, **values: object) -> str:
     return template_of(template).render(**values)
 
 
-def piece(template: str, macro: str, *values: object) -> str:
-    """Return what one macro of a template writes."""
-    return str(getattr(template_of(template).module, macro)(*values))
-
-
-def html(template: str, *values: object) -> str:
-    """Return a small element such as `<b>{}</b>` with its values. They are escaped, unless they are `Markup`."""
-    return str(Markup(template).format(*map(readable, values)))
+def piece(template: str, macro: str, *values: object, **named: object) -> Markup:
+    """Return what one macro of a template writes, without the space around it."""
+    return Markup(getattr(template_of(template).module, macro)(*values, **named).strip())
 
 
 def escaped(value: object) -> str:
@@ -125,3 +131,13 @@ def escaped(value: object) -> str:
 def package_text(folder: str, name: str) -> str:
     """Return the text of a file of the package, such as a style sheet."""
     return files("glassloop").joinpath(folder, name).read_text(encoding="utf-8")
+
+
+def policy(style: str, script: str, connect: bool) -> str:
+    """Return the Content-Security-Policy of a page: nothing but the style and the script with these checksums.
+
+    `connect` allows the script to send requests to the server that the page came from.
+    """
+    sums = [b64encode(sha256(text.encode()).digest()).decode() for text in (style, script)]
+    allowed = f"default-src 'none'; style-src 'sha256-{sums[0]}'; script-src 'sha256-{sums[1]}'; img-src data:"
+    return f"{allowed}; base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if connect else "")

@@ -9,37 +9,32 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 
 from glassloop.base.errors import GlassloopError
 from glassloop.base.files import holder, home_name
 from glassloop.base.records import Json
-from glassloop.markup.templates import escaped
+from glassloop.markup.templates import LINEAR, PERCENT, piece
 from glassloop.report.charts import (
     COUNT,
-    LINEAR,
     LOG,
-    PERCENT,
     Axis,
     BarChart,
     Bars,
-    Chart,
     Event,
     Histogram,
     LineChart,
     Series,
     even_edges,
-    figure,
     smoothed,
 )
-from glassloop.report.page import Cell, code_block, details, fact_list, grid, heading, paragraph, table
+from glassloop.report.page import Cell, Drawn
 from glassloop.runs.history import Entry, numbers_by_step, read_history, read_moments, resumed_steps
 from glassloop.runs.record import (
     HISTORY_NAME,
     KEPT_CHECKPOINTS_NAME,
     DataRecord,
-    LengthFacts,
     RunRecord,
-    SplitFacts,
     checkpoints_in,
     is_checkpoint_name,
     is_run,
@@ -57,16 +52,25 @@ from glassloop.scores.metrics import LOWER_IS_BETTER, Measures
 from glassloop.scores.result import Result, split_scores
 from glassloop.settings.training import DataSettings, TrainingArguments
 
+TEMPLATE = "report/run.html.j2"
+UNKNOWN = "unknown"
 LOGITS = b'"logits": ['  # quotation marks within a text are escaped, so that this is always the key
-MANY = 500  # bytes of the logits of a row, beyond which Arrow reads them: JSON needs several times as long
+MANY_BYTES = 500  # of the logits of a row, beyond which Arrow reads them: JSON needs several times as long
+MANY_STEPS = 40  # logged values, beyond which a curve is smoothed
+SMOOTHED_SHARE = 0.06
+WIDEST_RANGE = 30.0  # a gradient norm that varies more is drawn on a logarithmic axis
+SHOWN_LABELS, MOST_FILES = 20, 60
+STEPS = Axis("step", COUNT, low=0)
+TRAIN, HELD_OUT = "train", "validation"
+
+
+# --- what a run folder contains ----------------------------------------------------------------------------------------
 
 
 def read_answers(folder: Path, split: str, data: DataRecord) -> tuple[ScoredRows | None, Sequence[Mapping[str, Json]]]:
     """Return the predictions of a split as arrays, None without labels, and its lines with the texts.
 
-    Raises:
-        ModelError: If the file is damaged, or does not fit the labels of the run.
-        SettingsError: If there are no predictions for the split.
+    Raises `ModelError` if the file is damaged or does not fit the labels of the run, and `SettingsError` without one.
     """
     path = folder / predictions_name(split)
     entries = wide_entries(path) or read_predictions(folder, split)
@@ -76,19 +80,28 @@ def read_answers(folder: Path, split: str, data: DataRecord) -> tuple[ScoredRows
 
 def wide_entries(path: Path) -> list[dict[str, Json]] | None:
     """Return the lines of a file in which rows have very many logits; None if they have few, or if a line is unusual."""
+    import pyarrow as pa
+    from pyarrow import csv
+
     try:
         with path.open("rb") as opened:
             first = opened.readline()
-            if len(first.partition(LOGITS)[2].partition(b"]")[0]) < MANY:
+            if len(first.partition(LOGITS)[2].partition(b"]")[0]) < MANY_BYTES:
                 return None
             lines = (first + opened.read()).removesuffix(b"\n").split(b"\n")
     except OSError:
         return None
     parts = [line.partition(LOGITS) for line in lines]
     numbers, rest = zip(*((behind.partition(b"]")[0], behind.partition(b"]")[2]) for _, _, behind in parts), strict=True)
-    logits = numbers_in(b",".join(numbers))
     width = numbers[0].count(b",") + 1
-    if logits is None or len(logits) != width * len(lines) or any(number.count(b",") + 1 != width for number in numbers):
+    reading = csv.ReadOptions(column_names=["x"], block_size=1 << 24)
+    converting = csv.ConvertOptions(column_types={"x": pa.float64()}, null_values=[])
+    try:
+        column = csv.read_csv(pa.BufferReader(b"\n".join(numbers).replace(b",", b"\n")), reading, convert_options=converting)
+    except pa.ArrowInvalid:
+        return None
+    logits = np.asarray(column["x"].to_numpy())
+    if len(logits) != width * len(lines) or any(number.count(b",") + 1 != width for number in numbers):
         return None
     entries = objects_in([before + b'"logits": 0' + behind for (before, _, _), behind in zip(parts, rest, strict=True)], path)
     for entry, row in zip(entries, logits.reshape(len(lines), width), strict=True):
@@ -96,37 +109,18 @@ def wide_entries(path: Path) -> list[dict[str, Json]] | None:
     return entries
 
 
-def numbers_in(text: bytes) -> np.ndarray | None:
-    """Return the numbers between commas; None if one is not a number. Arrow reads them several times faster than Python."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    column = pa.BufferReader(text.replace(b",", b"\n"))
-    reading = csv.ReadOptions(column_names=["x"], block_size=1 << 24)
-    try:
-        found = csv.read_csv(
-            column, reading, convert_options=csv.ConvertOptions(column_types={"x": pa.float64()}, null_values=[])
-        )
-    except pa.ArrowInvalid:
-        return None
-    return np.asarray(found["x"].to_numpy())
-
-
-UNKNOWN = "unknown"
-
-
 @dataclass(frozen=True)
 class RunSource:
-    """A run folder as it was read."""
+    """A run folder as it was read, also of runs that are unfinished, damaged or old."""
 
-    folder: Path  # the folder
-    record: RunRecord | None  # what run.json or trainer.json says; None for the output folder of a Trainer that wrote neither
+    folder: Path
+    record: RunRecord | None  # None for the output folder of a Trainer that wrote neither run.json nor trainer.json
     status: str  # "finished", "running", "stopped", "failed", "killed", or "unknown"
-    history: Sequence[Entry]  # the logged steps and evaluations
+    history: Sequence[Entry]
     resumes: Sequence[int]  # the steps after which the run was resumed
-    results: Sequence[Result] = ()  # the result of each split, the one that was evaluated during training first
+    results: Sequence[Result] = ()  # of each split, the one that was evaluated during training first
     problems: Sequence[str] = ()  # what could not be read, one sentence each
-    by_trainer: bool = False  # whether a Trainer trained it in Python, not the command
+    by_trainer: bool = False  # a Trainer trained it in Python, not the command
 
     @property
     def measures(self) -> Measures:
@@ -146,234 +140,156 @@ def read_source(folder: Path) -> RunSource:
         return RunSource(folder, None, UNKNOWN, read_history(folder), resumed_steps(read_moments(folder)), by_trainer=True)
     held = holder(folder)  # before the record is read: a run writes its result before it releases the lock
     record = record_of(folder)
-    found, problems = [], []
-    for split in ordered_splits(folder):
+    measures = Measures(record.metrics, record.positive_label)
+    results, problems = [], []
+    for split in sorted(predicted_splits(folder), key=lambda name: (not name.startswith(HELD_OUT), len(name), name)):
         try:
             rows, entries = read_answers(folder, split, record.data)
             if rows is not None:
-                measures = Measures(record.metrics, record.positive_label)
-                found.append(Result(split, rows, measures, *split_scores(record, split), entries=entries))
+                results.append(Result(split, rows, measures, *split_scores(record, split), entries=entries))
         except GlassloopError as error:
             problems.append(f"{error.problem}; {error.remedy}.")
     moments = read_moments(folder)
     status = status_of(held, record.finished, not by_trainer, moments)
-    return RunSource(folder, record, status, read_history(folder), resumed_steps(moments), found, problems, by_trainer)
+    return RunSource(folder, record, status, read_history(folder), resumed_steps(moments), results, problems, by_trainer)
 
 
-def ordered_splits(folder: Path) -> list[str]:
-    """Return the splits with predictions, the one that was evaluated during training first."""
-    return sorted(predicted_splits(folder), key=lambda name: (not name.startswith("validation"), len(name), name))
-
-
-class Drawn:
-    """The charts of a report by name."""
-
-    def __init__(self) -> None:
-        self.charts: dict[str, Chart] = {}
-
-    def figure(self, name: str, chart: Chart, note: str = "", *, wide: bool = False, most_rows: int = 60) -> str:
-        """Return a chart as HTML and keep it. `name` is that of its file; a second one of this name gets a number."""
-        free = name if name not in self.charts else f"{name}-{sum(known.startswith(name) for known in self.charts) + 1}"
-        self.charts[free] = chart
-        return figure(chart, note=note, wide=wide, most_rows=most_rows)
-
-
-STEPS = Axis("step", COUNT, low=0)
-MOST_RANGE = 30.0  # a gradient norm that varies more is drawn on a logarithmic axis
-
-
-def curves(source: RunSource, drawn: Drawn) -> str:
-    """Return the learning curves of a run; empty if nothing was logged."""
-    history, events = source.history, events_of(source)
-    losses, evaluated = numbers_by_step(history, "loss"), numbers_by_step(history, "eval_loss")
-    lines = [Series("training", smoothed(losses, 0.06), raw=losses if len(losses) > 40 else ())] if losses else []
-    lines += [Series("evaluation", evaluated, dots=True)] if evaluated else []
-    parts = []
-    if lines:
-        name = "Loss"
-        told = f"The training loss goes from {losses[0][1]:.3g} to {losses[-1][1]:.3g}." if losses else "The evaluation loss."
-        note = "Thin line: logged values. Thick line: their moving average." if len(losses) > 40 else ""
-        parts.append(drawn.figure("loss", LineChart(name, told, STEPS, Axis("loss"), lines, events), note))
-    parts += [evaluation_chart(source, drawn, events)]
-    rates, norms = numbers_by_step(history, "learning_rate"), numbers_by_step(history, "grad_norm")
-    if len(rates) > 1:
-        told = f"The learning rate reaches {max(rate for _, rate in rates):g}."
-        chart = LineChart("Learning rate", told, STEPS, Axis("learning rate", low=0), [Series("learning rate", rates)])
-        parts.append(drawn.figure("learning-rate", chart))
-    if len(norms) > 1:
-        parts.append(drawn.figure("gradient-norm", norm_chart(norms, source)))
-    if not any(parts):
-        return paragraph("Nothing was logged yet.", "soft")
-    return grid(*parts)
-
-
-def events_of(source: RunSource) -> list[Event]:
-    """Return the vertical lines of a chart by step: resumes and the best evaluation."""
-    best = source.record.best_step if source.record else None
-    events = [Event(step, "resumed") for step in dict.fromkeys(source.resumes)]
-    return events + ([Event(best, "best")] if best is not None else [])
-
-
-def evaluation_chart(source: RunSource, drawn: Drawn, events: Sequence[Event]) -> str:
-    """Return the metrics of all evaluations by step; empty if there was none."""
-    lines = []
-    for key, title in metric_names(source).items():
-        if key in LOWER_IS_BETTER:
-            continue  # an error has another range than scores, and the loss of the evaluations shows it
-        points = numbers_by_step(source.history, f"eval_{key}")
-        if points:
-            lines.append(Series(title, points, dots=True))
-    if not lines:
-        return ""
-    baseline = source.record.baseline or {} if source.record else {}
-    first = next(iter(metric_names(source)))
-    references = [(f"baseline: {first}", baseline[first])] if first in baseline else []
-    last = ", ".join(f"{line.name} {line.points[-1][1]:.4f}" for line in lines)
-    chart = LineChart("Evaluations", f"The last evaluation: {last}.", STEPS, Axis("score"), lines[:8], events, references)
-    return drawn.figure("evaluations", chart)
+# --- learning curves ---------------------------------------------------------------------------------------------------
 
 
 def metric_names(source: RunSource) -> Mapping[str, str]:
     """Return the metrics of the evaluations during training and their names for a person."""
-    measures = source.measures
-    if measures.keys:
-        return {key: measures.title(key) for key in measures.keys}
+    if source.measures.keys:
+        return {key: source.measures.title(key) for key in source.measures.keys}
     names = dict.fromkeys(name for entry in source.history for name in entry if name.startswith("eval_"))
     keys = [name.removeprefix("eval_") for name in names if not is_timing(name)]
     return {key: key for key in keys if key != "loss"}
 
 
-def norm_chart(norms: Sequence[tuple[float, float]], source: RunSource) -> LineChart:
-    """Return the gradient norm by step, with the value that gradients are clipped to."""
-    values = [value for _, value in norms if value > 0]
-    wide = bool(values) and max(values) / min(values) > MOST_RANGE
-    limit = source.record.settings.max_grad_norm if source.record else 0
-    told = f"The gradient norm is between {min(values, default=0):.3g} and {max(values, default=0):.3g}."
-    raw = norms if len(norms) > 40 else ()
-    lines = [Series("gradient norm", smoothed(norms, 0.06), raw=raw)]
-    axis = Axis("norm before clipping", LOG if wide else LINEAR, low=None if wide else 0)
-    return LineChart("Gradient norm", told, STEPS, axis, lines, (), [("clipped above", limit)] if limit else ())
+def curves(source: RunSource, drawn: Drawn) -> Markup:
+    """Return the learning curves of a run; a sentence if nothing was logged."""
+    record, figures = source.record, []
+    numbers = {name: numbers_by_step(source.history, name) for name in ("loss", "eval_loss", "learning_rate", "grad_norm")}
+    losses, evaluated, rates, norms = numbers.values()
+    events = [Event(step, "resumed") for step in dict.fromkeys(source.resumes)]
+    events += [Event(record.best_step, "best")] if record and record.best_step is not None else []
+    if losses or evaluated:
+        many = len(losses) > MANY_STEPS
+        lines = [Series("training", smoothed(losses, SMOOTHED_SHARE), raw=losses if many else ())] if losses else []
+        lines += [Series("evaluation", evaluated, dots=True)] if evaluated else []
+        told = f"The training loss goes from {losses[0][1]:.3g} to {losses[-1][1]:.3g}." if losses else "The evaluation loss."
+        note = "Thin line: logged values. Thick line: their moving average." if many else ""
+        figures.append(drawn.figure("loss", LineChart("Loss", told, STEPS, Axis("loss"), lines, events), note))
+    names = metric_names(source)
+    # An error has another range than scores, and the loss of the evaluations shows it.
+    scores = [
+        (title, numbers_by_step(source.history, f"eval_{key}")) for key, title in names.items() if key not in LOWER_IS_BETTER
+    ]
+    if lines := [Series(title, points, dots=True) for title, points in scores if points]:
+        first, baseline = next(iter(names)), (record.baseline if record else None) or {}
+        references = [(f"baseline: {first}", baseline[first])] if first in baseline else []
+        told = f"The last evaluation: {', '.join(f'{line.name} {line.points[-1][1]:.4f}' for line in lines)}."
+        chart = LineChart("Evaluations", told, STEPS, Axis("score"), lines[:8], events, references)
+        figures.append(drawn.figure("evaluations", chart))
+    if len(rates) > 1:
+        told = f"The learning rate reaches {max(rate for _, rate in rates):g}."
+        line = Series("learning rate", rates)
+        chart = LineChart("Learning rate", told, STEPS, Axis("learning rate", low=0), [line])
+        figures.append(drawn.figure("learning-rate", chart))
+    if len(norms) > 1:
+        values = [value for _, value in norms if value > 0]
+        wide = bool(values) and max(values) / min(values) > WIDEST_RANGE
+        limit = record.settings.max_grad_norm if record else 0
+        told = f"The gradient norm is between {min(values, default=0):.3g} and {max(values, default=0):.3g}."
+        line = Series("gradient norm", smoothed(norms, SMOOTHED_SHARE), raw=norms if len(norms) > MANY_STEPS else ())
+        axis = Axis("norm before clipping", LOG if wide else LINEAR, low=None if wide else 0)
+        references = [("clipped above", limit)] if limit else []
+        figures.append(drawn.figure("gradient-norm", LineChart("Gradient norm", told, STEPS, axis, [line], (), references)))
+    return piece(TEMPLATE, "curves", figures)
 
 
-SHOWN_LABELS = 20
-TRAIN, HELD_OUT = "train", "validation"
+# --- the data ----------------------------------------------------------------------------------------------------------
 
 
 def data_section(source: RunSource, drawn: Drawn) -> str:
     """Return what is known about the data of a run; empty without a record."""
-    record = source.record
-    if record is None:
+    if (record := source.record) is None:
         return ""
-    data = record.data
-    facts: dict[str, Cell] = {
-        "source": home_name(data.source),
-        "task": data.task.replace("_", " "),
-        "texts": ", ".join(data.columns.texts),
-        "label": ", ".join(data.columns.label),
-        "labels": f"{len(data.labels):,}" if data.labels else "a score",
-        "padding": f"{record.padding:.1%} of the tokens of a padded batch" if record.padding else None,
-        "maximum length": f"{record.max_length:,} tokens" if record.max_length and not source.by_trainer else None,
-    }
-    charts = [balance_chart(data, drawn), *length_charts(record, drawn)]
-    notes = "".join(f"<li>{escaped(note)}</li>" for note in data.notes)
-    found = heading("Found in the data") + f"<ul>{notes}</ul>" if notes else ""
-    return fact_list(facts) + splits_table(record) + found + grid(*charts)
+    splits: list[list[Cell]] = []
+    for name, facts in record.data.splits.items():
+        counts = (facts.num_duplicates, facts.num_conflicts, facts.num_in_train, facts.num_empty, facts.num_skipped)
+        read = counts if facts.fingerprint else [None] * len(counts)  # without a fingerprint, the rows were not read
+        lengths = record.lengths.get(name)
+        tokens = (lengths.mean, lengths.num_truncated) if lengths else (None, None)
+        splits.append([name, facts.num_rows, *read, *tokens, facts.fingerprint[:12]])
+    figures = balance_figures(record.data, drawn)
+    lengths = record.lengths.get(TRAIN)
+    if lengths and lengths.counts:
+        told = f"Half of the rows have at most {lengths.median:g} tokens; the longest has {lengths.longest:,}."
+        if lengths.num_truncated:
+            told += f" {lengths.num_truncated:,} rows were cut; the longest had {lengths.longest_before:,}."
+        edges, bars = even_edges(0, lengths.longest, len(lengths.counts)), [Bars("rows", lengths.counts)]
+        chart = Histogram("Length of the training rows", told, edges, bars, Axis("tokens"))
+        figures.append(drawn.figure("lengths", chart, told))
+    return piece(TEMPLATE, "data", source, splits, figures)
 
 
-def splits_table(record: RunRecord) -> str:
-    """Return the counts of each split."""
-    head = [
-        "split",
-        "rows",
-        "duplicates",
-        "conflicts",
-        "also in train",
-        "empty",
-        "skipped",
-        "mean tokens",
-        "truncated",
-        "fingerprint",
-    ]
-    rows = [split_cells(name, facts, record.lengths.get(name)) for name, facts in record.data.splits.items()]
-    return heading("Splits") + table(head, rows)
-
-
-def split_cells(name: str, facts: SplitFacts, lengths: LengthFacts | None) -> list[Cell]:
-    """Return the line of a split."""
-    counts: tuple[int | None, ...] = (
-        facts.num_rows,
-        facts.num_duplicates,
-        facts.num_conflicts,
-        facts.num_in_train,
-        facts.num_empty,
-        facts.num_skipped,
-    )
-    if not facts.fingerprint:  # the rows were not read
-        counts = (facts.num_rows, *[None] * 5)
-    mean, cut = (lengths.mean, lengths.num_truncated) if lengths else (None, None)
-    return [name, *counts, mean, cut, facts.fingerprint[:12]]
-
-
-def balance_chart(data: DataRecord, drawn: Drawn) -> str:
+def balance_figures(data: DataRecord, drawn: Drawn) -> list[Markup]:
     """Return the share of each label in the splits with labels; of many labels, of the most frequent ones."""
-    splits = {name: facts for name, facts in data.splits.items() if facts.label_counts and not facts.unlabelled}
-    shown = {name: splits[name] for name in (TRAIN, HELD_OUT) if name in splits}
-    if not shown or not data.labels:
-        return ""
-    first = next(iter(shown.values())).label_counts
-    ordered = sorted(data.labels, key=lambda label: -first.get(label, 0))
+    labelled = {name: facts for name, facts in data.splits.items() if facts.label_counts and not facts.unlabelled}
+    splits = {name: labelled[name] for name in (TRAIN, HELD_OUT) if name in labelled}
+    if not splits or not data.labels:
+        return []
+    counts = next(iter(splits.values())).label_counts
+    ordered = sorted(data.labels, key=lambda label: -counts.get(label, 0))
     names = ordered[:SHOWN_LABELS]
     bars = [
         Bars(name, [round(facts.label_counts.get(label, 0) / max(facts.num_rows, 1), 5) for label in names])
-        for name, facts in shown.items()
+        for name, facts in splits.items()
     ]
     rest = len(ordered) - len(names)
     note = f"{rest:,} less frequent labels are not shown." if rest > 0 else ""
-    most, least = first.get(ordered[0], 0), first.get(ordered[-1], 0)
+    most, least = counts.get(ordered[0], 0), counts.get(ordered[-1], 0)
     told = f"The most frequent label, {ordered[0]}, has {most:,} rows; the least frequent, {ordered[-1]}, {least:,}."
-    return drawn.figure(
-        "labels-of-the-data", BarChart("Share of each label", told, names, bars, Axis("share of rows", PERCENT)), note
-    )
+    chart = BarChart("Share of each label", told, names, bars, Axis("share of rows", PERCENT))
+    return [drawn.figure("labels-of-the-data", chart, note)]
 
 
-def length_charts(record: RunRecord, drawn: Drawn) -> list[str]:
-    """Return how long the training rows are, in tokens; empty for runs that did not record it."""
-    facts = record.lengths.get(TRAIN)
-    if facts is None or not facts.counts:
-        return []
-    edges = even_edges(0, facts.longest, len(facts.counts))
-    told = f"Half of the rows have at most {facts.median:g} tokens; the longest has {facts.longest:,}."
-    told += f" {facts.num_truncated:,} rows were cut; the longest had {facts.longest_before:,}." if facts.num_truncated else ""
-    series = [Bars("rows", facts.counts)]
-    chart = Histogram("Length of the training rows", told, edges, series, Axis("tokens"), Axis("rows", COUNT))
-    return [drawn.figure("lengths", chart, told)]
+# --- the run itself ----------------------------------------------------------------------------------------------------
 
 
-MOST_FILES = 60
-
-
-def about(source: RunSource) -> str:
-    """Return how the run was made and what it left behind."""
-    record = source.record
+def about(source: RunSource) -> Markup:
+    """Return how the run was made, how long it took, and what it left behind."""
+    folder, record = source.folder, source.record
+    files: list[list[Cell]] = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):
+        name = path.relative_to(folder)
+        saved = is_checkpoint_name(name.parts[0]) or name.parts[0].startswith(f"{KEPT_CHECKPOINTS_NAME}.")
+        if not saved and path.suffix != ".html" and len(files) < MOST_FILES:
+            checksum = record.files.get(name.relative_to("model").as_posix(), "") if record and name.parts[0] == "model" else ""
+            files.append([name.as_posix(), size_of(path), checksum[:16]])
+    checkpoints = ", ".join(path.name for path in reversed(checkpoints_in(folder))) or "none"
+    place = {"folder": home_name(str(folder.absolute())), "checkpoints": checkpoints}
     if record is None:
-        return files_part(source)
-    facts: dict[str, Cell] = {
-        "status": source.status + (f", {record.stop_reason}" if record.stop_reason else ""),
-        "started": record.started,
-        "model": f"{home_name(record.model.name)} ({record.model.type}, {record.model.parameters / 1e6:.1f} M parameters)",
-        "device": f"{record.device}, {record.precision}" + (f", {record.processes} processes" if record.processes > 1 else ""),
-        "machine": record.machine,
-        "backend": record.backend,
-        "savings in use": ", ".join(record.savings),
-        "checked": str(record.difference) if record.difference else None,
-        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
-        "resumed after step": ", ".join(f"{step:,}" for step in source.resumes),
-    }
-    again = [heading("Repeat it"), code_block(command(record))]
-    if source.by_trainer:
-        again = [paragraph("A Trainer trained this model in Python: to repeat it, run the script again with these settings.")]
-    parts = [*again, fact_list(facts), settings_part(record), speed_part(record)]
-    return "".join(parts) + files_part(source)
+        return piece(TEMPLATE, "files_part", place, files)
+    usual, plan = TrainingArguments().to_dict(), record.plan
+    changed: list[list[Cell]] = [
+        [name, option(value), option(usual.get(name)), "default rule" if name in record.chosen else ""]
+        for name, value in changed_settings(record).items()
+    ]
+    changed += [[name, option(value), "", ""] for name, value in changed_data(record).items()]
+    every = [[name, option(value)] for name, value in record.settings.to_dict().items()]
+    numbers = [[entry.name, option(getattr(plan, entry.name))] for entry in fields(plan)]
+    parts = (command(record), changed, every, numbers, stages(record), place, files)
+    return piece(TEMPLATE, "about", source, *parts)
+
+
+def size_of(path: Path) -> int | None:
+    """Return the size of a file; None if it is gone."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def command(record: RunRecord) -> str:
@@ -395,77 +311,29 @@ def option(value: object) -> str:
 
 def changed_settings(record: RunRecord) -> dict[str, object]:
     """Return the training settings that differ from the defaults, without the folder of the run."""
-    now, usual = record.settings.to_dict(), TrainingArguments().to_dict()
-    return {name: value for name, value in now.items() if value != usual.get(name) and name != "output_dir"}
+    usual = TrainingArguments().to_dict()
+    settings = record.settings.to_dict()
+    return {name: value for name, value in settings.items() if value != usual.get(name) and name != "output_dir"}
 
 
 def changed_data(record: RunRecord) -> dict[str, object]:
     """Return the settings for reading the data that differ from the defaults."""
-    now, usual = record.data.settings, DataSettings()
+    settings, usual = record.data.settings, DataSettings()
     names = [entry.name for entry in fields(DataSettings)]
-    return {name: getattr(now, name) for name in names if getattr(now, name) != getattr(usual, name)}
+    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(usual, name)}
 
 
-def settings_part(record: RunRecord) -> str:
-    """Return the settings that differ from the defaults, and the plan."""
-    usual = TrainingArguments().to_dict()
-    rows: list[list[Cell]] = [
-        [name, option(value), option(usual.get(name)), "default rule" if name in record.chosen else ""]
-        for name, value in changed_settings(record).items()
-    ]
-    rows += [[name, option(value), "", ""] for name, value in changed_data(record).items()]
-    every: list[list[Cell]] = [[name, option(value)] for name, value in record.settings.to_dict().items()]
-    plan: list[list[Cell]] = [[entry.name, option(getattr(record.plan, entry.name))] for entry in fields(record.plan)]
-    listed = table(["setting", "value", "default", "chosen by"], rows) or paragraph("All settings are the defaults.")
-    return (
-        heading("Settings that differ from the defaults")
-        + listed
-        + details("All settings", table(["setting", "value"], every))
-        + details("The plan in numbers", table(["plan", "value"], plan))
-    )
-
-
-def speed_part(record: RunRecord) -> str:
+def stages(record: RunRecord) -> list[list[Cell]]:
     """Return how long each stage took, and how fast it was."""
-    result, evaluation, total = record.result or {}, record.evaluation or {}, record.seconds
+    result, evaluation = record.result or {}, record.evaluation or {}
     rows: list[list[Cell]] = []
-    train, speed = result.get("train_runtime"), result.get("train_samples_per_second")
-    if train is not None:
-        rows.append(["training", train, speed, result.get("train_steps_per_second")])
+    if (train := result.get("train_runtime")) is not None:
+        rows.append(["training", train, result.get("train_samples_per_second"), result.get("train_steps_per_second")])
     for name in (name for name in evaluation if name.endswith("runtime")):
         stage = "evaluation" if name == "eval_runtime" else name.removesuffix("_runtime").replace("eval_", "evaluation of ")
         rows.append([stage, evaluation[name], evaluation.get(name.replace("runtime", "samples_per_second")), None])
-    if total is not None:
+    if record.seconds is not None:
         known = sum(row[1] for row in rows if isinstance(row[1], float))
-        rows.append(["loading, saving and the rest", max(total - known, 0.0), None, None])
-        rows.append(["in all", total, None, None])
-    return heading("Speed") + table(["stage", "seconds", "rows per second", "steps per second"], rows) if rows else ""
-
-
-def files_part(source: RunSource) -> str:
-    """Return the checkpoints and the files of the run with their sizes and checksums."""
-    folder, sums = source.folder, source.record.files if source.record else {}
-    saved = [path.name for path in checkpoints_in(folder)]
-    facts: dict[str, Cell] = {"folder": home_name(str(folder.absolute())), "checkpoints": ", ".join(reversed(saved)) or "none"}
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    visible = [path for path in found if not in_checkpoint(path.relative_to(folder)) and path.suffix != ".html"]
-    rows: list[list[Cell]] = [
-        [name, size_of(path), sums.get(name.removeprefix("model/"), "")[:16] if name.startswith("model/") else ""]
-        for path in visible[:MOST_FILES]
-        if (name := path.relative_to(folder).as_posix())
-    ]
-    return heading("Files") + fact_list(facts) + table(["file", "bytes", "SHA-256"], rows)
-
-
-def in_checkpoint(path: Path) -> bool:
-    """Return whether a file of a run folder belongs to a checkpoint, or to checkpoints that were moved aside."""
-    first = path.parts[0]
-    return is_checkpoint_name(first) or first.startswith(f"{KEPT_CHECKPOINTS_NAME}.")
-
-
-def size_of(path: Path) -> int | None:
-    """Return the size of a file; None if it is gone."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
+        rows.append(["loading, saving and the rest", max(record.seconds - known, 0.0), None, None])
+        rows.append(["in all", record.seconds, None, None])
+    return rows

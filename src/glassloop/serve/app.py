@@ -24,8 +24,7 @@ from glassloop.base.network import LOCAL, AllowedHosts
 from glassloop.base.output import say
 from glassloop.base.records import Json
 from glassloop.data.interfaces import Texts
-from glassloop.markup.templates import package_text, rendered
-from glassloop.report.page import policy
+from glassloop.markup.templates import package_text, policy, rendered
 from glassloop.scores.metrics import probabilities
 from glassloop.serve.batching import Answered, Batcher
 from glassloop.serve.hosted import Hosted

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 from urllib.parse import unquote_to_bytes
 
 from starlette.applications import Starlette
@@ -20,15 +17,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from glassloop.base.errors import shortened
 from glassloop.base.network import AllowedHosts
 from glassloop.base.output import say
-from glassloop.report.page import Section, page, paragraph
+from glassloop.markup.templates import piece
+from glassloop.report.page import PARTS, Section, page
 from glassloop.runs.record import FINISHED
 from glassloop.runs.status import RunSummary
 from glassloop.web.views import View, compare_view, group_links, list_view, run_view, way_back
-from glassloop.web.watch import GroupSummary, Reports, Watcher
+from glassloop.web.watch import GroupSummary, Latest, Report, Watcher, made
 
 HOSTS = AllowedHosts(frozenset({"127.0.0.1", "localhost"}))
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
-
 HEADERS = {
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
@@ -37,8 +34,12 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-
 WRONG_ADDRESS = "Open the complete address that glassloop ui printed. It contains a token, which changes with every start."
+TWO_RUNS = "Choose two runs to compare: compare?run=FIRST&run=SECOND"
+NO_RUN = "There is no such run. It may have been removed."
+MOST_COMPARED = 8  # there are eight colors
+MOST_VIEWS, MOST_REPORTS = 32, 8  # that are kept; a report has up to two megabytes
+HEADER = '<header class="top">'
 
 
 # The token is part of the path, not a cookie: cookies of 127.0.0.1 are shared by all ports. The Host header is checked
@@ -46,9 +47,7 @@ WRONG_ADDRESS = "Open the complete address that glassloop ui printed. It contain
 class Guard:
     """Refuses every request that does not come from the user, and answers an unexpected error without details.
 
-    Args:
-        app: The application behind it.
-        token: The first part of every path.
+    `token` is the first part of every path.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -84,9 +83,9 @@ def plain_answer(text: str, status: int) -> Response:
     return secured(Response(f"{text}\n", status, media_type="text/plain"))
 
 
-def page_answer(html: str, status: int = 200) -> Response:
+def page_answer(html: str) -> Response:
     """Return a page."""
-    return secured(Response(html.encode("utf-8", "replace"), status, media_type="text/html"))
+    return secured(Response(html.encode("utf-8", "replace"), media_type="text/html"))
 
 
 def secured(response: Response) -> Response:
@@ -98,42 +97,12 @@ def secured(response: Response) -> Response:
     return response
 
 
-MOST_COMPARED = 8  # there are eight colors
-MOST_REMEMBERED = 32  # answers
-HEADER = '<header class="top">'
-TWO_RUNS = "Choose two runs to compare: compare?run=FIRST&run=SECOND"
-NO_RUN = "There is no such run. It may have been removed."
-
-
-class Answers:
-    """The latest answers, so that many readers of one page cost no more than one."""
-
-    def __init__(self) -> None:
-        self.lock, self.known = Lock(), OrderedDict[object, tuple[object, View]]()
-
-    def view(self, page: object, version: object, make: Callable[[], View]) -> View:
-        """Return the view of a page, made again if its version has changed."""
-        with self.lock:
-            found = self.known.get(page)
-            if found is None or found[0] != version:
-                found = self.known[page] = (version, make())
-            self.known.move_to_end(page)
-            while len(self.known) > MOST_REMEMBERED:
-                self.known.popitem(last=False)
-        return found[1]
-
-
 class LivePage:
-    """Answers the requests of the live page.
-
-    Args:
-        root: The folder with the runs.
-        token: The first part of every address.
-    """
+    """Answers the requests of the live page about the runs of a folder."""
 
     def __init__(self, root: Path, token: str) -> None:
-        self.root, self.base = root, f"/{token}/"
-        self.watcher, self.answers, self.reports = Watcher(root), Answers(), Reports()
+        self.root, self.base, self.watcher = root, f"/{token}/", Watcher(root)
+        self.views, self.reports = Latest[View](MOST_VIEWS), Latest[Report](MOST_REPORTS)
 
     def home(self, request: Request) -> Response:
         """Return the list of runs."""
@@ -141,31 +110,26 @@ class LivePage:
         found, groups = self.watcher.found, self.watcher.groups(runs)
         versions = (tuple((run.version, run.silent) for run in runs), tuple((one.version, one.status) for one in groups))
         version = (*versions, found.links, found.complete)
-        return answered(request, self.answers.view("", version, lambda: list_view(self.root, runs, found, self.base, groups)))
+        return answered(request, self.views.of("", version, lambda: list_view(self.root, runs, found, self.base, groups)))
 
     def run(self, request: Request) -> Response:
         """Return a run while it trains, its report when it is finished."""
-        name = os.fsdecode(b"/".join(path_parts(request.scope)[2:]))
+        name, update = os.fsdecode(b"/".join(path_parts(request.scope)[2:])), "update" in request.query_params
         run = self.watcher.run(name)
         if run is None:
-            group = self.watcher.group(name)
-            return page_answer(self.group_page(group)) if group else gone(request)
-        report = self.reports.of(run) if run.status == FINISHED else None
-        if report and report.html:
-            update = "update" in request.query_params
-            report_page = page_answer(self.with_way_back(report.html))
-            return answered(request, View(run.name, "", [], 0.0, reload=True)) if update else report_page
+            group = next((group for group in self.watcher.groups(self.watcher.runs()) if group.name == name), None)
+            if group:
+                return self.report_page(group.name, "There is no report", group, links=group_links(group, self.base))
+            # To a page that shows it a removed run is no error, which its browser would report.
+            removed = Response('{"gone": true}', media_type="application/json")
+            return secured(removed) if update else plain_answer(NO_RUN, 404)
+        report = self.report(run) if run.status == FINISHED else Report()
+        if report.html:
+            reload = View(run.name, "", [], 0.0, reload=True)
+            return answered(request, reload) if update else self.report_page(run.name, "", run)
         curves = self.watcher.curves(run)
-        problem = report.problem if report else ""
         version = (run.version, run.silent, curves.version, curves.complete)
-        return answered(request, self.answers.view(run.name, version, lambda: run_view(run, curves, self.base, problem)))
-
-    def group_page(self, group: GroupSummary) -> str:
-        """Return the report of several seeds, or the page of a study, with links to its runs."""
-        report = self.reports.of(group)
-        problem = Section("problem", "There is no report", paragraph(report.problem))
-        html = report.html or page(group.name, [problem])
-        return html.replace(HEADER, HEADER + way_back(self.base) + group_links(group, self.base), 1)
+        return answered(request, self.views.of(run.name, version, lambda: run_view(run, curves, self.base, report.problem)))
 
     def compare(self, request: Request) -> Response:
         """Return several runs side by side."""
@@ -175,31 +139,33 @@ class LivePage:
         every = [self.watcher.curves(run) for run in runs]
         version = tuple((run.version, run.silent, curves.version) for run, curves in zip(runs, every, strict=True))
         names = tuple(run.name for run in runs)
-        return answered(request, self.answers.view(names, version, lambda: compare_view(runs, every, self.base)))
+        return answered(request, self.views.of(names, version, lambda: compare_view(runs, every, self.base)))
 
     def comparison(self, request: Request) -> Response:
         """Return the comparison of finished runs with its tests."""
         runs = self.chosen(request)
         if len(runs) < 2:
             return plain_answer(TWO_RUNS, 404)
-        report = self.reports.of(*runs)
-        problem = Section("problem", "These runs cannot be compared", paragraph(report.problem))
-        return page_answer(self.with_way_back(report.html or page("Comparison", [problem])))
+        return self.report_page("Comparison", "These runs cannot be compared", *runs)
 
     def chosen(self, request: Request) -> list[RunSummary]:
         """Return the runs that an address names."""
         names = [os.fsdecode(unquote_to_bytes(name)) for name in request.query_params.getlist("run")]
         return [run for name in dict.fromkeys(names) if (run := self.watcher.run(name))][:MOST_COMPARED]
 
-    def with_way_back(self, html: str) -> str:
-        """Return a page with a link to the list of runs."""
-        return html.replace(HEADER, HEADER + way_back(self.base), 1)
+    def report(self, *runs: RunSummary | GroupSummary) -> Report:
+        """Return the report of a run, of several seeds or of a study, or the comparison of several runs.
 
+        It is made once for each version of their files.
+        """
+        folders = tuple(run.folder for run in runs)
+        return self.reports.of(folders, tuple(run.version for run in runs), lambda: made(*folders))
 
-def gone(request: Request) -> Response:
-    """Return that a run does not exist. To a page that shows it this is no error, which its browser would report."""
-    removed = Response('{"gone": true}', media_type="application/json")
-    return secured(removed) if "update" in request.query_params else plain_answer(NO_RUN, 404)
+    def report_page(self, title: str, problem: str, *runs: RunSummary | GroupSummary, links: str = "") -> Response:
+        """Return a report, or why there is none, with a link to the list of runs."""
+        report = self.report(*runs)
+        html = report.html or page(title, [Section("problem", problem, piece(PARTS, "paragraph", report.problem))])
+        return page_answer(html.replace(HEADER, f"{HEADER}{way_back(self.base)}{links}", 1))
 
 
 def answered(request: Request, view: View) -> Response:

@@ -47,28 +47,18 @@ def start_page(folder: str | None, port: int | None, *, open_browser: bool) -> N
             os.nice(NICENESS)
         if open_browser and not webbrowser.open(address):
             say("no browser was found; open the address yourself")
-        server = uvicorn.Server(
-            uvicorn.Config(
-                application(root, token),
-                lifespan="off",
-                log_level="critical",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        server.run(sockets=[listening])
+        quiet = {"lifespan": "off", "log_level": "critical", "access_log": False, "server_header": False}
+        config = uvicorn.Config(application(root, token), timeout_graceful_shutdown=1, **quiet)
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def root_of(folder: str | None) -> Path:
     """Return the folder with the runs. Raises `SettingsError` if it is a file, or if the user named one that does not exist."""
     root = RUNS_DIR if folder is None else user_path(folder)
-    if root.exists() and not root.is_dir():
-        raise SettingsError(f"{root} is not a folder", "name a folder with runs, or one run folder")
-    if folder is not None and not root.exists():
-        raise SettingsError(
-            f"{root} does not exist{did_you_mean(root.name, names_beside(root))}", "name a folder with runs, or one run folder"
-        )
+    missing = folder is not None and not root.exists()
+    if missing or (root.exists() and not root.is_dir()):
+        problem = f"does not exist{did_you_mean(root.name, names_beside(root))}" if missing else "is not a folder"
+        raise SettingsError(f"{root} {problem}", "name a folder with runs, or one run folder")
     return root
 
 
@@ -77,28 +67,25 @@ def opened_socket(port: int | None) -> socket.socket:
     if port is not None:
         return bound(port)
     for number in range(FIRST_PORT, FIRST_PORT + MOST_PORTS):
-        try:
-            found = bound(number)
-        except ResourceError:
-            continue
-        if number != FIRST_PORT:
-            say(f"port {FIRST_PORT} is in use; using port {number}")
-        return found
+        with suppress(ResourceError):
+            listening = bound(number)
+            if number != FIRST_PORT:
+                say(f"port {FIRST_PORT} is in use; using port {number}")
+            return listening
     return bound(0)
 
 
 def bound(port: int) -> socket.socket:
     """Return a socket with this port. Raises `ResourceError` if it cannot be had."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((HOST, port))
-        found.listen()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((HOST, port))
+        listening.listen()
     except (OSError, OverflowError) as error:
-        found.close()
+        listening.close()
         used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         problem = "it is in use" if used else getattr(error, "strerror", None) or str(error)
-        raise ResourceError(
-            f"port {port} cannot be opened: {problem}", "choose another with --port, or --port 0 for a free one"
-        ) from error
-    return found
+        remedy = "choose another with --port, or --port 0 for a free one"
+        raise ResourceError(f"port {port} cannot be opened: {problem}", remedy) from error
+    return listening

@@ -6,11 +6,11 @@ import os
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import TypeAlias
+from typing import Any, Generic, TypeVar
 
 from glassloop.base.errors import GlassloopError, counted
 from glassloop.base.files import Holder, holder
@@ -36,7 +36,33 @@ from glassloop.runs.status import RunSummary, changed, file_states, state_of, su
 from glassloop.runs.study import read_study
 from glassloop.scores.metrics import Measures
 
+Answer = TypeVar("Answer")
 SEEDS, STUDY = "seeds", "study"
+SCAN_SECONDS, REFRESH_SECONDS = 2.0, 0.4  # between two looks at the same files
+MOST_FOLLOWED = 24  # runs whose curves are kept
+SILENT_SECONDS, SILENT_TIMES = 120.0, 20  # without an entry, after which a run of another machine is called silent
+
+
+class Latest(Generic[Answer]):
+    """The latest answers, so that many readers of one page cost no more than one."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.lock = most, Lock()
+        self.known = OrderedDict[Hashable, tuple[object, Answer]]()
+
+    def of(self, page: Hashable, version: object, make: Callable[[], Answer]) -> Answer:
+        """Return the answer for a page, made again if its version has changed."""
+        with self.lock:
+            known = self.known.get(page)
+            if known is None or known[0] != version:
+                known = self.known[page] = (version, make())
+            self.known.move_to_end(page)
+            while len(self.known) > self.most:
+                self.known.popitem(last=False)
+        return known[1]
+
+
+# --- several seeds and studies -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -44,19 +70,19 @@ class GroupSummary:
     """What the files of several seeds or of a study say."""
 
     name: str  # its path below the folder that is watched
-    folder: Path  # the folder
+    folder: Path
     kind: str  # "seeds" or "study"
     status: str  # as that of a run; of several seeds, the most urgent of theirs
     done: int = 0  # number of finished runs
-    number: int = 0  # number of all runs that are known so far
-    value: float | None = None  # the main result, to sort by; None if there is none yet
+    number: int = 0  # of all runs that are known so far
+    value: float | None = None  # the main result, to sort by
     result: str = ""  # the main result in words
-    source: str = ""  # the data
-    model: str = ""  # the model
-    started: str = ""  # when its first run was started
-    seconds: float | None = None  # how long its runs took
+    source: str = ""
+    model: str = ""
+    started: str = ""
+    seconds: float | None = None
     problem: str = ""  # why it is damaged
-    runs: tuple[str, ...] = ()  # the names of its runs
+    runs: tuple[str, ...] = ()
     version: object = None  # another value for every other content
 
     @property
@@ -69,59 +95,48 @@ def group_of(name: str, folder: Path, runs: Sequence[RunSummary]) -> GroupSummar
     """Return the summary of a folder, given the runs in it. A damaged file is part of the result."""
     kind = STUDY if is_study(folder) else SEEDS
     version = (str(folder), state_of(folder / (STUDY_NAME if kind == STUDY else SEEDS_NAME)), *(run.version for run in runs))
+    names = sorted((run.name for run in runs), key=lambda name: (len(name), name))  # seed-2 before seed-10
+    group = GroupSummary(name, folder, kind, DAMAGED, runs=tuple(names), version=version)
     try:
-        return (study_of if kind == STUDY else seeds_of)(name, folder, runs, version)
+        return with_study(group, runs) if kind == STUDY else with_seeds(group, runs)
     except GlassloopError as error:
-        return GroupSummary(name, folder, kind, DAMAGED, problem=error.problem, runs=names_of(runs), version=version)
+        return replace(group, problem=error.problem)
 
 
-def names_of(runs: Sequence[RunSummary]) -> tuple[str, ...]:
-    """Return the names of runs in their order, seed-2 before seed-10."""
-    return tuple(sorted((run.name for run in runs), key=lambda name: (len(name), name)))
-
-
-def seeds_of(name: str, folder: Path, runs: Sequence[RunSummary], version: object) -> GroupSummary:
+def with_seeds(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
     """Return the summary of several seeds: the mean of their first metric and its standard deviation."""
-    found = listed_seeds(name, folder, map(listed_run, runs))
-    key = next(iter(found.metrics), None)
-    result = ""
-    if key is not None:
-        spread = f" ± {found.deviation[key]:.4f}" if key in found.deviation else ""
-        result = f"{Measures((key,), found.positive_label).title(key)} {found.metrics[key]:.4f}{spread}"
+    seeds = listed_seeds(group.name, group.folder, map(listed_run, runs))
+    key, value = next(iter(seeds.metrics.items()), ("", None))
+    if value is not None:
+        spread = f" ± {seeds.deviation[key]:.4f}" if key in seeds.deviation else ""
+        group = replace(group, value=value)
+        group = replace(group, result=f"{Measures((key,), seeds.positive_label).title(key)} {value:.4f}{spread}")
     record = next((run.record for run in runs if run.record), None)
-    return GroupSummary(
-        name,
-        folder,
-        SEEDS,
-        found.status,
-        done=sum(seed.status == FINISHED for seed in found.seeds),
-        number=len(found.seeds),
-        value=found.metrics[key] if key is not None else None,
-        result=result,
+    return replace(
+        group,
+        status=seeds.status,
+        done=sum(seed.status == FINISHED for seed in seeds.seeds),
+        number=len(seeds.seeds),
         source=record.data.source if record else "",
         model=record.model.name if record else "",
-        started=found.started,
-        seconds=found.seconds,
-        problem=found.problem,
-        runs=names_of(runs),
-        version=version,
+        started=seeds.started,
+        seconds=seeds.seconds,
+        problem=seeds.problem,
     )
 
 
-def study_of(name: str, folder: Path, runs: Sequence[RunSummary], version: object) -> GroupSummary:
+def with_study(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
     """Return the summary of a study: the score of its chosen setting. Raises `ModelError` if study.json is damaged."""
-    record = read_study(folder)
-    status, held = record.status, holder(folder)
+    record = read_study(group.folder)
+    status, held = record.status, holder(group.folder)
     if status == RUNNING and held in (Holder.DEAD, Holder.NOBODY):
         status = KILLED if held is Holder.DEAD else STOPPED
-    final = record.results.get("final")
-    scores = [one.get("mean") for one in final.values() if isinstance(one, Mapping)] if isinstance(final, Mapping) else []
+    final: Any = record.results.get("final")
+    scores = [one.get("mean") for one in final.values() if isinstance(one, dict)] if isinstance(final, dict) else []
     value = next((score for score in scores if isinstance(score, float)), None)
-    return GroupSummary(
-        name,
-        folder,
-        STUDY,
-        status,
+    return replace(
+        group,
+        status=status,
         done=sum(run.finished for run in record.runs.values()),
         number=len(record.runs),
         value=value,
@@ -130,15 +145,10 @@ def study_of(name: str, folder: Path, runs: Sequence[RunSummary], version: objec
         model=record.base.model or "quickstart",
         started=min((run.started for run in runs if run.started), default=""),
         seconds=record.seconds or None,
-        runs=names_of(runs),
-        version=version,
     )
 
 
-Signature: TypeAlias = tuple[object, ...]
-SCAN_SECONDS, REFRESH_SECONDS = 2.0, 0.4  # between two looks at the same files
-MOST_FOLLOWED = 24  # runs whose curves are kept
-SILENT_SECONDS, SILENT_TIMES = 120.0, 20  # without an entry, after which a run of another machine is called silent
+# --- runs --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -154,7 +164,7 @@ class Followed:
 class Seen:
     """A summary with the state of the files it was made from, and when that state was first seen."""
 
-    signature: Signature
+    signature: tuple[object, ...]
     summary: RunSummary
     since: float
 
@@ -162,11 +172,7 @@ class Seen:
 # Files are looked at: inotify does not see what another machine writes to a shared disk. No clock is compared with another
 # one; the speed of a run is the difference of two times of the disk.
 class Watcher:
-    """Follows all runs below a folder. Every method may be called from several threads.
-
-    Args:
-        root: The folder.
-    """
+    """Follows all runs below a folder. Every method may be called from several threads."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.lock = root, Lock()
@@ -195,12 +201,8 @@ class Watcher:
     def groups(self, runs: Sequence[RunSummary]) -> list[GroupSummary]:
         """Return the folders of several seeds and of studies, given all runs."""
         with self.lock:
-            found = [*self.found.groups.items()]
-        return [group_of(name, folder, [run for run in runs if folder in run.folder.parents]) for name, folder in found]
-
-    def group(self, name: str) -> GroupSummary | None:
-        """Return a folder of several seeds or of a study, or None if there is none of this name."""
-        return next((group for group in self.groups(self.runs()) if group.name == name), None)
+            known = [*self.found.groups.items()]
+        return [group_of(name, folder, [run for run in runs if folder in run.folder.parents]) for name, folder in known]
 
     def exists(self, name: str) -> bool:
         """Return whether a run was found before and is still there."""
@@ -235,11 +237,8 @@ class Watcher:
         files = file_states(folder)
         signature = (held, *files.values())
         if known is None or known.signature != signature:
-            since = (
-                now
-                if known
-                else now - max(0.0, time.time() - changed(files[HISTORY_NAME], files[RUN_NAME], files[TRAINER_NAME]))
-            )
+            written = changed(files[HISTORY_NAME], files[RUN_NAME], files[TRAINER_NAME])
+            since = now if known else now - max(0.0, time.time() - written)
             known = self.seen[name] = Seen(signature, summary_of(name, folder, held, files), since)
         if (silent := silence(known.summary, now - known.since)) != known.summary.silent:
             known.summary = replace(known.summary, silent=silent)
@@ -253,7 +252,7 @@ def silence(run: RunSummary, seconds: float) -> float:
     return seconds // 60 * 60 if run.running and run.elsewhere and seconds > max(SILENT_SECONDS, usual) else 0.0
 
 
-MOST_KEPT = 8  # a report has up to two megabytes
+# --- reports -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -265,48 +264,18 @@ class Report:
 
 
 # Made on request: the report.html of a run folder may have been written by anyone.
-class Reports:
-    """Makes reports and comparisons. The report.html of a run folder is not read: anyone may have written it."""
-
-    def __init__(self) -> None:
-        self.lock, self.kept = Lock(), OrderedDict[tuple[object, ...], Report]()
-
-    def of(self, *runs: RunSummary | GroupSummary) -> Report:
-        """Return the report of a run, of several seeds or of a study, or the comparison of several runs.
-
-        It is made once for each version of their files.
-        """
-        versions = tuple(run.version for run in runs)
-        with self.lock:
-            if versions not in self.kept:
-                self.kept[versions] = made(*(run.folder for run in runs))
-            self.kept.move_to_end(versions)
-            while len(self.kept) > MOST_KEPT:
-                self.kept.popitem(last=False)
-            return self.kept[versions]
-
-
 def made(*folders: Path) -> Report:
     """Make a report or a comparison. Whatever the files of the folders contain, the answer is one or a sentence."""
     try:
-        if strange := [path.name for folder in folders for path in folder.iterdir() if not is_usual(path)]:
-            return Report(problem=f"There is no report: {strange[0]} is a link, a pipe or a device.")
-        if len(folders) > 1:
+        for path in (path for folder in folders for path in folder.iterdir()):
+            mode = path.lstat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a pipe would wait forever
+                return Report(problem=f"There is no report: {path.name} is a link, a pipe or a device.")
+        first, *others = folders
+        if others:
             return Report(comparison_page(compare_runs([str(folder) for folder in folders])))
-        (folder,) = folders
-        return Report(study_html(folder) if is_study(folder) else report_of(folder).html)
+        return Report(study_page(first.name, read_study(first)) if is_study(first) else report_of(first).html)
     except GlassloopError as error:
         return Report(problem=f"{error.problem}. {error.remedy}.")
     except Exception as error:
         return Report(problem=f"The report cannot be made: {type(error).__name__}: {error}")
-
-
-def study_html(folder: Path) -> str:
-    """Return the page of a study. Raises `ModelError` if study.json is damaged."""
-    return study_page(folder.name, read_study(folder))
-
-
-def is_usual(path: Path) -> bool:
-    """Return whether a path is a regular file or a folder. Opening a pipe would wait forever."""
-    mode = path.lstat().st_mode
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)

@@ -1,4 +1,4 @@
-"""Test whole reports: every task and state of a run, sizes, and texts that try to become markup."""
+"""Whole reports: every task and state of a run, sizes, texts that try to become markup, and charts as files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from run_folders import HOSTILE, write_fake_run
 
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.report import build
-from glassloop.report.build import NO_REPORT, Report, inline, png_of, report_of, write_charts, write_report
+from glassloop.report.build import NO_REPORT, Report, report_of, write_charts, write_report
 from glassloop.runs.history import RESUME, STOP, note_moment, write_history
 from glassloop.runs.record import RUNNING
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 VOID = {"meta", "link", "input", "br", "img"}
+CHARTS = {f"chart-{number}": chart for number, chart in enumerate(every_chart())}
 
 
 class Reader(HTMLParser):
@@ -36,8 +37,7 @@ class Reader(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes |= {name for name, _ in attrs}
+        self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
 
@@ -53,64 +53,55 @@ class Reader(HTMLParser):
             self.texts.append(data)
 
 
-def read(report: Report) -> str:
-    return " ".join("".join(Reader(report.html).texts).split())
+def read(folder: Path) -> str:
+    return " ".join("".join(Reader(report_of(folder).html).texts).split())
 
 
 @pytest.mark.parametrize(("task", "labels"), [(CLASSES, 2), (CLASSES, 30), (SEVERAL, 4), (SCORE, 1)])
-def test_every_task_has_all_sections(tmp_path: Path, task: str, labels: int) -> None:
-    write_fake_run(tmp_path, task, num_labels=labels)
-    report = report_of(tmp_path)
-    text = read(report)
+def test_every_task_has_all_sections_with_the_numbers_of_the_record(tmp_path: Path, task: str, labels: int) -> None:
+    record = write_fake_run(tmp_path, task, num_labels=labels)
+    report, text = report_of(tmp_path), read(tmp_path)
     for title in ("Results", "Learning curves", "Errors", "Confidence", "Data", "The run"):
         assert title in text
+    assert f"{record.evaluation[f'eval_{record.metrics[0]}']:.4f}" in text
     assert report.html.count("<figure") == len(report.charts) >= 10
     assert len(report.html) < 400_000
-
-
-def test_the_numbers_are_those_of_the_record(tmp_path: Path) -> None:
-    record = write_fake_run(tmp_path)
-    text = read(report_of(tmp_path))
-    assert f"{record.evaluation['eval_accuracy']:.4f}" in text
-    assert "a note on a text" in text
-    assert "a machine, 2 cores" in text
 
 
 def test_unfinished_old_and_damaged_runs_have_a_report(tmp_path: Path) -> None:
     write_fake_run(tmp_path / "stopped", status=RUNNING)
     note_moment(tmp_path / "stopped", RESUME, 20, 60)
     note_moment(tmp_path / "stopped", STOP, 60, 60)
-    stopped = report_of(tmp_path / "stopped")
-    assert "The run was stopped before its end and can be resumed." in read(stopped)
-    assert ">resumed<" in stopped.html
+    assert "The run was stopped before its end and can be resumed." in read(tmp_path / "stopped")
+    assert ">resumed<" in report_of(tmp_path / "stopped").html
     write_fake_run(tmp_path / "old", tokens=False)
-    assert "words" in read(report_of(tmp_path / "old")), "lengths in words, because tokens were not recorded"
+    assert "words" in read(tmp_path / "old"), "lengths in words, because tokens were not recorded"
     write_fake_run(tmp_path / "damaged")
     (tmp_path / "damaged" / "validation-predictions.jsonl").write_text("{", encoding="utf-8")
-    assert "Could not be read" in read(report_of(tmp_path / "damaged"))
+    assert "Could not be read" in read(tmp_path / "damaged")
     write_fake_run(tmp_path / "empty", status=RUNNING)
     (tmp_path / "empty" / "history.jsonl").unlink()
-    assert "Nothing was logged yet." in read(report_of(tmp_path / "empty"))
+    assert "Nothing was logged yet." in read(tmp_path / "empty")
+    with pytest.raises(ModelError, match="is not a run folder"):
+        report_of(tmp_path)
     write_history(tmp_path, [{"step": 1, "loss": 0.5}, {"step": 2, "eval_loss": 0.4, "eval_f1": 0.5}])
-    assert "The output folder of a Trainer" in read(report_of(tmp_path))
+    assert "The output folder of a Trainer" in read(tmp_path)
 
 
 @pytest.mark.parametrize(("task", "labels"), [(CLASSES, 3), (SEVERAL, 3), (SCORE, 1)])
 def test_hostile_texts_and_labels_stay_text(tmp_path: Path, task: str, labels: int) -> None:
     write_fake_run(tmp_path, task, num_labels=labels, text=HOSTILE, label=HOSTILE)
     html = report_of(tmp_path).html
-    found = Reader(html)
-    assert found.tags.count("script") == 1
-    assert "img" not in found.tags
-    assert not [name for name in found.attributes if name.startswith("on") or name in ("style", "src")]
-    assert html.count("</script>") == 1
+    page = Reader(html)
+    assert page.tags.count("script") == html.count("</script>") == 1
+    assert "img" not in page.tags
+    assert not [name for name in page.attributes if name.startswith("on") or name in ("style", "src")]
 
 
 def test_many_rows_and_many_classes_stay_small_and_say_what_they_omit(tmp_path: Path) -> None:
     write_fake_run(tmp_path, num_rows=700, num_labels=1_000, text="word " * 700, signal=2.0)
-    report = report_of(tmp_path)
-    assert len(report.html) < 2_000_000
-    text = read(report)
+    text = read(tmp_path)
+    assert len(report_of(tmp_path).html) < 2_000_000
     assert "20 of 1,000 classes, those with the most errors between them" in text
     assert "more rows are not shown, because their texts are long" in text
     assert "980 less frequent labels are not shown." in text
@@ -126,11 +117,15 @@ def test_a_report_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
     assert ended.stdout.strip() == "[]"
 
 
-def test_a_report_never_fails_a_run(
+def test_a_report_never_fails_a_run_and_can_be_switched_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_fake_run(tmp_path)
+    monkeypatch.setenv(NO_REPORT, "1")
+    assert write_report(tmp_path) is None
     monkeypatch.delenv(NO_REPORT)
+    assert write_report(tmp_path) == tmp_path / "report.html"
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     monkeypatch.setattr(build, "report_of", lambda folder: 1 / 0)
     assert write_report(tmp_path) is None
     assert capsys.readouterr().err.splitlines() == [
@@ -138,30 +133,10 @@ def test_a_report_never_fails_a_run(
     ]
 
 
-def test_reports_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_fake_run(tmp_path)
-    monkeypatch.setenv(NO_REPORT, "1")
-    assert write_report(tmp_path) is None
-    monkeypatch.delenv(NO_REPORT)
-    assert write_report(tmp_path) == tmp_path / "report.html"
-    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is not a run folder"):
-        report_of(tmp_path)
-
-
-def test_a_notebook_shows_a_report_in_a_frame_of_its_own(tmp_path: Path) -> None:
-    frame = inline('<p title="a">&amp;</p>', "a run")
+def test_a_notebook_shows_a_report_in_a_frame_of_its_own() -> None:
+    frame = Report("a run", '<p title="a">&amp;</p>', {}, [])._repr_html_()
     assert re.fullmatch(r'<iframe srcdoc="[^"<>]*" title="Report of a run" sandbox="allow-scripts" [^<>]*></iframe>', frame)
     assert '<p title="a">&amp;</p>' in unescape(frame), "the page is escaped once"
-
-
-# --- Test charts as files.
-
-
-CHARTS = {f"chart-{number}": chart for number, chart in enumerate(every_chart())}
 
 
 @pytest.mark.parametrize(("form", "begins"), [("svg", b"<svg"), ("csv", b""), ("png", b"\x89PNG")])
@@ -173,7 +148,7 @@ def test_every_chart_becomes_a_file(tmp_path: Path, form: str, begins: bytes) ->
     assert all(path.read_bytes().startswith(begins) and path.stat().st_size > 20 for path in written)
 
 
-def test_png_without_its_library_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_png_without_its_library_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(SettingsError, match=r"pip install 'glassloop\[png\]', or use --format svg"):
-        png_of(CHARTS["chart-0"])
+        write_charts(CHARTS, tmp_path, "png")

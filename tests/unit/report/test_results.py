@@ -1,4 +1,4 @@
-"""Test the first section of a report."""
+"""Results with intervals, their verdict in every place, tables for papers, and the section about confidence."""
 
 from __future__ import annotations
 
@@ -9,25 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from run_folders import RECORD, write_fake_run
+from run_folders import FOUND, HOSTILE, RECORD, write_fake_run, write_run_with_model
 
 from glassloop import load_examples
 from glassloop.markup.templates import escaped
 from glassloop.markup.templates import markdown as markdown_text
 from glassloop.report.build import report_of
 from glassloop.report.card import card_text, run_card
-from glassloop.report.results import (
-    headline,
-    latex,
-    markdown,
-    progress,
-    reach,
-    results_charts,
-    results_of,
-    small_print,
-)
-from glassloop.report.source import Drawn, read_source
-from glassloop.runs.record import FINISHED, RUNNING, Columns, read_run, write_run
+from glassloop.report.charts import LineChart
+from glassloop.report.page import Drawn
+from glassloop.report.results import confidence, headline, histogram, latex, markdown, results_of, results_section
+from glassloop.report.source import read_source
+from glassloop.runs.record import FINISHED, RUNNING, Columns, read_run, weights_of, write_calibration, write_run
 from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import VERDICT_WORDS, Score
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
@@ -42,36 +35,8 @@ from glassloop.training.evaluate import (
 )
 
 SHARE = Score("validation", "accuracy", "accuracy", 0.8, 0.7, 0.9, 0.6)
-
-
 ERROR = Score("validation", "mse", "mse", 2.0, 1.5, 2.5, 3.0)
-
-
-def test_the_headline_has_values_intervals_and_baseline(tmp_path: Path) -> None:
-    write_fake_run(tmp_path)
-    source = read_source(tmp_path)
-    results = results_of(source)
-    html = headline(source, results, Drawn())
-    assert html.count('class="card"') == 2
-    assert f"{results[0].value:.4f}" in html
-    assert results[0].interval in html
-    assert small_print(SHARE) == "95 % interval 0.7000 to 0.9000; baseline 0.6000"
-
-
-def test_errors_have_an_axis_of_their_own() -> None:
-    drawn = Drawn()
-    assert len(results_charts([SHARE, ERROR], drawn, "mean")) == 2
-    assert (reach(SHARE), reach(ERROR)) == (0.9, 3.0)
-
-
-def test_an_unfinished_run_shows_its_progress(tmp_path: Path) -> None:
-    write_fake_run(tmp_path, status=RUNNING)
-    html = progress(read_source(tmp_path))
-    assert "60 of 8" in html
-    assert "0.7000" in html
-
-
-# --- Test results with intervals, their interpretation, and tables for papers.
+RESULT = Score("validation", "f1", "f1 (50% | a_b)", 0.5, 0.4, 0.6, None)
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
@@ -82,6 +47,9 @@ def test_values_are_those_of_the_record_and_lie_in_their_intervals(tmp_path: Pat
     assert {result.key: result.value for result in results} == {key: stored[key] for key in record.metrics}
     for result in results:
         assert result.low < result.value < result.high, result.key
+    (tmp_path / "validation-predictions.jsonl").unlink()
+    without = results_of(read_source(tmp_path))
+    assert [(one.key, one.value, one.interval) for one in without] == [(one.key, one.value, "") for one in results]
 
 
 def test_a_mean_over_classes_with_few_rows_has_no_interval(tmp_path: Path) -> None:
@@ -94,44 +62,51 @@ def test_a_mean_over_classes_with_few_rows_has_no_interval(tmp_path: Path) -> No
     assert "& too few rows" in latex([macro])
 
 
-def test_without_predictions_there_are_no_intervals(tmp_path: Path) -> None:
+def test_the_first_section_has_values_intervals_and_baseline(tmp_path: Path) -> None:
     write_fake_run(tmp_path)
-    (tmp_path / "validation-predictions.jsonl").unlink()
-    results = results_of(read_source(tmp_path))
-    assert results
-    assert all(result.interval == "" for result in results)
+    source = read_source(tmp_path)
+    results = results_of(source)
+    html = results_section(source, results, Drawn())
+    assert html.count('class="card"') == 2
+    assert f"{results[0].value:.4f}" in html
+    assert results[0].interval in html
+    drawn = Drawn()
+    html = headline([SHARE, ERROR], CLASSES, drawn, "")
+    assert "95 % interval 0.7000 to 0.9000; baseline 0.6000" in html
+    assert [*drawn.charts] == ["metrics", "metrics-2"], "errors have an axis of their own"
+
+
+def test_an_unfinished_run_shows_its_progress(tmp_path: Path) -> None:
+    write_fake_run(tmp_path, status=RUNNING)
+    html = results_section(read_source(tmp_path), [], Drawn())
+    assert "60 of 8" in html
+    assert "0.7000" in html
 
 
 @pytest.mark.parametrize(
-    ("answers", "kind"),
-    [([0] * 30 + [1] * 30, "Better than"), ([1] * 30 + [0] * 30, "Worse than"), ([0] * 56 + [1] * 4, "Undecided against")],
-    ids=["above", "below", "undecided"],
+    ("kind", "answers", "labels"),
+    [
+        ("Better than", [0] * 30 + [1] * 30, ["a"] * 30 + ["b"] * 30),
+        ("Worse than", [1] * 30 + [0] * 30, ["a"] * 40 + ["b"] * 20),
+        ("Undecided against", [0] * 56 + [1] * 4, ["a"] * 55 + ["b"] * 5),
+    ],
 )
-def test_terminal_json_record_report_and_card_give_one_verdict(tmp_path: Path, answers: list[int], kind: str) -> None:
+def test_terminal_json_record_report_and_card_give_one_verdict(
+    tmp_path: Path, kind: str, answers: list[int], labels: list[str]
+) -> None:
     """A run whose answers are better, worse or not clearly different: every place shows the same sentence."""
-    labels = ["a"] * 30 + ["b"] * 30 if kind != "Worse than" else ["a"] * 40 + ["b"] * 20
-    labels = ["a"] * 55 + ["b"] * 5 if kind.startswith("Undecided") else labels
     splits = {"train": ["a"] * 5 + ["b"] * 4, "validation": labels}
-    examples = load_examples(
-        {
-            name: [{"text": f"{name} {row}", "label": label} for row, label in enumerate(column)]
-            for name, column in splits.items()
-        }
-    )
+    columns = {
+        name: [{"text": f"{name} {row}", "label": one} for row, one in enumerate(several)] for name, several in splits.items()
+    }
+    examples = load_examples(columns)
     references = np.array([label == "b" for label in labels], dtype=np.int64)
     logits = np.eye(2, dtype=np.float32)[answers]
     scores = examples.measures.scores(logits, references, CLASSES, ("a", "b"))
     timed = {f"eval_{key}": value for key, value in scores.items()}
     result = result_of(examples, "validation", Evaluation(logits, references, 0.5, 1.0, timed), examples.measures)
-    record = scored(
-        replace(
-            RECORD,
-            status=FINISHED,
-            metrics=examples.measures.keys,
-            data=replace(RECORD.data, task=CLASSES, labels=("a", "b"), columns=Columns("text"), splits=examples.facts),
-        ),
-        [result],
-    )
+    data = replace(RECORD.data, task=CLASSES, labels=("a", "b"), columns=Columns("text"), splits=examples.facts)
+    record = scored(replace(RECORD, status=FINISHED, metrics=examples.measures.keys, data=data), [result])
     write_run(tmp_path, record)
     write_predictions(tmp_path / "validation-predictions.jsonl", examples, result)
 
@@ -149,19 +124,71 @@ def test_terminal_json_record_report_and_card_give_one_verdict(tmp_path: Path, a
     assert markdown_text(sentence) in card_text(run_card(tmp_path))
 
 
-RESULT = Score("validation", "f1", "f1 (50% | a_b)", 0.5, 0.4, 0.6, None)
-
-
-def test_markdown_has_one_line_per_metric() -> None:
+def test_tables_for_papers_escape_names() -> None:
     assert markdown([RESULT]).splitlines() == [
         "| split | metric | value | 95 % interval |",
         "| --- | --- | ---: | ---: |",
         r"| validation | f1 (50% \| a_b) | 0.5000 | 0.4000 to 0.6000 |",
     ]
-
-
-def test_latex_escapes_names() -> None:
     text = latex([RESULT, replace(RESULT, title="~^\\{}", points=(0.4, 0.6))])
     assert r"validation & f1 (50\% | a\_b) & 0.5000 & 0.4000 to 0.6000 &  \\" in text
     assert r"\textasciitilde{}\textasciicircum{}\textbackslash{}\{\}" in text
     assert text.startswith(r"\begin{tabular}{llrrr}")
+
+
+# --- confidence
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "charts"),
+    [
+        (CLASSES, 2, ["reliability", "confidence", "thresholds", "coverage"]),
+        (CLASSES, 5, ["reliability", "confidence", "coverage"]),
+        (SEVERAL, 3, ["reliability", "confidence", "coverage"]),
+        (SCORE, 1, ["scores", "residuals", "residual-counts"]),
+    ],
+)
+def test_each_task_has_its_own_charts(tmp_path: Path, task: str, labels: int, charts: list[str]) -> None:
+    write_fake_run(tmp_path, task, num_labels=labels)
+    drawn = Drawn()
+    html = confidence(read_source(tmp_path), drawn)
+    assert [*drawn.charts] == charts
+    assert ("mean absolute error" if task == SCORE else "Expected calibration error (ECE)") in html
+    if "thresholds" in charts:
+        assert "threshold for “label 1”" in html, "the class F1 refers to"
+    (tmp_path / "validation-predictions.jsonl").unlink()
+    assert confidence(read_source(tmp_path), Drawn()) == ""
+
+
+def test_every_answer_is_counted_once() -> None:
+    random = np.random.default_rng(0)
+    sure, right = random.uniform(0.5, 1, 500), random.uniform(size=500) < 0.7
+    rows = histogram(sure, right).table().rows
+    assert sum(row[2] for row in rows) == right.sum()
+    assert sum(row[3] for row in rows) == (~right).sum()
+
+
+def test_a_calibrated_run_shows_both_reliabilities_and_the_threshold(tmp_path: Path) -> None:
+    run = write_run_with_model(tmp_path / "run")
+    before = report_of(run)
+    assert "reliability-calibrated" not in before.charts
+    write_calibration(run / "model", replace(FOUND, weights=weights_of(run / "model")))
+    after = report_of(run)
+    assert isinstance(chart := after.charts["thresholds"], LineChart)
+    assert [(event.x, event.name) for event in chart.events] == [(0.25, "calibrated")]
+    assert after.charts["reliability-calibrated"].title.startswith("Calibrated reliability (ECE ")
+    assert after.charts["reliability"].title == before.charts["reliability"].title
+    assert "temperature 2, and use thresholds for the highest F1" in after.html
+    assert "-0.2000 to -0.0500" in after.html
+    (run / "model" / "calibration.json").write_text("{")
+    assert "the calibration cannot be read" in report_of(run).html
+
+
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL])
+def test_labels_of_users_stay_text(task: str, tmp_path: Path) -> None:
+    run = write_run_with_model(tmp_path / "run", task, label=HOSTILE)
+    thresholds = {f"{HOSTILE} {number}": 0.3 for number in range(200)}
+    write_calibration(run / "model", replace(FOUND, thresholds=thresholds, weights=weights_of(run / "model")))
+    html = report_of(run).html
+    assert "<img src=x" not in html
+    assert "and 97 more" in html

@@ -1,16 +1,34 @@
-"""Predictions are read the same whether Arrow or JSON reads their logits, and damage is reported with its line."""
+"""What a report reads from run folders, complete or not, and the sections about curves, data and the run itself."""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import write_fake_run
+from drawn import every_chart
+from run_folders import RECORD, write_fake_run
 
 from glassloop.base.errors import ModelError
 from glassloop.report import source as answers
-from glassloop.report.source import UNKNOWN, numbers_in, ordered_splits, read_answers, read_source, wide_entries
+from glassloop.report.charts import LineChart
+from glassloop.report.page import Drawn
+from glassloop.report.source import (
+    UNKNOWN,
+    RunSource,
+    about,
+    command,
+    curves,
+    data_section,
+    metric_names,
+    option,
+    read_answers,
+    read_source,
+    stages,
+    wide_entries,
+)
 from glassloop.runs.history import RESUME, note_moment, write_history
 from glassloop.runs.record import RUNNING, predictions_name, read_predictions
 from glassloop.settings.training import CLASSES
@@ -18,26 +36,30 @@ from glassloop.settings.training import CLASSES
 HARD = 'a text with "logits": [1, 2] and ] in it'
 
 
+# --- predictions are read the same whether Arrow or JSON reads their logits
+
+
 def test_many_logits_are_read_bit_for_bit(tmp_path: Path) -> None:
     record = write_fake_run(tmp_path, CLASSES, num_labels=60, num_rows=20, text=HARD)
-    path = tmp_path / predictions_name("validation")
-    found, expected = wide_entries(path), read_predictions(tmp_path, "validation")
-    assert found is not None
-    assert [{**entry, "logits": 0} for entry in found] == [{**entry, "logits": 0} for entry in expected]
-    assert np.array_equal([entry["logits"] for entry in found], [entry["logits"] for entry in expected])
+    wide, expected = wide_entries(tmp_path / predictions_name("validation")), read_predictions(tmp_path, "validation")
+    assert wide is not None
+    assert [{**entry, "logits": 0} for entry in wide] == [{**entry, "logits": 0} for entry in expected]
+    assert np.array_equal([entry["logits"] for entry in wide], [entry["logits"] for entry in expected])
     rows, entries = read_answers(tmp_path, "validation", record.data)
     assert rows is not None
     assert rows.logits.shape == (20, 60)
     assert HARD in str(entries[0]["first"])
 
 
-def test_few_logits_are_read_with_the_rest(tmp_path: Path) -> None:
+def test_few_logits_are_read_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = write_fake_run(tmp_path)
     assert wide_entries(tmp_path / predictions_name("validation")) is None
+    assert wide_entries(tmp_path / "missing") is None
     rows, _ = read_answers(tmp_path, "validation", record.data)
     assert rows is not None
     assert len(rows) == 60
-    assert wide_entries(tmp_path / "missing") is None
+    monkeypatch.setattr(answers, "read_predictions", lambda folder, split: [{"row": 0, "prediction": "a"}])
+    assert read_answers(tmp_path, "validation", record.data) == (None, [{"row": 0, "prediction": "a"}]), "without labels"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +70,7 @@ def test_few_logits_are_read_with_the_rest(tmp_path: Path) -> None:
         (b'"logits": [', b'"logits": [0.5, ', "line 1: logits are not 60 finite numbers"),
     ],
 )
-def test_damage_is_reported(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
+def test_damage_is_reported_with_its_line(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
     record = write_fake_run(tmp_path, CLASSES, num_labels=60, num_rows=20)
     path = tmp_path / predictions_name("validation")
     path.write_bytes(path.read_bytes().replace(old, new, 1))
@@ -56,55 +78,101 @@ def test_damage_is_reported(old: bytes, new: bytes, message: str, tmp_path: Path
         read_answers(tmp_path, "validation", record.data)
 
 
-def test_a_split_without_labels_has_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = write_fake_run(tmp_path)
-    monkeypatch.setattr(answers, "read_predictions", lambda folder, split: [{"row": 0, "prediction": "a"}])
-    assert read_answers(tmp_path, "validation", record.data) == (None, [{"row": 0, "prediction": "a"}])
-
-
-def test_texts_that_are_no_numbers() -> None:
-    assert numbers_in(b"1, 2.5,-3e-05").tolist() == [1.0, 2.5, -3e-05]  # type: ignore[union-attr]
-    assert numbers_in(b"1, two") is None
-
-
-# --- Test what a report reads from run folders, complete or not.
+# --- run folders
 
 
 def test_a_finished_run_has_everything(tmp_path: Path) -> None:
     record = write_fake_run(tmp_path)
     note_moment(tmp_path, RESUME, 7, 60)
-    found = read_source(tmp_path)
-    assert (found.record, found.status, [*found.resumes]) == (record, "finished", [7])
-    assert [result.split for result in found.results] == ["validation"]
-    assert len(found.results[0].rows) == 60
-    assert found.text_columns == ("first", "second")
+    for name in ("test", "validation_mismatched"):
+        (tmp_path / f"{name}-predictions.jsonl").write_bytes((tmp_path / "validation-predictions.jsonl").read_bytes())
+    source = read_source(tmp_path)
+    assert (source.record, source.status, [*source.resumes]) == (record, "finished", [7])
+    assert [result.split for result in source.results] == ["validation", "validation_mismatched", "test"]
+    assert len(source.results[0].rows) == 60
+    assert source.text_columns == ("first", "second")
 
 
-def test_an_unfinished_run_is_stopped_unless_a_process_holds_it(tmp_path: Path) -> None:
-    write_fake_run(tmp_path, status=RUNNING)
-    assert read_source(tmp_path).status == "stopped"
-
-
-def test_damaged_predictions_become_a_problem(tmp_path: Path) -> None:
-    write_fake_run(tmp_path)
-    (tmp_path / "validation-predictions.jsonl").write_text("{", encoding="utf-8")
-    found = read_source(tmp_path)
-    assert not found.results
-    assert "validation-predictions.jsonl, line 1" in found.problems[0]
-
-
-def test_the_folder_of_a_trainer_has_only_a_history(tmp_path: Path) -> None:
-    write_history(tmp_path, [{"step": 1, "loss": 0.5}])
-    found = read_source(tmp_path)
-    assert (found.record, found.status, len(found.history)) == (None, UNKNOWN, 1)
-
-
-def test_any_other_folder_is_refused(tmp_path: Path) -> None:
+def test_unfinished_damaged_and_foreign_folders(tmp_path: Path) -> None:
+    write_fake_run(tmp_path / "stopped", status=RUNNING)
+    assert read_source(tmp_path / "stopped").status == "stopped", "no process holds it"
+    write_fake_run(tmp_path / "damaged")
+    (tmp_path / "damaged" / "validation-predictions.jsonl").write_text("{", encoding="utf-8")
+    damaged = read_source(tmp_path / "damaged")
+    assert not damaged.results
+    assert "validation-predictions.jsonl, line 1" in damaged.problems[0]
     with pytest.raises(ModelError, match="is not a run folder"):
         read_source(tmp_path)
+    write_history(tmp_path, [{"step": 1, "loss": 0.5}])
+    trainer = read_source(tmp_path)
+    assert (trainer.record, trainer.status, len(trainer.history)) == (None, UNKNOWN, 1)
 
 
-def test_the_split_of_the_training_comes_first(tmp_path: Path) -> None:
-    for name in ("test", "validation_mismatched", "validation"):
-        (tmp_path / f"{name}-predictions.jsonl").touch()
-    assert ordered_splits(tmp_path) == ["validation", "validation_mismatched", "test"]
+# --- learning curves
+
+
+def test_the_curves_are_those_of_the_history_with_resumes_and_the_best_step(tmp_path: Path) -> None:
+    write_fake_run(tmp_path)
+    for step in (10, 30, 30):
+        note_moment(tmp_path, RESUME, step, 60)
+    source, drawn = read_source(tmp_path), Drawn()
+    curves(source, drawn)
+    assert [*drawn.charts] == ["loss", "evaluations", "learning-rate", "gradient-norm"]
+    assert isinstance(loss := drawn.charts["loss"], LineChart)
+    assert loss.table().columns == ("step", "training", "evaluation", "training (raw)")
+    assert [row[3] for row in loss.table().rows] == [entry["loss"] for entry in source.history if "loss" in entry]
+    assert [(event.x, event.name) for event in loss.events] == [(10, "resumed"), (30, "resumed"), (20, "best")]
+    assert drawn.charts["evaluations"].table().rows[-1] == (60, 0.7, 0.7)
+
+
+def test_a_trainer_names_its_own_metrics(tmp_path: Path) -> None:
+    history = [{"step": 1, "eval_loss": 0.5, "eval_own": 0.25, "eval_runtime": 1.0}]
+    assert metric_names(RunSource(tmp_path, None, "", history, ())) == {"own": "own"}  # type: ignore[arg-type]
+
+
+def test_charts_of_one_name_are_numbered() -> None:
+    drawn = Drawn()
+    for chart in every_chart()[:2]:
+        assert drawn.figure("loss", chart).startswith("<figure")
+    assert [*drawn.charts] == ["loss", "loss-2"]
+
+
+# --- the data and the run itself
+
+
+def test_counts_lengths_and_notes_are_shown(tmp_path: Path) -> None:
+    write_fake_run(tmp_path, num_labels=3)
+    drawn = Drawn()
+    html = data_section(read_source(tmp_path), drawn)
+    assert [*drawn.charts] == ["labels-of-the-data", "lengths"]
+    assert drawn.charts["labels-of-the-data"].table().rows[1] == ("label 1", round(59 / 60, 5), round(59 / 60, 5))
+    assert sum(row[2] for row in drawn.charts["lengths"].table().rows) == 18
+    assert "2 rows were cut; the longest had 70." in html
+    assert "a note on a text" in html
+
+
+def test_the_command_has_every_setting_that_is_not_the_default() -> None:
+    words = shlex.split(command(RECORD))
+    assert words[:5] == ["glassloop", "train", "rows.csv", "--model", "quickstart"]
+    assert words[5:] == ["--labels", "a,b, c", "--num_train_epochs", "2", "--learning_rate", "0.0001"]
+    assert command(replace(RECORD, model=replace(RECORD.model, new_head=True))).endswith(" --new_head")
+    values = {1e-4: "0.0001", 2.0: "2", 0.1 + 0.2: "0.30000000000000004", ("a", "b"): "a,b"}
+    assert {value: option(value) for value in values} == values
+    assert option({"a": 1}) == '{"a": 1}'
+
+
+def test_stages_add_up() -> None:
+    result = {"train_runtime": 5.0, "train_samples_per_second": 9.0}
+    record = replace(RECORD, result=result, evaluation={"eval_runtime": 1.5}, seconds=8.0)
+    seconds = {row[0]: row[1] for row in stages(record)}
+    assert seconds == {"training": 5.0, "evaluation": 1.5, "loading, saving and the rest": 1.5, "in all": 8.0}
+
+
+def test_settings_and_files_are_listed_without_those_of_checkpoints(tmp_path: Path) -> None:
+    write_fake_run(tmp_path)
+    (tmp_path / "checkpoint-10").mkdir()
+    (tmp_path / "checkpoint-10" / "part.safetensors").touch()
+    html = about(read_source(tmp_path))
+    for text in ("checkpoint-10", "history.jsonl", ">learning_rate</td>", ">in all</td>", "a machine, 2 cores"):
+        assert text in html
+    assert "part.safetensors" not in html

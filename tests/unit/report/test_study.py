@@ -16,14 +16,13 @@ from glassloop.report.study import (
     latex_table,
     lines_of,
     markdown_table,
-    optional_number,
     points,
     ranked,
     sentence,
     show_study,
     study_content,
     study_page,
-    without_result,
+    table_of,
     write_page,
 )
 from glassloop.runs.record import FAILED, FINISHED, seed_name
@@ -39,56 +38,52 @@ def record(tmp_path: Path) -> StudyRecord:
     return conclude(tmp_path, drawn_study(tmp_path), print)
 
 
-def test_the_chosen_setting_comes_first_and_stopped_ones_last(record: StudyRecord) -> None:
-    assert [row["number"] for row in ranked(record)] == [1, 0, 2]
+def with_settings(record: StudyRecord, *settings: object) -> StudyRecord:
+    return replace(record, results={**record.results, "settings": [*settings]})
 
 
-def test_tables_for_a_paper(record: StudyRecord) -> None:
+def test_tables_for_a_paper_have_the_chosen_setting_first(record: StudyRecord) -> None:
+    assert [row.number for row in ranked(record)] == [1, 0, 2]
     lines = markdown_table(record).splitlines()
     columns = ["learning_rate", "trained", "accuracy (selection)", "accuracy (validation)", "95 % interval"]
     assert lines[0] == f"| {' | '.join([*columns, 'failed', 'difference', 'its 95 % interval', 'verdict'])} |"
     assert lines[2].startswith("| 0.0001 | 100% | 0.3333 | ")
     assert lines[2].endswith("| 0 of 2 | – | – | chosen |")
     assert lines[4] == "| 0.001 | 25% | 0.1000 | – | – | 1 of 2 | – | – | stopped early |"
-    nothing = {"trained": 0.0, "failed": 0, "runs": 2, "selection": None}
-    assert [without_result(row) for row in (nothing, {**nothing, "trained": 0.25, "failed": 2})] == ["not trained", "failed"]
     tex = latex_table(record)
     assert tex.startswith("\\begin{tabular}{lllllllll}\n\\toprule\nlearning\\_rate & trained & ")
     assert "100\\%" in tex
     assert "$\\pm$" in tex
+    last = record.results["settings"][-1]  # type: ignore[index]
+    others = {**last, "trained": 0.0}, {**last, "failed": 2, "selection": None}
+    assert [row[-1] for row in table_of(with_settings(record, *others))[1]] == ["failed", "not trained"]
 
 
 def test_several_comparisons_state_their_correction(record: StudyRecord) -> None:
     first, *others = record.results["settings"]  # type: ignore[misc]
     compared = {"difference": 0.01, "low": -0.02, "high": 0.04, "p_value": 0.3, "corrected": 0.6, "verdict": "undecided"}
-    settings = [first, *({**other, "comparison": compared} for other in others), {**first, "comparison": compared}]
-    several = replace(record, results={**record.results, "settings": settings})
+    several = with_settings(record, first, *({**other, "comparison": compared} for other in (*others, first)))
     table = markdown_table(several)
     assert "| difference | interval corrected for 4 comparisons | verdict |" in table
     assert "| +0.0100 | -0.0200 to +0.0400 |" in table
     assert "interval corrected for 4 comparisons" in latex_table(several)
-    sentence = next(line for line in lines_of(several) if "corrected" in line)
-    assert sentence == (
+    assert (
         "intervals of differences and verdicts are corrected for 4 comparisons: all hold together with 95 %; "
         "the intervals of single settings hold with 95 % each"
-    )
+    ) in lines_of(several)
 
 
-def test_sentences_say_what_was_used_to_choose(record: StudyRecord) -> None:
-    lines = lines_of(record)
-    assert lines[0].endswith("(chosen by the mean on the selection split; validation was not used to choose)")
-    assert lines[1].startswith("validation (trained on all training rows): 0.")
-    assert "all seeds as one model" in lines[1]
-    assert "1 run failed and counts like the baseline: study.json has the errors" in lines
-
-
-def test_no_number_is_cut_in_a_narrow_terminal(record: StudyRecord) -> None:
+def test_the_terminal_says_what_was_used_to_choose_and_cuts_no_number(record: StudyRecord) -> None:
     output = io.StringIO()
     show_study(Path("s"), record, Console(file=output, width=40))
-    shown = output.getvalue()
-    assert "…" not in shown
-    assert "0.3333" in shown
-    assert shown.rstrip().endswith("→ s/study.html")
+    text = output.getvalue()
+    assert "…" not in text
+    assert "0.3333" in text
+    assert "(chosen by the mean on the selection split; validation was not used to choose)\n" in text
+    assert "• validation (trained on all training rows): 0." in text
+    assert "all seeds as one model" in text
+    assert "• 1 run failed and counts like the baseline: study.json has the errors\n" in text
+    assert text.rstrip().endswith("→ s/study.html")
 
 
 def test_the_content_for_scripts(record: StudyRecord) -> None:
@@ -98,8 +93,7 @@ def test_the_content_for_scripts(record: StudyRecord) -> None:
     assert content["failed"] == {"seed-2-2": {"exit_status": 5, "error": "the loss | is nan lower it"}}
 
 
-def test_the_page_has_every_part(tmp_path: Path) -> None:
-    record = conclude(tmp_path, drawn_study(tmp_path), print)
+def test_the_page_has_every_part(record: StudyRecord) -> None:
     html = study_page("study <1>", record)
     for text in (
         "Study study &lt;1&gt;", "Chosen: learning_rate 0.0001", "on validation (not used to choose)",
@@ -113,15 +107,12 @@ def test_the_page_has_every_part(tmp_path: Path) -> None:
     assert "http" not in html.replace("http-equiv", ""), "nothing is loaded from elsewhere"
 
 
-def test_a_result_without_an_interval_is_drawn_without_one(tmp_path: Path) -> None:
-    record = conclude(tmp_path, drawn_study(tmp_path), print)
-    settings = record.results["settings"]
+def test_a_result_without_an_interval_is_drawn_without_one(record: StudyRecord) -> None:
     assert "95 % interval 0." in points(record)
-    for setting in settings:  # type: ignore[attr-defined]
+    for setting in record.results["settings"]:  # type: ignore[attr-defined]
         if setting["validation"]:
             setting["validation"] |= {"low": None, "high": None}
     assert "95 % interval 0." not in points(record)
-    assert (optional_number(None), optional_number(0.5)) == (None, 0.5)
 
 
 def test_the_page_and_both_tables_are_written(tmp_path: Path) -> None:
@@ -132,22 +123,17 @@ def test_the_page_and_both_tables_are_written(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.glob("study.*")} == {"study.html", "study.md", "study.tex"}
 
 
+# --- several seeds
+
+
 def write_fake_seeds(folder: Path, seeds: int = 3, **data: int) -> SeedsRecord:
     """Write a folder with one run per seed, and one that failed."""
-    entries = {}
+    entries = {seeds: SeedRecord(seed=seeds, status=FAILED, error=("killed",))}
     for seed in range(seeds):
         record = write_fake_run(folder / seed_name(seed), signal=0.4 + seed / 4, **data)
         scores = {key: short_metrics(record.evaluation)[key] for key in record.metrics}
-        measures = MeasuresRecord(record.metrics)
-        entries[seed] = SeedRecord(
-            seed=seed,
-            status=FINISHED,
-            seconds=3.0,
-            validation=scores,
-            baseline={"accuracy": 0.5},
-            measures=measures,
-        )
-    entries[seeds] = SeedRecord(seed=seeds, status=FAILED, error=("killed",))
+        more = {"seconds": 3.0, "validation": scores, "baseline": {"accuracy": 0.5}, "measures": MeasuresRecord(record.metrics)}
+        entries[seed] = SeedRecord(seed=seed, status=FINISHED, **more)  # type: ignore[arg-type]
     write_seeds(SeedsRecord(GivenSettings("rows.csv", "quickstart").checked(), entries, folder, FAILED))
     return read_seeds(folder)
 
@@ -167,10 +153,11 @@ def test_all_points_are_shown(tmp_path: Path) -> None:
 
 def test_a_mean_over_classes_with_few_rows_has_no_interval(tmp_path: Path) -> None:
     write_fake_seeds(tmp_path, num_rows=100, num_labels=20)
-    accuracy, macro = report_of(tmp_path).results
+    report = report_of(tmp_path)
+    accuracy, macro = report.results
     assert (accuracy.note, macro.key, macro.interval, macro.note) == ("", "f1_macro", "", "too few rows")
     assert accuracy.interval != ""
-    assert "no interval: too few rows" in report_of(tmp_path).html
+    assert "no interval: too few rows" in report.html
 
 
 def test_the_sentence_counts_seeds_that_failed_to_learn(tmp_path: Path) -> None:

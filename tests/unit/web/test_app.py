@@ -80,14 +80,14 @@ def test_an_update_is_sent_once(client: TestClient, tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_its_report(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassloop.web.watch.made", lambda *folders: Report("<h1>The report</h1>"))
+    monkeypatch.setattr("glassloop.web.app.made", lambda *folders: Report("<h1>The report</h1>"))
     run = write_watched(tmp_path / "a", steps=8)
     assert not client.get("run/a?update=1").json()["reload"]
     shutil.rmtree(run)
     write_watched(run, steps=8, finished=True)
     assert client.get("run/a?update=1").json()["reload"]
     assert client.get("run/a").text == "<h1>The report</h1>"
-    monkeypatch.setattr("glassloop.web.watch.made", lambda *folders: Report(problem="No report."))
+    monkeypatch.setattr("glassloop.web.app.made", lambda *folders: Report(problem="No report."))
     shutil.rmtree(run)
     write_watched(run, steps=8, finished=True)
     assert "No report." in client.get("run/a").text
