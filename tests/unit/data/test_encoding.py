@@ -19,10 +19,7 @@ from transformers import PreTrainedTokenizerFast
 import glassloop
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.data import encoding
-from glassloop.data import encoding as encoded_texts
-from glassloop.data import encoding as tokenizing
 from glassloop.data.encoding import (
-    NOTHING_CUT,
     Counts,
     LengthLimit,
     Truncation,
@@ -49,15 +46,12 @@ def test_each_text_has_its_tokens_and_its_cut(tiny_tokenizer) -> None:
     assert [row.num_tokens for row in found.rows] == [4, 10, 4]
     assert [row.cut.num_tokens for row in found.rows] == [0, 12, 0]
     assert (found.cut.num_rows, found.cut.longest, found.typed.num_rows) == (1, 22, 1)
-
-
-def test_pairs_say_which_text_was_cut(tiny_tokenizer) -> None:
     (row,) = encode_texts(tiny_tokenizer, [["good"], ["bad " * 20]], 10).rows
-    assert (row.cut.num_first, row.cut.num_second) == (0, 1)
+    assert (row.cut.num_first, row.cut.num_second) == (0, 1), "pairs say which text was cut"
 
 
 def test_the_next_rows_are_tokenized_while_the_last_ones_are_used(tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoded_texts, "AHEAD_ROWS", 2)
+    monkeypatch.setattr(encoding, "AHEAD_ROWS", 2)
     texts, started = ["good", "bad film", "a", "good bad", "film"], [threading.Event() for _ in range(3)]
 
     def encode(columns):
@@ -70,16 +64,6 @@ def test_the_next_rows_are_tokenized_while_the_last_ones_are_used(tiny_tokenizer
         found += part.rows
     assert found == encode_texts(tiny_tokenizer, [texts], 10).rows
     assert len([*encoded_ahead(encode, [["good"]])]) == 1
-
-
-def test_a_tokenizer_that_fails_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoded_texts, "AHEAD_ROWS", 1)
-
-    def encode(columns):
-        raise ValueError("damaged")
-
-    with pytest.raises(ValueError, match="damaged"):
-        [*encoded_ahead(encode, [["a", "b", "c"]])]
 
 
 # --- Special tokens that somebody typed: counted as the tokenizer reads them, and told.
@@ -172,9 +156,9 @@ def tokenizer_tokenizing(request: pytest.FixtureRequest) -> PreTrainedTokenizerF
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizing, "MOST_CHARACTERS", 1500)
-    monkeypatch.setattr(tokenizing, "MOST_CHARACTERS_PER_TOKEN", 24)
-    monkeypatch.setattr(tokenizing, "GROUP_CHARACTERS", 4000)
+    monkeypatch.setattr(encoding, "MOST_CHARACTERS", 1500)
+    monkeypatch.setattr(encoding, "MOST_CHARACTERS_PER_TOKEN", 24)
+    monkeypatch.setattr(encoding, "GROUP_CHARACTERS", 4000)
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -201,28 +185,22 @@ def test_only_what_is_beyond_the_limit_is_cut_and_between_words():
     assert shortened("a " + "x" * 5000, 3000) == "a " + "x" * 2998, "a word without end is no word"
 
 
-def test_the_limit_grows_with_what_a_model_takes():
-    assert most_characters(512) == 1_000_000
-    assert most_characters(100_000) == 6_400_000
-
-
 @pytest.mark.parametrize("size", [1, 999, 2_000_000])
 def test_groups_are_neighbours_and_bounded(size):
     sizes = [random.Random(place).choice([1, size, size // 3, 3 * size]) for place in range(50)]
     rows = [list(range(50))[part] for part in groups_of(sizes)]
     assert [row for part in rows for row in part] == list(range(50))
-    assert all(len(part) == 1 or sum(sizes[row] for row in part) <= tokenizing.GROUP_CHARACTERS for part in rows)
+    assert all(len(part) == 1 or sum(sizes[row] for row in part) <= encoding.GROUP_CHARACTERS for part in rows)
     assert [*groups_of([])] == []
 
 
 @pytest.mark.parametrize("kind", ["words", "no blanks", "blanks"])
 def test_a_text_of_ten_million_characters_is_read_in_part_and_counted(kind, tiny_tokenizer, monkeypatch, tmp_path):
     monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path))
-    monkeypatch.setattr(tokenizing, "MOST_CHARACTERS", 50_000)  # for speed; the limit is tested above
+    monkeypatch.setattr(encoding, "MOST_CHARACTERS", 50_000)  # for speed; the limit is tested above
     size = 10_000_000
-    text = {"words": "the film was good and " * (size // 22), "no blanks": "x" * size, "blanks": "the" + " " * size + "end"}[
-        kind
-    ]
+    texts = {"words": "the film was good and " * (size // 22), "no blanks": "x" * size, "blanks": "the" + " " * size + "end"}
+    text = texts[kind]
     seen: list[int] = []
     call = type(tiny_tokenizer).__call__
 
@@ -239,7 +217,7 @@ def test_a_text_of_ten_million_characters_is_read_in_part_and_counted(kind, tiny
         assert encoded.rows["input_ids"][0] == tiny_tokenizer(text[:2000], truncation=True, max_length=32)["input_ids"]
         assert encoded.truncation.num_rows == 1
         assert encoded.truncation.num_tokens > 5_000, "a lower bound"
-    assert Truncation().num_shortened == 0
+    assert (most_characters(512), most_characters(100_000)) == (50_000, 6_400_000), "it grows with what a model takes"
 
 
 def test_a_tokenizer_that_fails_is_an_error_of_the_model() -> None:
@@ -252,15 +230,13 @@ def test_a_tokenizer_that_fails_is_an_error_of_the_model() -> None:
     assert caught.value.problem == "the tokenizer failed: Exception: WordPiece error: Missing [UNK] token from the vocabulary"
     assert caught.value.remedy == "download the model again: its tokenizer files are damaged or do not belong together"
 
-
-def test_too_little_memory_is_no_error_of_the_model() -> None:
     class Large:
         truncation_side = "right"
 
         def __call__(self, *_: Any, **__: Any) -> None:
             raise MemoryError
 
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError):  # not the fault of the model
         [*tokenized_groups(Large(), [["bad"]], 8)]
 
 
@@ -268,62 +244,59 @@ def test_too_little_memory_is_no_error_of_the_model() -> None:
 def test_counts_are_added_and_the_longest_row_is_kept() -> None:
     found = Truncation(1, 1, 0, 5, 1, longest=20) + Truncation(2, 1, 2, 7, 0, longest=70)
     assert found == Truncation(3, 2, 2, 12, 1, longest=70)
-    assert found + NOTHING_CUT == found
-
-
-def test_nothing_is_said_about_rows_that_fit() -> None:
+    assert found + Truncation() == found
     assert LengthLimit(128, 512).notes(Counts(100)) == []
 
 
+KEEPS_ALL, KEEPS_MORE = "--max_length 200 to keep everything", "--max_length 512, the model's maximum, to keep more"
+LONGEST = "this is the model's maximum: split or shorten the texts, or use a model for longer texts"
+
+
 @pytest.mark.parametrize(
-    ("limit", "cut", "rows", "note"),
+    ("limit", "cut", "rows", "lost", "remedy"),
     [
         (
             LengthLimit(128, 512),
-            Truncation(37, 37, 0, 900, longest=200),
+            (37, 37, 0, 900, 0, 200),
             408,
-            "37 of 408 rows (9%) lost the end of the text: cut to 128 tokens, the longest had 200; "
-            "use --max_length 200 to keep everything",
+            "37 of 408 rows (9%) lost the end of the text",
+            f"use {KEEPS_ALL}",
         ),
         (
             LengthLimit(128, 512, "left"),
-            Truncation(1, 1, 0, 9, longest=137),
+            (1, 1, 0, 9, 0, 200),
             1000,
-            "1 of 1,000 rows (less than 1%) lost the beginning of the text: cut to 128 tokens, the longest had 137; "
-            "use --max_length 137 to keep everything",
+            "1 of 1,000 rows (less than 1%) lost the beginning of the text",
+            f"use {KEEPS_ALL}",
         ),
         (
             LengthLimit(128, 512, pairs=True),
-            Truncation(4, 3, 2, 900, longest=800),
+            (4, 3, 2, 900, 0, 800),
             8,
-            "4 of 8 rows (50%) lost the end of the first text (3) and the second text (2): cut to 128 tokens, "
-            "the longest had 800; use --max_length 512, the model's maximum, to keep more",
+            "4 of 8 rows (50%) lost the end of the first text (3) and the second text (2)",
+            f"use {KEEPS_MORE}",
         ),
         (
             LengthLimit(512, 512, pairs=True, trained=True),
-            Truncation(4, 0, 4, 900, longest=800),
+            (4, 0, 4, 900, 0, 800),
             4,
-            "4 of 4 rows (100%) lost the end of the second text (4): cut to 512 tokens, the longest had 800; "
-            "this is the model's maximum: split or shorten the texts, or use a model for longer texts",
+            "4 of 4 rows (100%) lost the end of the second text (4)",
+            LONGEST,
         ),
         (
             LengthLimit(16, 512, trained=True),
-            Truncation(1, 1, 0, 9, longest=20),
+            (1, 1, 0, 9, 0, 200),
             1,
-            "1 of 1 row (100%) lost the end of the text: cut to 16 tokens, the longest had 20; "
-            "train with --max_length 20 to keep everything",
+            "1 of 1 row (100%) lost the end of the text",
+            f"train with {KEEPS_ALL}",
         ),
-        (
-            LengthLimit(16, 512),
-            Truncation(1, 1, 0, 9, 1, longest=400),  # shortened before it was tokenized: nobody knows its length
-            1,
-            "1 of 1 row (100%) lost the end of the text: cut to 16 tokens, the longest had 400; "
-            "use --max_length 512, the model's maximum, to keep more",
-        ),
+        # Shortened before it was tokenized: nobody knows its length.
+        (LengthLimit(16, 512), (1, 1, 0, 9, 1, 400), 1, "1 of 1 row (100%) lost the end of the text", f"use {KEEPS_MORE}"),
     ],
 )
-def test_a_note_says_how_many_where_and_what_to_do(limit: LengthLimit, cut: Truncation, rows: int, note: str) -> None:
-    assert limit.notes(Counts(rows, cut)) == [note]
+def test_a_note_says_how_many_where_and_what_to_do(limit: LengthLimit, cut: tuple, rows: int, lost: str, remedy: str) -> None:
+    places = f"cut to {limit.max_length} tokens, the longest had {cut[-1]}"
+    assert limit.notes(Counts(rows, Truncation(*cut))) == [f"{lost}: {places}; {remedy}"]
 
 
 def test_the_characters_that_a_model_reads_are_found(tiny_tokenizer) -> None:
@@ -401,12 +374,8 @@ def test_truncation_is_counted_like_by_hand(pairs, seed, side, tokenizer):
     assert found == Truncation(cut, first, second, tokens, longest=longest)
     assert 0 < cut < len(rows)
     assert (0 < second < cut) == pairs
-
-
-def test_rows_that_just_fit_are_not_cut(tokenizer):
-    rows = [{"text": "the " * length, "label": "ab"[length % 2]} for length in (6, 7, 14, 15)]
-    found = encode(examples_of(rows), tokenizer, 16)["train"]
-    assert (found.lengths.tolist(), found.truncation) == ([8, 9, 16, 16], Truncation(1, 1, 0, 1, longest=17))
+    fits = [{"text": "the " * length, "label": "ab"[length % 2]} for length in (21, 22, 23)]
+    assert encode(examples_of(fits), tokenizer, max_length)["train"].truncation == Truncation(1, 1, 0, 1, longest=25)
 
 
 def test_a_tokenizer_without_token_types(tokenizer):
@@ -470,9 +439,8 @@ def test_a_tokenizer_written_in_python(pairs):
 def test_the_same_content_is_encoded_once(write, tokenizer, monkeypatch):
     rows = random_rows(4, pairs=True)
     lines = write("d.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    table = write(
-        "d.csv", "id,label,text,text_pair\n" + "".join(f"7,{r['label']},{r['text']},{r['text_pair']}\n" for r in rows)
-    )
+    cells = "".join(f"7,{row['label']},{row['text']},{row['text_pair']}\n" for row in rows)
+    table = write("d.csv", f"id,label,text,text_pair\n{cells}")
     first = encode(load_examples(lines), tokenizer, 24)
     monkeypatch.setattr(encoding, "write_encoding", lambda *_: pytest.fail("encoded again"))
     second = encode(load_examples(table), tokenizer, 24)
@@ -495,18 +463,18 @@ def test_other_content_is_another_file(tokenizer):
     special.add_special_tokens({"additional_special_tokens": ["good"]})
     names = copy.deepcopy(tokenizer)
     names.model_input_names = ["input_ids", "attention_mask"]
-    files = [
-        file_of(encode(examples, tokenizer, 24)["train"]),
-        *(file_of(encode(examples, other, 24)["train"]) for other in (cased, left, larger, special, names)),
-        file_of(encode(examples, tokenizer, 25)["train"]),
-        file_of(encode(examples_of([*rows[:-1], {**rows[-1], "text": "new"}]), tokenizer, 24)["train"]),
-        file_of(encode(examples_of([*rows[:-1], {**rows[-1], "text_pair": "new"}]), tokenizer, 24)["train"]),
-        file_of(encode(examples_of([*rows[:-1], {**rows[-1], "label": "a"}]), tokenizer, 24)["train"]),
-        file_of(encode(examples_of(rows[::-1]), tokenizer, 24)["train"]),
-        file_of(encode(examples_of([{"text": row["text"], "label": row["label"]} for row in rows]), tokenizer, 24)["train"]),
-        file_of(encode(examples_of(rows, text="text_pair", text_pair="text"), tokenizer, 24)["train"]),
+    split = copy.deepcopy(tokenizer)
+    split.split_special_tokens = True
+    changed = [[*rows[:-1], {**rows[-1], name: "new"}] for name in ("text", "text_pair")]
+    changed += [[*rows[:-1], {**rows[-1], "label": "a"}], rows[::-1]]
+    changed.append([{"text": row["text"], "label": row["label"]} for row in rows])
+    encoded = [
+        *(encode(examples, other, 24) for other in (tokenizer, cased, left, larger, special, names, split)),
+        encode(examples, tokenizer, 25),
+        *(encode(examples_of(other), tokenizer, 24) for other in changed),
+        encode(examples_of(rows, text="text_pair", text_pair="text"), tokenizer, 24),
     ]
-    assert len(set(files)) == len(files)
+    assert len({file_of(found["train"]) for found in encoded}) == len(encoded)
 
 
 def test_the_number_of_labels_and_whether_there_are_any_are_content(tokenizer):
@@ -517,13 +485,6 @@ def test_the_number_of_labels_and_whether_there_are_any_are_content(tokenizer):
     for test in ([{"text": "the"}], [{"text": "the", "label": []}]):
         encoded = encode(load_examples({"train": rows, "validation": rows, "test": test}), tokenizer, 8)["test"]
         assert ("labels" in encoded.rows.column_names) == ("label" in test[0])
-
-
-def test_numbers_as_classes_and_as_scores_are_other_files(tokenizer):
-    rows = [{"text": f"the {place}", "label": str(place % 2)} for place in range(4)]
-    classes = encode(examples_of(rows), tokenizer, 8)["train"]
-    scores = encode(examples_of(rows, task="regression"), tokenizer, 8)["train"]
-    assert (classes.rows.features["labels"], scores.rows.features["labels"]) == (Value("int64"), Value("float32"))
 
 
 @pytest.mark.parametrize(
@@ -598,12 +559,6 @@ def test_rows_that_were_cut_are_among_the_notes_of_their_split(tokenizer) -> Non
         "train: 1 of 20 rows (5%)",
         "validation: 1 of 10 rows (10%)",
     ]
-
-
-def test_a_tokenizer_that_splits_special_tokens_has_another_key(tokenizer) -> None:
-    before = tokenizer_key(tokenizer)
-    tokenizer.split_special_tokens = True
-    assert tokenizer_key(tokenizer) != before
 
 
 def test_the_lengths_of_a_split_are_summarized() -> None:

@@ -30,9 +30,8 @@ def test_every_example_comes_once(size, batch_size, seed, grouped):
     for epoch in range(2):
         order = epoch_order(size, batch_size, seed=seed, epoch=epoch, lengths=lengths)
         assert sorted(number for rows in order for number in rows.tolist()) == list(range(size))
-        assert [len(rows) for rows in order] == [batch_size] * (size // batch_size) + [size % batch_size] * (
-            size % batch_size > 0
-        )
+        whole, rest = divmod(size, batch_size)
+        assert [len(rows) for rows in order] == [batch_size] * whole + [rest] * (rest > 0)
         assert listed(order) == listed(epoch_order(size, batch_size, seed=seed, epoch=epoch, lengths=lengths))
         dropped = epoch_order(size, batch_size, seed=seed, epoch=epoch, lengths=lengths, drop_last=True)
         assert listed(dropped) == listed(order)[: size // batch_size]
@@ -61,9 +60,12 @@ def test_making_an_order_leaves_the_random_state_of_everyone_else_alone():
     assert torch.equal(torch.get_rng_state(), torch_before)
 
 
-def test_without_a_seed_the_order_is_that_of_the_data():
+def test_without_a_seed_the_order_is_that_of_the_data(refused):
     assert listed(epoch_order(7, 3, seed=None, epoch=5)) == [[0, 1, 2], [3, 4, 5], [6]]
     assert listed(epoch_order(5, 2, seed=None, lengths=np.array([3, 9, 3, 1, 9]))) == [[1, 4], [0, 2], [3]]
+    for batch_size in (0, -1):
+        with refused(f"the batch size is {batch_size}", "use a whole number of 1 or more", SettingsError):
+            epoch_order(10, batch_size, seed=0)
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
@@ -78,12 +80,6 @@ def test_grouping_by_length_wastes_less_and_still_shuffles(size, multiple):
         assert longest not in (sorted(longest), sorted(longest, reverse=True))
 
 
-@pytest.mark.parametrize("batch_size", [0, -1])
-def test_invalid_batch_sizes(batch_size, refused):
-    with refused(f"the batch size is {batch_size}", "use a whole number of 1 or more", SettingsError):
-        epoch_order(10, batch_size, seed=0)
-
-
 @pytest.mark.parametrize("multiple", [1, 8, 64])
 @pytest.mark.parametrize("seed", range(3))
 def test_waste_is_that_of_counting_padding(seed, multiple, tiny_tokenizer):
@@ -93,11 +89,7 @@ def test_waste_is_that_of_counting_padding(seed, multiple, tiny_tokenizer):
     masks = [PaddingCollator(tiny_tokenizer, multiple)([rows[number] for number in part])["attention_mask"] for part in order]
     padding, tokens = sum(int((mask == 0).sum()) for mask in masks), sum(mask.numel() for mask in masks)
     assert padding_waste(lengths, order, multiple) == pytest.approx(padding / tokens)
-
-
-def test_waste_of_nothing():
-    assert padding_waste(np.zeros(0, dtype=int), []) == 0.0
-    assert padding_waste(np.array([3, 3]), [np.array([0, 1])]) == 0.0
+    assert padding_waste(np.zeros(0, dtype=int), []) == padding_waste(np.array([3, 3]), [np.array([0, 1])]) == 0.0
 
 
 def draws() -> list[float]:
@@ -105,30 +97,17 @@ def draws() -> list[float]:
     return [random.random(), np.random.rand(), torch.rand(()).item(), *dropped.tolist()]
 
 
-@pytest.mark.parametrize("seed", [0, 42, 2**32 - 1, 2**32 + 5, 2**63 - 1])
+@pytest.mark.parametrize("seed", [1, 42, 2**32 - 1, 2**32 + 5, 2**63 - 1])
 def test_the_same_seed_gives_the_same_draws(seed: int) -> None:
     seed_all(seed)
     first = draws()
     draws()
     seed_all(seed)
     assert draws() == first
-
-
-def test_another_seed_gives_other_draws_everywhere() -> None:
-    seed_all(1)
-    one = draws()
-    seed_all(2)
-    other = draws()
-    assert all(mine != theirs for mine, theirs in zip(one[:3], other[:3], strict=True))
-    assert one[3:] != other[3:]
-
-
-def test_the_seed_is_torchs_own() -> None:
-    """So that a loop written by hand, which knows torch.manual_seed alone, drops the same."""
-    seed_all(42)
-    ours = torch.rand(8)
-    torch.manual_seed(42)
-    assert torch.equal(torch.rand(8), ours)
+    torch.manual_seed(seed)  # all that a loop written by hand may know
+    assert torch.nn.functional.dropout(torch.ones(64), 0.5).tolist() == first[3:]
+    seed_all(seed - 1)
+    assert all(mine != theirs for mine, theirs in zip(draws()[:3], first[:3], strict=True))
 
 
 @pytest.mark.parametrize("seed", [None, 5])

@@ -43,10 +43,6 @@ def digest(stream: list[tuple[str, str, int]]) -> str:
     return hashlib.sha256(repr(stream).encode()).hexdigest()
 
 
-def test_label_names() -> None:
-    assert LABEL_NAMES == ("different", "same")
-
-
 def test_the_public_stream_is_the_traced_one_without_its_making(pairs: list[quickstart._Pair]) -> None:
     assert list(generate_pairs(500, seed=0)) == [(pair.first, pair.second, pair.label) for pair in pairs[:500]]
 
@@ -69,24 +65,19 @@ def test_the_stream_is_pinned() -> None:
     assert digest(list(generate_pairs(1_000, seed=0))) == "3be2c15f90d12601e95d41775f71d46031c17178cd0788a8c8c51b2e9de3bf6a"
 
 
-def test_another_seed_gives_another_stream() -> None:
-    one, two = set(generate_pairs(2_000, 0)), set(generate_pairs(2_000, 1))
-    assert len(one & two) < 20
-
-
 def test_a_longer_stream_starts_with_the_shorter() -> None:
     assert list(islice(generate_pairs(10**12, 5), 301)) == list(generate_pairs(301, 5))
     assert list(generate_pairs(0, 5)) == []
+    assert LABEL_NAMES == ("different", "same")
+    one, two = set(generate_pairs(2_000, 0)), set(generate_pairs(2_000, 1))
+    assert len(one & two) < 20, "another seed gives another stream"
 
 
 def test_exact_balance_in_every_block_of_two(pairs: list[quickstart._Pair]) -> None:
+    assert len({(pair.first, pair.second) for pair in pairs}) == len(pairs), "no pair occurs twice"
     labels = [pair.label for pair in pairs]
     assert all({a, b} == {0, 1} for a, b in zip(labels[::2], labels[1::2], strict=True))
     assert 0.45 < fmean(labels[::2]) < 0.55, "the order inside the blocks is random"
-
-
-def test_no_pair_occurs_twice(pairs: list[quickstart._Pair]) -> None:
-    assert len({(pair.first, pair.second) for pair in pairs}) == len(pairs)
 
 
 def test_no_pair_occurs_twice_even_when_the_draw_repeats_itself(monkeypatch: pytest.MonkeyPatch) -> None:

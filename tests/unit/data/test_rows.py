@@ -12,7 +12,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from glassloop.base.errors import SettingsError
+from glassloop.base.errors import DataError, SettingsError
 from glassloop.data import rows as row_module
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.rows import (
@@ -151,8 +151,6 @@ def test_a_task_that_fits_is_left_as_it_is(num_labels: int, task: str | None, ti
     ],
 )
 def test_labels_that_do_not_fit_the_model_are_refused(num_labels, task, cells, problem, tiny_tokenizer, says) -> None:
-    from glassloop.base.errors import DataError
-
     with says(problem, None, DataError):
         infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
 
@@ -222,10 +220,8 @@ CASES: dict[str, tuple[Any, Repeats]] = {
 def test_whose_random_numbers_rows_draw(case: str) -> None:
     make, expected = CASES[case]
     before = global_states()
-    assert (
-        repeats_of(Rows(lambda number: {"input_ids": np.array([1, 2, make(number)]), "labels": torch.tensor(0)}, 50))
-        is expected
-    )
+    rows = Rows(lambda number: {"input_ids": np.array([1, 2, make(number)]), "labels": torch.tensor(0)}, 50)
+    assert repeats_of(rows) is expected
     assert global_states() == before
 
 

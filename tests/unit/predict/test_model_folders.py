@@ -20,12 +20,6 @@ def test_a_run_and_its_model(text_run: Path) -> None:
     assert type(open_model(text_run, "cpu", light=True)[3]).__name__ == "LightClassifier"
 
 
-def test_no_folder(says, tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
-    with says(f"{gone}: there is no such folder", "name the folder of a finished run, or of a model", ModelError):
-        open_model(gone, "cpu")
-
-
 def test_a_damaged_export(tmp_path: Path) -> None:
     (tmp_path / "export.json").write_text("{")
     with pytest.raises(ModelError) as caught:
