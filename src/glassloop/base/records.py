@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -190,6 +189,8 @@ def joined(where: str, name: str) -> str:
 
 @cache
 def package_version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # takes as long as all other imports of this module
+
     try:
         return version(name)
     except PackageNotFoundError:
