@@ -82,10 +82,7 @@ def check_add_and_norm(device: str, dtype: torch.dtype, width: int, rows: int, *
     for bench in both(device, dtype, rows, width):
         layer, store, ops = bench.layer, bench.storage, bench.ops
         with torch.no_grad():
-            y, low_y, saved = ops.add_and_norm(
-                x.to(dtype), store.matmul_weight(layer.out.weight), layer.out.bias, residual, layer.out_norm.weight,
-                layer.out_norm.bias, layer.out_norm.eps, 0.0,
-            )  # fmt: skip
+            y, low_y, saved = ops.add_and_norm(x.to(dtype), layer.out, residual, layer.out_norm, 0.0, store)
             extra_grad = other.to(dtype) if extra else None
             grad_residual, grad_product = ops.add_and_norm_backward(grad, extra_grad, saved, layer.out, layer.out_norm, store)
             ops.after_backward(store)
@@ -101,9 +98,7 @@ def check_linear_gelu(device: str, dtype: torch.dtype, width: int, rows: int, *,
     for bench in both(device, dtype, rows, width):
         layer, store, ops = bench.layer, bench.storage, bench.ops
         with torch.no_grad():
-            pre_activation, active = ops.linear_gelu(
-                x.to(dtype), store.matmul_weight(layer.up.weight), layer.up.bias, approximate
-            )
+            pre_activation, active = ops.linear_gelu(x.to(dtype), layer.up, approximate, store)
             grad_up = ops.linear_gelu_backward(grad.to(dtype), pre_activation, layer.up, approximate, store)
             ops.after_backward(store)
         found.append([active.float(), grad_up.float(), bench.gradient(layer.up.bias)])
@@ -169,11 +164,13 @@ def check_repeated_rows(device: str, width: int) -> None:
 
 def masked_norm(bench: Bench, rate: float, rows: int) -> tuple[torch.Tensor, Any]:
     """Where the product was dropped: it is one everywhere before, so dropped values lie below the mean of their row."""
-    ones, zeros = torch.ones(bench.width).to(bench.device), torch.zeros(bench.width).to(bench.device)
     x, residual = (torch.zeros(rows, bench.width).to(bench.device) for _ in range(2))
-    weight = bench.storage.matmul_weight(bench.layer.out.weight)
+    linear, norm = bench.layer.out, bench.layer.out_norm
+    norm.eps = 1e-12
     with torch.no_grad():
-        y, _, saved = bench.ops.add_and_norm(x.to(bench.dtype), weight, ones, residual, ones, zeros, 1e-12, rate)
+        for vector, value in ((linear.bias, 1.0), (norm.weight, 1.0), (norm.bias, 0.0)):
+            vector.fill_(value)
+        y, _, saved = bench.ops.add_and_norm(x.to(bench.dtype), linear, residual, norm, rate, bench.storage)
     return y < 0, saved
 
 

@@ -61,16 +61,12 @@ class GraphStep:
         self.pool: _POOL_HANDLE | None = None
         self.gave_up = False
 
-    @property
-    def captured(self) -> int:
-        return len(self.graphs)
-
     def __call__(self, group: list[Batch]) -> torch.Tensor:
         # The first step does what a capture must not do, such as allocating, so it runs without a graph.
         self.optimizer.upload_learning_rate()
         key = tuple(shape_of(batch) for batch in group)
         found = self.graphs.get(key)
-        if found is None and self.run_shapes and not self.gave_up and self.captured < MOST_GRAPHS:
+        if found is None and self.run_shapes and not self.gave_up and len(self.graphs) < MOST_GRAPHS:
             found = self.capture(key, group)
         if found is None:
             self.run_shapes.add(key)

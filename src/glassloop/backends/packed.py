@@ -36,13 +36,13 @@ from glassloop.backends.fast.packing import (
     why_not_columns,
     why_not_masks,
 )
-from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary, choose_vocabulary, used_ids
+from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary, choose_vocabulary
 from glassloop.backends.fast.training_model import FastModel, OwnLayers, ReplacedLayers
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import GlassloopError, ModelError, no_memory
 from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.data.interfaces import Model, Row
-from glassloop.data.rows import Repeats, random_states_kept, repeats_of
+from glassloop.data.rows import random_states_kept
 from glassloop.runs.record import Difference
 from glassloop.training.interfaces import Backend, LRScheduler, OptimizerFactory, RowBatches, Say, StepFunction, TrainingUse
 from glassloop.training.optimizer import decay_groups
@@ -107,7 +107,7 @@ class PackedBackend(PlainBackend):
             model,
             self.compute_dtype,
             no_decay={id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]},
-            vocabulary=None if use.reads_gradients else self.vocabulary_of(model, use),
+            vocabulary=None if use.reads_gradients else choose_vocabulary(model, use.data_sets, use.weight_decay),
             low_precision_gradients=low_gradients and not (use.reads_gradients or use.adds_gradients),
         )
         self.savings = savings
@@ -249,21 +249,13 @@ class PackedBackend(PlainBackend):
         names = ["one-pass AdamW"] if why_not_packed(model) else ["packed batches", "one-pass AdamW"]
         if layers_of(model):
             names.insert(1, "last layer for first tokens only")
-            if (words := self.vocabulary_of(model, use)) is not None:
+            if (words := choose_vocabulary(model, use.data_sets, use.weight_decay)) is not None:
                 names.append(f"{len(words.used):,} of {len(words.new_ids):,} word vectors")
             if self.compute_dtype is not torch.float32:
                 names.append(f"{self.precision} copies of weights")
         if self.stream is None:
             return names
         return ["steps as CUDA graphs", *(["fused kernels"] if layers_of(model) else []), *names]
-
-    def vocabulary_of(self, model: Model, use: TrainingUse) -> ReducedVocabulary | None:
-        """Return the word vectors that occur in the data; None to train all of them, as rows that change need."""
-        if any(repeats_of(rows) is not Repeats.SAME for rows in use.data_sets):
-            return None
-        embedding = model.get_input_embeddings()
-        used = used_ids(use.data_sets, embedding.num_embeddings, embedding.padding_idx or 0)
-        return choose_vocabulary(model, used, use.weight_decay)
 
 
 def make_fast_model(

@@ -176,7 +176,7 @@ def test_a_step_is_run_then_captured_then_replayed(staged) -> None:
     assert stage.runs == [("run", 5.0), ("replay", 10.0), ("replay", 15.0), ("replay", 20.0)]
     assert [float(found[0]) for found in figures] == [5.0, 10.0, 15.0, 20.0], "figures of earlier steps stay what they were"
     assert stage.weight == 50, "a capture changes no weight: every step counts once"
-    assert (stage.graph_step.captured, stage.said) == (1, [])
+    assert (len(stage.graph_step.graphs), stage.said) == (1, [])
     assert stage.uploads == stage.scheduled == 4, "learning rate and schedule advance once per step"
 
 
@@ -186,7 +186,7 @@ def test_every_shape_has_its_graph(staged) -> None:
         stage.graph_step([batch(value, width=3)])
         stage.graph_step([batch(value, width=4)])
         stage.graph_step([batch(value), batch(value)])
-    assert stage.graph_step.captured == 3
+    assert len(stage.graph_step.graphs) == 3
     assert [how for how, _ in stage.runs] == ["run"] + ["replay"] * 8, "other shapes are captured when they first come"
     assert [value for _, value in stage.runs[-3:]] == [15.0, 18.0, 30.0]
 
@@ -224,7 +224,7 @@ def test_steps_beyond_the_limit_of_graphs_run_without_one(staged, monkeypatch: p
     for value in (1, 2, 3):
         stage.graph_step([batch(value, width=3)])
         stage.graph_step([batch(value, width=4)])
-    assert stage.graph_step.captured == 1
+    assert len(stage.graph_step.graphs) == 1
     assert [how for how, _ in stage.runs] == ["run", "replay", "run", "replay", "run", "replay"]
     assert stage.said == []
 

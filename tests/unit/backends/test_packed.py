@@ -13,6 +13,7 @@ from packs import lively, needs_kernels, packed_logits, padded_inputs, quantized
 from glassloop.backends import packed as int8
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import PackedBatches
+from glassloop.backends.fast.storage import choose_vocabulary
 from glassloop.backends.packed import PackedBackend, why_not_int8, with_few_shapes
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError
@@ -217,9 +218,8 @@ def test_rows_that_differ_between_reads_train_all_word_vectors() -> None:
         def __getitem__(self, number: int) -> dict[str, Any]:
             return {"input_ids": [2, int(torch.randint(5, 20, ())), 3], "labels": 0}
 
-    backend = PackedBackend()
-    assert backend.vocabulary_of(tiny_model(), TrainingUse([[Drawn()[0]]], 0.0)) is not None
-    assert backend.vocabulary_of(tiny_model(), TrainingUse([[Drawn()[0]], Drawn()], 0.0)) is None
+    assert choose_vocabulary(tiny_model(), [[Drawn()[0]]], 0.0) is not None
+    assert choose_vocabulary(tiny_model(), [[Drawn()[0]], Drawn()], 0.0) is None
 
 
 def test_an_optimizer_before_the_training_was_started_is_an_error() -> None:

@@ -201,7 +201,8 @@ def test_a_smaller_table_only_where_it_is_exact_and_worth_it(share: float, decay
     """Weight decay changes every row, with or without a gradient."""
     model = tiny_model()
     size = model.get_input_embeddings().num_embeddings
-    assert (choose_vocabulary(model, np.arange(int(size * share)), decay) is not None) == smaller
+    rows = [{"input_ids": [*range(int(size * share))]}]
+    assert (choose_vocabulary(model, [rows], decay) is not None) == smaller
 
 
 def test_training_leaves_unused_rows_as_they_are_bit_for_bit() -> None:

@@ -45,10 +45,7 @@ def test_a_deferred_product_is_added_by_the_next_norm() -> None:
         left, right = (checks.drawn(*shape, seed=7, device="cpu").bfloat16() for shape in ((ROWS, 8), (8, WIDTH)))
         layer, store, ops = bench.layer, bench.storage, bench.ops
         with torch.no_grad():
-            _, _, saved = ops.add_and_norm(
-                x.bfloat16(), store.matmul_weight(layer.out.weight), layer.out.bias, residual, layer.out_norm.weight,
-                layer.out_norm.bias, layer.out_norm.eps, 0.0,
-            )  # fmt: skip
+            _, _, saved = ops.add_and_norm(x.bfloat16(), layer.out, residual, layer.out_norm, 0.0, store)
             total = ops.add_matmul(grad, left, right, defer=defer)
             found.append(ops.add_and_norm_backward(total, None, saved, layer.out, layer.out_norm, store)[0])
         assert ops.deferred is None

@@ -285,15 +285,14 @@ class TorchOperations:
         return total.addmm_(left, right) if total.dtype == left.dtype else total.add_(left @ right)
 
     def add_and_norm(
-        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, gain: torch.Tensor,
-        shift: torch.Tensor, eps: float, rate: float,
-    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
-        """Return norm(residual + dropout(x @ weight^T + bias)), its copy for matrix multiplications, and `saved`."""
-        product = self.linear(x, weight, bias.to(self.matmul_dtype))
+        self, x: torch.Tensor, linear: nn.Linear, residual: torch.Tensor, norm: nn.LayerNorm, rate: float, storage: FlatStorage
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:
+        """Return norm(residual + dropout(linear(x))), its copy for matrix multiplications, and `saved`."""
+        product = self.linear(x, storage.matmul_weight(linear.weight), linear.bias.to(self.matmul_dtype))
         mask = self.masks.draw(product, rate)
         product = product if mask is None else product.mul_(mask)
         total = product.add_(residual) if product.dtype == residual.dtype else residual + product
-        y, mean, inverse_std = torch.native_layer_norm(total, total.shape[1:], gain, shift, eps)
+        y, mean, inverse_std = torch.native_layer_norm(total, total.shape[1:], norm.weight, norm.bias, norm.eps)
         return y, y.to(self.matmul_dtype), (total, mean, inverse_std, mask)
 
     def add_and_norm_backward(
@@ -358,9 +357,9 @@ class TorchOperations:
         storage.add(weight, is_type.to(grad.dtype) @ grad)
 
     def linear_gelu(
-        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
+        self, x: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        pre_activation = self.linear(x, weight, bias.to(self.matmul_dtype))
+        pre_activation = self.linear(x, storage.matmul_weight(linear.weight), linear.bias.to(self.matmul_dtype))
         if self.needs_gradients:
             return pre_activation, functional.gelu(pre_activation, approximate=approximate)
         return pre_activation, aten.gelu_(pre_activation, approximate=approximate)

@@ -11,7 +11,7 @@ from torch import nn
 
 from glassloop.base.errors import SettingsError
 from glassloop.data.interfaces import Model, Rows
-from glassloop.data.rows import RowReader, arrow_rows
+from glassloop.data.rows import Repeats, RowReader, arrow_rows, repeats_of
 
 if TYPE_CHECKING:
     from glassloop.backends.fast.encoder_parts import LayerParts
@@ -38,9 +38,15 @@ class ReducedVocabulary:
         return small.new_zeros(len(self.new_ids), *small.shape[1:]).index_copy_(0, self.used, small)
 
 
-def choose_vocabulary(model: Model, used: np.ndarray, weight_decay: float) -> ReducedVocabulary | None:
-    """Return a smaller table of word vectors; None if weight decay changes every row or if most rows are used."""
+def choose_vocabulary(model: Model, data_sets: Sequence[Rows], weight_decay: float) -> ReducedVocabulary | None:
+    """Return the word vectors that occur in the data; None to train all of them.
+
+    That is for rows that change between reads, for weight decay, which changes every vector, and if most vectors are used.
+    """
+    if any(repeats_of(rows) is not Repeats.SAME for rows in data_sets):
+        return None
     embedding = model.get_input_embeddings()
+    used = used_ids(data_sets, embedding.num_embeddings, embedding.padding_idx or 0)
     if weight_decay > 0 or len(used) > MAX_USED_SHARE * embedding.num_embeddings:
         return None
     return ReducedVocabulary(used, embedding.num_embeddings, embedding.weight.device)

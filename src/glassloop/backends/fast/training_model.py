@@ -103,18 +103,9 @@ class PostNormLayer(torch.autograd.Function):
             heads = ops.linear(low_x, storage.matmul_weight(query, key, value), bias).view(len(x), 3, layer.heads, -1)
             attended, saved_attention = operations.attend_qkv(heads, packing, attention_rate, ops.masks)
         low_attended = attended.reshape(len(source), width)
-        out_norm, down_norm = layer.out_norm, layer.down_norm
-        h, low_h, saved_out = ops.add_and_norm(
-            low_attended, storage.matmul_weight(layer.out.weight), layer.out.bias, source, out_norm.weight, out_norm.bias,
-            out_norm.eps, out_rate,
-        )  # fmt: skip
-        pre_activation, low_active = ops.linear_gelu(
-            low_h, storage.matmul_weight(layer.up.weight), layer.up.bias, layer.gelu_approximate
-        )
-        y, low_y, saved_down = ops.add_and_norm(
-            low_active, storage.matmul_weight(layer.down.weight), layer.down.bias, h, down_norm.weight, down_norm.bias,
-            down_norm.eps, down_rate,
-        )  # fmt: skip
+        h, low_h, saved_out = ops.add_and_norm(low_attended, layer.out, source, layer.out_norm, out_rate, storage)
+        pre_activation, low_active = ops.linear_gelu(low_h, layer.up, layer.gelu_approximate, storage)
+        y, low_y, saved_down = ops.add_and_norm(low_active, layer.down, h, layer.down_norm, down_rate, storage)
         ops.last_low = (y, low_y)
         ctx.parts = (layer, packing, storage, ops, first_tokens_only, follows_fast_layer)
         ctx.kept = (low_x, low_source, saved_attention, low_attended, saved_out, low_h, pre_activation, low_active, saved_down)

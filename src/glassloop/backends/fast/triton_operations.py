@@ -74,10 +74,9 @@ class TritonOperations(TorchOperations):
         return deferred[1] if deferred is not None and deferred[0] == grad.data_ptr() else None
 
     def add_and_norm(
-        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, gain: torch.Tensor,
-        shift: torch.Tensor, eps: float, rate: float,
-    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
-        product = x @ weight.t()
+        self, x: torch.Tensor, linear: nn.Linear, residual: torch.Tensor, norm: nn.LayerNorm, rate: float, storage: FlatStorage
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:
+        product = x @ storage.matmul_weight(linear.weight).t()
         rows, width = product.shape
         y, normed = torch.empty_like(residual), torch.empty_like(residual)
         low_y = torch.empty_like(product) if self.has_low_copy else y
@@ -86,7 +85,8 @@ class TritonOperations(TorchOperations):
         salt = self.num_dropouts * DROPOUT_SALT & 0x7FFFFFFF  # always a 32-bit number, so that one compiled kernel fits all
         self.launch(
             kernels.add_and_norm_kernel, (rows,),
-            product, bias, residual, gain, shift, y, low_y, normed, inverse_std, self.seed, salt, rate, eps, width,
+            product, linear.bias, residual, norm.weight, norm.bias, y, low_y, normed, inverse_std, self.seed, salt, rate,
+            norm.eps, width,
             HAS_DROPOUT=rate > 0, HAS_LOW_COPY=self.has_low_copy, BLOCK=triton.next_power_of_2(width), num_warps=4,
         )  # fmt: skip
         return y, low_y, (normed, inverse_std, self.seed, salt, rate)
@@ -158,15 +158,15 @@ class TritonOperations(TorchOperations):
         storage.mark_written(weight)
 
     def linear_gelu(
-        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
+        self, x: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return x @ weight^T without the bias, and the GELU of both together."""
-        pre_activation = x @ weight.t()
+        pre_activation = x @ storage.matmul_weight(linear.weight).t()
         activation = torch.empty_like(pre_activation)
         size = pre_activation.numel()
         self.launch(
             kernels.gelu_kernel, (triton.cdiv(size, 1024),),
-            pre_activation, bias, activation, pre_activation.shape[1], size,
+            pre_activation, linear.bias, activation, pre_activation.shape[1], size,
             TANH=approximate == "tanh", BLOCK=1024, num_warps=4,
         )  # fmt: skip
         return pre_activation, activation
