@@ -182,19 +182,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return asked
 
 
-def test_several_processes_are_accelerates(made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert isinstance(chosen(), AccelerateBackend)
-    assert made == [{"mixed_precision": "no", "cpu": True}]
-
-
-def test_processes_on_a_cpu_wait_a_moment_at_their_end(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_are_accelerates_and_wait_a_moment_at_their_end(made: list[Any], monkeypatch) -> None:
     """Else some died of SIGABRT after their last line: gloo's threads freed tensors of a Python that was gone."""
     registered: list[Any] = []
     waited: list[float] = []
     monkeypatch.setattr("atexit.register", registered.append)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    chosen()
+    assert isinstance(chosen(), AccelerateBackend)
+    assert made == [{"mixed_precision": "no", "cpu": True}]
     assert registered == [devices.wait_for_threads]
     monkeypatch.setattr("time.sleep", waited.append)
     for known in (False, True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -134,10 +135,14 @@ def test_one_process_never_waits(single: ProcessGroup) -> None:
 class Several:
     """An accelerator of two processes, of which the other one received signal 15."""
 
-    device, num_processes = torch.device("cpu"), 2
+    device, mixed_precision, num_processes = torch.device("cpu"), "no", 2
 
     def __init__(self, rank: int) -> None:
         self.process_index = rank
+        self.losses: list[float] = []
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.losses.append(loss.item())
 
     def reduce(self, figures: torch.Tensor, reduction: str) -> torch.Tensor:
         assert reduction == "sum"
@@ -154,6 +159,21 @@ def test_several_processes_add_up_losses_and_agree_on_a_signal(rank: int) -> Non
     figures = torch.tensor([[0.25, 7.0], [0.5, 8.0]])
     assert found.gather_figures(figures).tolist() == [[2.5, 7.0], [5.0, 8.0]]  # each process has the norm of all gradients
     assert found.agree(0) == 15
+
+
+def test_with_several_processes_gradients_are_sums() -> None:
+    """Processes average gradients, so each loss, a share of the mean over all examples, is multiplied by their number."""
+    backend = AccelerateBackend(Several(1))
+    assert isinstance(backend.processes, AccelerateProcesses)
+    backend.backward(torch.tensor(0.25))
+    assert backend.accelerator.losses == [0.5]
+
+
+def test_every_verb_takes_the_same_arguments_in_both_backends() -> None:
+    for name, verb in vars(PlainBackend).items():
+        if inspect.isfunction(verb) and not name.startswith("_"):
+            theirs = inspect.signature(getattr(AccelerateBackend, name))
+            assert [*inspect.signature(verb).parameters] == [*theirs.parameters], name
 
 
 @pytest.mark.parametrize(("rank", "order"), [(0, ["block", "wait"]), (1, ["wait", "block"])])

@@ -19,18 +19,12 @@ from glassloop.share.upload import published_files, pushed, upload
 def model(tmp_path: Path) -> Path:
     """A folder with everything that may lie beside a model."""
     folder = tmp_path / "model"
-    named = {"config.json": "{}", "model.safetensors": "x" * 5000, "tokenizer.json": '{"/a/b/c": 1}', "vocab.txt": "a"}
-    named |= {
-        "README.md": "---\nlibrary_name: transformers\n---\n# it\n",
-        "calibration.json": "{}",
-        "adapter/adapter_config.json": "{}",
-    }
-    named |= {"run.json": "{}", "optimizer.pt": "", "training_args.bin": "", "trainer_state.json": "{}", "history.jsonl": ""}
-    named |= {
+    named = {
+        **{"config.json": "{}", "model.safetensors": "x" * 5000, "tokenizer.json": '{"/a/b/c": 1}', "vocab.txt": "a"},
+        **{"README.md": "---\nlibrary_name: transformers\n---\n# it\n", "calibration.json": "{}"},
+        **dict.fromkeys(("adapter/adapter_config.json", "run.json", "trainer_state.json", "checkpoint-3/config.json"), "{}"),
+        **dict.fromkeys(("optimizer.pt", "training_args.bin", "history.jsonl", "report.html", ".hidden/config.json"), ""),
         "validation-predictions.jsonl": "",
-        "report.html": "",
-        ".hidden/config.json": "",
-        "checkpoint-3/config.json": "{}",
     }
     for name, text in named.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
