@@ -24,7 +24,7 @@ from glassloop.settings.training import CHOICES, TASKS, DataSettings, TrainingAr
 from glassloop.settings.transformers_names import COMPILE, LOADER, REFUSED, SETTINGS, TRACKERS, UNNEEDED
 
 if TYPE_CHECKING:
-    from typer._click import Context, HelpFormatter
+    from typer._click import Context, HelpFormatter, Parameter
 
 EVERY = "glassloop.every_option"
 MOST_NAMES = 30  # characters of the names of an option beside its text; longer names have a line of their own
@@ -84,10 +84,10 @@ def show_every_option(context: typer.Context, wanted: bool) -> None:
 class GroupedCommand(TyperCommand):
     """A command whose help page has its options in groups, and whose options have underscores in their names."""
 
-    def __init__(self, *arguments: Any, params: list[Any], **options: Any) -> None:
+    def __init__(self, *arguments: object, params: list[Parameter], **options: object) -> None:
         for param in params:  # typer would make --max-inputs of max_inputs
             param.opts = [f"--{param.name}" if flag == f"--{param.name}".replace("_", "-") else flag for flag in param.opts]
-        super().__init__(*arguments, params=params, **options)
+        super().__init__(*arguments, params=params, **options)  # type: ignore[arg-type]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the arguments and the groups of options, and how many options are not shown."""

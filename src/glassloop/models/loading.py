@@ -375,6 +375,7 @@ def load_model(
             for part, module in model.named_children():
                 if part != model.base_model_prefix:
                     module.load_state_dict(getattr(fresh, part).state_dict())
+    report["mismatched_keys"] = [key for key, *_ in report["mismatched_keys"]]  # without their shapes
     refuse_unfit(str(name), model, report, new_head=new_head, shallower=any(map(is_layer_count, options)))
     paths = stored_weights(place, model)
     refuse_not_finite(model, lambda weight: str(paths.get(weight.removeprefix(f"{model.base_model_prefix}."), place.name)))
@@ -468,7 +469,7 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def refuse_unfit(name: str, model: Model, report: Mapping[str, list[Any]], *, new_head: bool, shallower: bool) -> None:
+def refuse_unfit(name: str, model: Model, report: Mapping[str, list[str]], *, new_head: bool, shallower: bool) -> None:
     """Raise if weights are missing, have another size, or belong to layers that the model does not have.
 
     The head and a pooler may be fresh, and a smaller number of layers may be asked for: load_model(name, num_hidden_layers=6).
@@ -482,7 +483,7 @@ def refuse_unfit(name: str, model: Model, report: Mapping[str, list[Any]], *, ne
             f"{name}: {len(missing):,} weights of the encoder are missing ({listed(sorted(missing), 3)})",
             "download the model again: its weights do not belong to this config.json",
         )
-    if unfit := sorted(key for key, *_ in report["mismatched_keys"] if key.startswith(encoder) or not new_head):
+    if unfit := sorted(key for key in report["mismatched_keys"] if key.startswith(encoder) or not new_head):
         raise ModelError(
             f"{name}: {len(unfit):,} weights do not have the size that config and labels require ({listed(unfit, 3)})",
             "for other labels use --new_head; otherwise download the model again",
