@@ -1145,7 +1145,17 @@ class Trainer(CoreTrainer):
         rows: dict[str, object] = {"train": self.train_dataset, **(self._eval_sets or {"validation": self.eval_dataset})}
         try:
             return search(
-                self, reset, rows, self.model_init, hp_space, compute_objective, n_trials, direction, backend, hp_name, kwargs
+                self,
+                reset=reset,
+                rows=rows,
+                model_init=self.model_init,
+                space=hp_space,
+                objective=compute_objective,
+                n_trials=n_trials,
+                direction=direction,
+                backend=backend,
+                name_of=hp_name,
+                options=kwargs,
             )
         finally:
             reset(None)

@@ -92,6 +92,7 @@ def default_objective(metrics: Mapping[str, float], *, own_metrics: bool) -> flo
 
 def search(
     trainer: Trainer,
+    *,
     reset: Callable[[object], None],
     rows: Mapping[str, object],
     model_init: Callable[..., object] | None,
