@@ -58,14 +58,7 @@ def conclude(folder: Path, record: StudyRecord, say: Callable[[str], None]) -> S
 
 
 class Scores:
-    """Reads and compares the stored predictions of the runs of a study.
-
-    Args:
-        folder: The folder of the study.
-        record: The study.
-        key: The metric.
-        positive: The class whose F1 is reported.
-    """
+    """Reads and compares the stored predictions of the runs of a study, by one metric."""
 
     def __init__(self, folder: Path, record: StudyRecord, key: str, positive: str | None) -> None:
         self.folder, self.record, self.key, self.positive = folder, record, key, positive

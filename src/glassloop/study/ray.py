@@ -62,19 +62,13 @@ def unreachable(address: str, error: Exception) -> ResourceError:
 class Shipment:
     """What nodes need of the machine of the study."""
 
-    files: Files  # data and model files by their path
+    files: Files  # of data and models, by their path
     validation: str | None = None  # the fingerprint of the validation rows
     glue_dir: str | None = None  # the folder of the files of a GLUE task
 
 
 class RayTrials:
-    """Trains runs on a Ray cluster. The block connects to it and disconnects.
-
-    Args:
-        record: The study.
-        address: "ray" for a running cluster or, without one, this machine; else ray://host:port or host:port.
-        at_once: Number of runs at a time on each GPU. Default: 4.
-    """
+    """Trains runs on a Ray cluster, by default four at a time on each GPU. The block connects to it and disconnects."""
 
     def __init__(self, record: StudyRecord, address: str, at_once: int | None) -> None:
         self.record, self.address, self.at_once = record, address, at_once

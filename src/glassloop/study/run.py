@@ -98,10 +98,8 @@ NOT_COMPARED = (
 class SharedParts:
     """Loads the parts of runs. If it keeps them, later runs with the same data and model do not load them again.
 
-    A run cannot change what others get: its model is a copy, its rows are read-only, and its tokenizer is reset.
-
-    Args:
-        keeps: Whether to keep parts for later runs. It takes the memory of one more model.
+    A run cannot change what others get: its model is a copy, its rows are read-only, and its tokenizer is reset. Keeping them
+    takes the memory of one more model.
     """
 
     def __init__(self, *, keeps: bool = False) -> None:
@@ -209,14 +207,7 @@ def assemble(
 ) -> AssembledRun:
     """Load the data and the model of a run, and return everything it needs before its first step.
 
-    Args:
-        given: The names of data and model, by default those of the quickstart, and how to read the data.
-        args: The training settings. The default rule replaces those that `given` does not have.
-        backend: How steps are run.
-        shared: Keeps what later runs of this process need too.
-
-    Raises:
-        GlassloopError: If data, model and settings cannot be used together.
+    The default rule replaces the training settings that `given` does not have.
     """
     refuse_missing(args.trackers)
     shared = shared or SharedParts()
@@ -333,14 +324,10 @@ def train_run(
     shared: SharedParts | None = None,
     with_report: bool = True,
 ) -> Path:
-    """Train a run and return its folder.
+    """Train a run and return its folder. A resumed run keeps its own settings where none are given.
 
-    Args:
-        given: What to train. A resumed run keeps its own settings where none are given.
-        resume: Folder of a run or of one of its checkpoints, or "newest" for the run in `output_dir`.
-        restart: Start the resumed run again from step 0 and move its checkpoints aside.
-        shared: Keeps what later runs of this process need too.
-        with_report: Whether to write report.html.
+    `resume` is the folder of a run or of one of its checkpoints, or "newest" for the run in `output_dir`. `restart` starts it
+    again from step 0 and moves its checkpoints aside.
     """
     began = time.perf_counter()
     checkpoint: bool | Path | None = None

@@ -173,12 +173,7 @@ def task_of(record: SeedsRecord, seed: int, *, report: bool) -> Task:
 
 
 class SeedsRunner(Watcher):
-    """Records the seeds that workers train, and shows a line for each start and end, and their progress.
-
-    Args:
-        record: The seeds. It is replaced when one of them ends.
-        num_steps: How many steps each run has.
-    """
+    """Records the seeds that workers train, and shows a line for each start and end, and their progress."""
 
     def __init__(self, record: SeedsRecord, num_steps: int) -> None:
         self.record = record

@@ -369,14 +369,9 @@ class RunSettler:
 
 
 class StudyRunner(Watcher):
-    """Runs one study in its folder: the rounds of the search, the choice, and the final runs of the chosen setting.
+    """Runs one study in its folder, which the caller has locked: the search, the choice, and the runs of the chosen setting.
 
-    Args:
-        folder: The folder of the study, which the caller has locked.
-        record: The study, with the runs that are known from an earlier start.
-        executor: Where runs are trained.
-        signals: The signals that this process received; the first one stops the study.
-        say: Shows a line to the user.
+    The record has the runs that are known from an earlier start. The first signal that this process received stops the study.
     """
 
     def __init__(

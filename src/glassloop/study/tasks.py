@@ -37,10 +37,10 @@ LEAST_SIGNAL = 128  # exit statuses from here on are those of processes that a s
 class Task:
     """What a worker is asked to do: train a run up to a fraction of its steps. It answers with a `SeedRecord`."""
 
-    name: str  # name of the run
-    given: GivenSettings  # its settings. Their `output_dir` is its run folder.
-    fraction: float = 1.0  # how much of its training to do; 1 for all
-    alone: bool = False  # whether it ends like a run of `glassloop train`: with its checkpoints, a report and a model card
+    name: str
+    given: GivenSettings  # their `output_dir` is the run folder
+    fraction: float = 1.0
+    alone: bool = False  # ends like a run of `glassloop train`: with its checkpoints, a report and a model card
     report: bool = True  # whether such a run writes its report
 
     @property
@@ -116,12 +116,9 @@ def reached(run: SeedRecord, answer: SeedRecord, fraction: float) -> SeedRecord:
 class Executor(Protocol):
     """Executes tasks somewhere: in worker processes of this machine, or on a cluster."""
 
-    @property
-    def slots(self) -> int:
-        """Number of tasks to hand over at the same time."""
+    slots: int  # number of tasks to hand over at the same time
 
-    def start(self, task: Task) -> None:
-        """Start a task."""
+    def start(self, task: Task) -> None: ...
 
     def wait(self) -> list[tuple[str, SeedRecord]]:
         """Return the names of tasks that ended, and the answers. May wait a moment, and return none."""
@@ -136,11 +133,9 @@ class Watcher:
     say: Callable[[str], None]  # shows a line to the user
 
     def may_start(self) -> bool:
-        """Return whether more tasks may start."""
         return True
 
-    def started(self, task: Task) -> None:
-        """Note that a task was started."""
+    def started(self, task: Task) -> None: ...
 
     def ended(self, task: Task, answer: SeedRecord) -> None:
         """Note that a task ended, or that a signal stopped it."""
@@ -193,12 +188,9 @@ class Place:
 
 
 def places_for(gpus: Mapping[str, int], at_once: int | None, cores: int) -> list[Place]:
-    """Return the place of each worker.
+    """Return the place of each worker, from the number of runs at a time on each GPU, by its name in CUDA_VISIBLE_DEVICES.
 
-    Args:
-        gpus: Number of runs at a time on each GPU, by its name in CUDA_VISIBLE_DEVICES. Empty: there are no GPUs.
-        at_once: Number of runs at a time without GPUs. Default: one for every four cores.
-        cores: Number of CPU cores.
+    `at_once` is the number of runs at a time without GPUs, by default one for every four cores.
     """
     names = [gpu for turn in range(max(gpus.values(), default=0)) for gpu, runs in gpus.items() if turn < runs]
     number = len(names) or at_once or max(1, cores // CORES_PER_RUN)

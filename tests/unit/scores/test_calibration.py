@@ -149,20 +149,12 @@ def test_without_a_target_there_are_no_thresholds() -> None:
     assert (found.limits, found.target_gains, found.thresholds_help) == ([], [], False)
 
 
-def test_rows_without_errors_determine_no_temperature() -> None:
+def test_rows_without_errors_determine_no_temperature_and_gains_still_have_an_interval() -> None:
     found = fitted_calibration(drawn_rows(60, 100.0), Target("f1"))
-    assert found.temperature == 1.0
-    assert not found.temperature_helps
-
-
-def test_answers_that_do_not_change_still_have_an_interval() -> None:
-    rows = drawn_rows(60, 100.0)
-    margins = margins_of(rows, None)
-    assert margins is not None
-    (gain,) = target_gains(margins, np.zeros((60, 1)), Target("f1"))
+    assert (found.temperature, found.temperature_helps) == (1.0, False)
+    (gain,) = target_gains(margins_of(drawn_rows(60, 100.0), None), np.zeros((60, 1)), Target("f1"))
     assert gain.change == 0
-    assert gain.low is not None
-    assert gain.low < 0 < (gain.high or 0)
+    assert (gain.low or 0) < 0 < (gain.high or 0)
 
 
 @pytest.mark.parametrize(
@@ -194,11 +186,10 @@ def test_the_gain_is_that_on_new_rows() -> None:
         rows = drawn_binary(np.random.default_rng(number), 150)
         fitted = fitted_calibration(rows, target)
         margins = margins_of(rows, None)
-        limits = fitted_limits(margins, target) if margins else []
-        own = target_gains(margins, np.full((150, 1), limits[0].margin if limits[0] else 0.0), target)[0] if margins else None
-        found.append(
-            (fitted.target_gains[0].change, own.change if own else 0.0, true_gain(limits[0].margin if limits[0] else 0.0))
-        )
+        (limit,) = fitted_limits(margins, target)
+        margin = limit.margin if limit else 0.0
+        (own,) = target_gains(margins, np.full((150, 1), margin), target)
+        found.append((fitted.target_gains[0].change, own.change, true_gain(margin)))
     crossed, own, true = np.array(found).T
     error = (crossed - true).std(ddof=1) / np.sqrt(len(true))
     assert abs((crossed - true).mean()) < 3 * error
@@ -273,17 +264,13 @@ def test_labels_that_all_or_no_rows_have_get_no_limit() -> None:
     rows = drawn_rows(80, task=SEVERAL, labels=("a", "b", "c"))
     references = rows.references.copy()
     references[:, 0], references[:, 2] = 0, 1
-    margins = margins_of(replace(rows, references=references), None)
-    assert margins is not None
-    found = fitted_limits(margins, Target("f1"))
+    found = fitted_limits(margins_of(replace(rows, references=references), None), Target("f1"))
     assert [limit is None for limit in found] == [True, False, True]
 
 
 def test_two_classes_have_one_margin_and_more_have_none() -> None:
     rows = drawn_rows(30)
     first, second = margins_of(rows, rows.labels[0]), margins_of(rows, None)
-    assert first is not None
-    assert second is not None
     assert (first.names, second.names) == ((rows.labels[0],), (rows.labels[1],))
     assert np.array_equal(first.values, -second.values)
     assert np.array_equal(first.wanted, ~second.wanted)
@@ -295,7 +282,6 @@ def test_two_classes_have_one_margin_and_more_have_none() -> None:
 def test_the_predictor_gives_the_labels_that_the_limits_give(task: str, temperature: float) -> None:
     rows = drawn_rows(200, 0.5, task=task, labels=("a", "b"))
     margins = margins_of(rows, "a")
-    assert margins is not None
     limits = [limit for limit in fitted_limits(margins, Target("f1")) if limit]
     thresholds = {name: probability_of(limit.margin, temperature) for name, limit in zip(margins.names, limits, strict=True)}
     chosen = np.array(Answering(task, rows.labels, temperature, thresholds).choices(rows.logits))
@@ -307,19 +293,12 @@ def test_the_predictor_gives_the_labels_that_the_limits_give(task: str, temperat
 def test_scores_of_labels_equal_sklearn(name: str) -> None:
     random = np.random.default_rng(1)
     given, wanted = random.random((60, 3)) < 0.5, random.random((60, 3)) < 0.4
-    score = {
-        "f1": sklearn.metrics.f1_score,
-        "precision": sklearn.metrics.precision_score,
-        "recall": sklearn.metrics.recall_score,
-    }
-    counts = np.ones((1, 60))
-    found = label_scores(name, counts, given, wanted, Target("f1"))
-    assert found == pytest.approx([score[name](wanted, given, average="macro")])
-    twice = np.zeros((1, 60))
-    twice[0, :30] = 2
-    assert label_scores(name, twice, given, wanted, Target("f1")) == pytest.approx(
-        [score[name](wanted[:30], given[:30], average="macro")]
-    )
+    score = getattr(sklearn.metrics, f"{name}_score")
+    found = label_scores(name, np.ones((1, 60)), given, wanted, Target("f1"))
+    assert found == pytest.approx([score(wanted, given, average="macro")])
+    twice = np.where(np.arange(60) < 30, 2.0, 0.0)[None]
+    found = label_scores(name, twice, given, wanted, Target("f1"))
+    assert found == pytest.approx([score(wanted[:30], given[:30], average="macro")])
 
 
 def test_the_cost_of_rows() -> None:

@@ -102,12 +102,9 @@ def test_equal_seeds_are_paired_whatever_their_order() -> None:
     other = compare(first, {seed + 5: rows for seed, rows in second.items()}, "accuracy")
     assert other.value == pytest.approx(found.value)
     assert other.p_value != found.p_value
-
-
-def test_one_seed_against_several_has_an_interval() -> None:
-    found = compare({1: drawn_rows(200, 1.0)}, {seed: drawn_rows(200, 1.0, seed) for seed in (5, 6, 7)}, "f1", "equivalent")
-    assert found.method == CLUSTERED
-    assert found.interval.half_width > 0
+    alone = compare({1: drawn_rows(200, 1.0)}, second, "f1", "equivalent")
+    assert alone.method == CLUSTERED
+    assert alone.interval.half_width > 0, "one seed against several"
 
 
 def test_other_rows_are_refused() -> None:
@@ -159,20 +156,14 @@ def test_intervals_and_verdicts_agree(key: str, seeds: int) -> None:
     assert 5 < decided < 85
 
 
-def test_no_discordant_row_is_no_certainty() -> None:
-    interval = share_interval(0, 0, 100)
-    assert interval.low == pytest.approx(-interval.high)
-    assert interval.high > 0.02
-    assert share_interval(0, 3, 3) == Interval(share_interval(0, 3, 3).low, 1.0, 0.95, "bonett-price")
-
-
 def test_equal_answers_are_no_certainty() -> None:
-    rows = drawn_rows(50)
+    rows, wanted = drawn_rows(50), share_interval(0, 0, 50)
+    assert -wanted.low == pytest.approx(wanted.high)
+    assert wanted.high > 0.02
+    assert share_interval(0, 3, 3).high == 1.0
     found = compare({1: rows}, {2: rows}, "f1", "equivalent")
-    assert (found.value, found.p_value) == (0.0, 1.0)
-    assert found.interval == share_interval(0, 0, 50)
-    several = compare({1: rows, 2: rows}, {1: rows, 2: rows}, "accuracy")
-    assert several.interval == share_interval(0, 0, 50)
+    assert (found.value, found.p_value, found.interval) == (0.0, 1.0, wanted)
+    assert compare({1: rows, 2: rows}, {1: rows, 2: rows}, "accuracy").interval == wanted
 
 
 def test_the_interval_of_two_fixed_models_covers_as_it_claims() -> None:
@@ -204,7 +195,7 @@ def test_the_half_width_on_known_data(rows: int, share: float, wanted: float) ->
     assert wilson(share * rows, rows).half_width == pytest.approx(wanted, abs=0.001)
 
 
-def test_mcnemar_on_mrpc() -> None:
+def test_known_figures_of_mrpc() -> None:
     assert detectable_by_rows(408, 0.1, power=None) == pytest.approx(0.031, abs=0.0005)
     assert detectable_by_rows(408, 0.1) == pytest.approx(0.044, abs=0.0005)
     assert detectable_by_rows(5, 0.1) > 0.6, "on five rows, two models must differ on most of them"
@@ -248,15 +239,11 @@ def test_power_equals_the_noncentral_t_distribution() -> None:
 def test_power_is_a_number_where_scipy_gives_none() -> None:
     assert power_of(16.3, 1, scipy.stats.t.ppf(0.975, 1)) == pytest.approx(0.8, abs=0.003)
     assert power_of(36.2, 27, 2.05) == 1.0
-    assert power_of_seeds(0.0, 5, 0.0) == 0.0
-    assert power_of_seeds(0.1, 5, 0.0) == 1.0
-
-
-def test_one_seed_detects_nothing() -> None:
-    assert detectable_by_seeds(1, 0.01) == math.inf
+    assert (power_of_seeds(0.0, 5, 0.0), power_of_seeds(0.1, 5, 0.0)) == (0.0, 1.0)
 
 
 def test_rows_limit_what_seeds_can_detect() -> None:
+    assert detectable_by_seeds(1, 0.01) == math.inf, "one seed detects nothing"
     assert detectable_by_seeds(10_000, 0.019, row_variance=0.01**2) == pytest.approx(2.8 * 0.01, rel=0.01)
     assert seeds_to_detect(0.02, 0.019, row_variance=0.01**2) is None
     assert seeds_to_detect(0.0, 0.019) is None
@@ -274,9 +261,7 @@ def test_equivalence_needs_a_difference_within_the_margin() -> None:
     assert seeds_for_equivalence(0.02, 0.01, 0.0, margin=0.01) is None
     assert seeds_for_equivalence(0.0, 0.01, 0.004**2, margin=0.01) is None, "rows alone make the interval wider"
     few, many = (seeds_for_equivalence(gap, 0.01, 0.0, margin=0.01) for gap in (0.0, 0.005))
-    assert few is not None
-    assert many is not None
-    assert few < many
+    assert 0 < (few or 0) < (many or 0)
 
 
 def test_rows_for_a_difference() -> None:
@@ -332,13 +317,11 @@ def test_single_models_have_only_the_part_of_rows() -> None:
     found = seeds_estimate([rows], "accuracy")
     assert (found.deviation, found.points) == (None, (rows.right.mean(),))
     assert found.interval == metric_estimate(rows, "accuracy").interval
+    perfect = drawn_rows(50, 100.0)
+    wanted = metric_estimate(perfect, "accuracy").interval
+    assert seeds_estimate([perfect] * 3, "accuracy").interval == wanted, "equal answers of all seeds are no certainty"
     spread = unpaired_spread(*[(np.array([0.5]), np.random.default_rng(seed).normal(size=(1, 9))) for seed in (1, 2)])
     assert spread.seeds is None
-
-
-def test_equal_answers_of_all_seeds_are_no_certainty() -> None:
-    perfect = drawn_rows(50, 100.0)
-    assert seeds_estimate([perfect] * 3, "accuracy").interval == metric_estimate(perfect, "accuracy").interval
 
 
 def test_seeds_have_no_interval_where_one_of_them_has_none() -> None:
@@ -349,18 +332,9 @@ def test_seeds_have_no_interval_where_one_of_them_has_none() -> None:
 
 
 def test_no_spread_at_all_is_decided_at_once() -> None:
-    part = Part(0.0, 4)
-    assert Spread(0.1, part, part, 5, 10).p_value == 0.0
-    assert Spread(0.0, part, part, 5, 10).p_value == 1.0
-    assert Spread(0.1, part, part, 5, 10).interval().half_width == 0.0
-
-
-def test_scores_have_intervals_too() -> None:
-    seeds = [drawn_rows(80, 1.0, seed, SCORE) for seed in range(4)]
-    found = seeds_estimate(seeds, "spearmanr")
-    assert found.deviation == pytest.approx(np.std(found.points, ddof=1))
-    assert found.interval is not None
-    assert found.mean in found.interval
+    nothing = Part(0.0, 4)
+    assert [Spread(mean, nothing, nothing, 5, 10).p_value for mean in (0.1, 0.0)] == [0.0, 1.0]
+    assert Spread(0.1, nothing, nothing, 5, 10).interval().half_width == 0.0
 
 
 def test_the_interval_reaches_zero_where_the_p_value_says_so() -> None:
@@ -427,6 +401,7 @@ def difference(value: float, error: float, seeds: int = 5, rows_error: float = 0
 def test_a_clear_difference_is_better_or_worse(key: str, kind: str) -> None:
     assert decided(difference(0.1, 0.01), key).kind == kind
     assert decided(difference(-0.1, 0.01), key).kind == {BETTER: WORSE, WORSE: BETTER}[kind]
+    assert decided(replace(difference(0.1, 0.01), corrected=0.06), key).kind == UNDECIDED, "the corrected p-value decides"
 
 
 def test_a_narrow_interval_around_zero_is_no_difference() -> None:
@@ -434,11 +409,7 @@ def test_a_narrow_interval_around_zero_is_no_difference() -> None:
     assert found.kind == SAME
     assert str(found) == "no difference larger than 0.01"
     assert decided(difference(0.001, 0.002), "accuracy", margin=0.005).kind == UNDECIDED
-
-
-def test_the_corrected_p_value_decides() -> None:
-    clear = difference(0.1, 0.01)
-    assert decided(replace(clear, corrected=0.06), "accuracy").kind == UNDECIDED
+    assert (margin_for("accuracy", 0.9), margin_for("mse", 2.0)) == (0.01, pytest.approx(0.1)), "relative for errors"
 
 
 def test_an_undecided_comparison_says_how_many_seeds_would_decide() -> None:
@@ -464,10 +435,8 @@ def test_rows_are_advised_only_if_they_would_decide() -> None:
     assert more_rows(difference(0.02, 0.02, rows_error=0.02)) is None, "the seeds alone vary too much"
     assert more_rows(difference(0.06, 0.005, rows_error=0.02)) is None, "these rows are enough by this estimate"
     assert more_rows(difference(1e-9, 0.0, rows_error=0.02)) is None, "a difference of rounding needs billions of rows"
-    few, many = more_rows(difference(0.03, 0.0, rows_error=0.02)), more_rows(difference(0.03, 0.006, rows_error=0.02))
-    assert few is not None
-    assert many is not None
-    assert many > few
+    few, many = (more_rows(difference(0.03, error, rows_error=0.02)) or 0 for error in (0.0, 0.006))
+    assert 0 < few < many
 
 
 def test_single_models_need_rows() -> None:
@@ -475,11 +444,6 @@ def test_single_models_need_rows() -> None:
     single = Difference(0.02, Interval(-0.01, 0.05), 0.2, MCNEMAR, spread, 0.2)
     assert more_seeds(single, 0.01) is None
     assert decided(single, "accuracy").more_rows == pytest.approx(408 * (0.015 * 2.8016 / 0.02) ** 2 - 408, abs=2)
-
-
-def test_errors_have_a_relative_margin() -> None:
-    assert margin_for("accuracy", 0.9) == 0.01
-    assert margin_for("mse", 2.0) == pytest.approx(0.1)
 
 
 # --- simulations -------------------------------------------------------------------------------------------------------
