@@ -1,4 +1,4 @@
-"""The banner: one row per fact of a run, in plain terms, and no name that controls the terminal."""
+"""A run before its first step: its parts and its record fit together, runs share what they load, and the banner."""
 
 from __future__ import annotations
 
@@ -7,17 +7,198 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
+from families import weights_hash
 from rich.console import Console
 from run_folders import RECORD
+from trials import write_data
 
-from glassloop.runs.record import Difference, RunRecord
-from glassloop.study.run import banner
+from glassloop import PlainBackend, TrainingArguments, load_examples, load_model
+from glassloop.backends import packed
+from glassloop.backends.packed import PackedBackend
+from glassloop.base.errors import DataError, SettingsError
+from glassloop.models.loading import load_config, load_tokenizer
+from glassloop.runs.record import RUNNING, Difference, RunRecord
+from glassloop.settings.defaults import Chosen
+from glassloop.settings.file import GivenSettings
+from glassloop.study import run as module
+from glassloop.study.run import AssembledRun, SharedParts, assemble, banner, call_settings, chosen_settings, reset
+from glassloop.training.checkpoints import weights_fingerprint
+
+ROWS = "text,label\n" + "".join(
+    f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
+)
+
+
+def assembled(data: object, model: object, args: TrainingArguments | None = None, **settings: Any) -> AssembledRun:
+    args = args or TrainingArguments(device="cpu")
+    return assemble(GivenSettings(str(data), str(model), {}, settings), args, PlainBackend("cpu", "fp32"))
+
+
+def test_trainer_parts_and_record_describe_the_same_run(write, lively_dir: Path) -> None:
+    run = assembled(write("data.csv", ROWS), lively_dir, TrainingArguments(device="cpu", max_steps=3))
+    assert run.parts.in_run
+    assert run.parts.model is run.trainer.model
+    assert (run.record.status, run.record.plan) == (RUNNING, run.parts.plan)
+    assert {*run.encoded} == {*run.examples.splits} == {*run.record.data.splits}
+    assert run.record.plan.max_steps == run.record.identity["max_steps"] == 3
+
+
+def test_settings_that_are_not_given_are_chosen_from_data_and_model(write, lively_dir: Path) -> None:
+    data, args = str(write("data.csv", ROWS)), TrainingArguments(device="cpu", num_train_epochs=2)
+    given = GivenSettings(data, str(lively_dir), {"device": "cpu", "num_train_epochs": 2})
+    run = assemble(given, args, PlainBackend("cpu", "fp32"))
+    assert run.record.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
+    assert run.trainer.args == run.record.settings == run.parts.args
+    assert (run.record.settings.num_train_epochs, run.record.settings.warmup_steps) == (2, 0.0)
+    assert run.reason.startswith("batch size, learning rate, warm-up: from 27 training rows, 2 outputs")
+
+
+def test_glue_keeps_the_settings_of_the_notes(lively_dir: Path) -> None:
+    given, args = GivenSettings("glue/mrpc", str(lively_dir)), TrainingArguments()
+    examples = load_examples([{"text": f"film {row}", "label": row % 2} for row in range(9)], validation_share=0)
+    assert chosen_settings(given, args, examples, load_config(lively_dir)) == Chosen(args)
+    assert chosen_settings(replace(given, source="rows.csv"), args, examples, load_config(lively_dir)).names
+
+
+def test_notes_name_truncated_rows_and_special_tokens(write, lively_dir: Path) -> None:
+    rows = ROWS.replace("good film 1,", "good [SEP] film 1,") + "good film " * 40 + "good,pos\n"
+    run = assembled(write("data.csv", rows), lively_dir, validation_share=0)
+    assert any(
+        note.startswith("train: 1 of 31 rows (3%) lost the end of the text: cut to 64 tokens") for note in run.examples.notes
+    )
+    special = "train: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token"
+    assert special in run.examples.notes
+    assert run.record.data.notes == tuple(run.examples.notes)
+
+
+def test_data_without_training_rows_cannot_be_trained_on(lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = load_examples({"test": [{"text": f"film {number}", "label": number % 2} for number in range(4)]})
+    monkeypatch.setattr(module, "load_examples", lambda *_, **__: examples)
+    with pytest.raises(SettingsError, match="the data set has no train split"):
+        assembled("rows", lively_dir)
+
+
+def test_numbers_need_an_order_where_a_model_carries_words(text_run: Path, write) -> None:
+    data, model = write("rows.csv", ROWS.replace(",pos", ",1").replace(",neg", ",0")), text_run / "model"
+    with pytest.raises(DataError, match="the labels here are numbers"):
+        assembled(data, model)
+    run = assembled(data, model, labels=("neg", "pos, really"))
+    assert run.record.data.labels == ("pos, really", "neg"), "the model's outputs keep their numbers"
+    assert run.record.data.label_order == ("neg", "pos, really")
+    counts = run.examples.facts["train"].label_counts
+    assert counts["pos, really"] > counts["neg"], "two of three rows are 1"
+
+
+@pytest.mark.parametrize("source", ["rows.csv", "quickstart"])
+def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, lively_dir: Path, write) -> None:
+    """Seeds are compared on the same rows: only split_seed draws the split and generates data."""
+    data = write("rows.csv", ROWS) if source.endswith(".csv") else source
+    rows = {} if source.endswith(".csv") else {"rows": 20}
+
+    def fingerprints(seed: int, **given: Any) -> dict[str, str]:
+        run = assembled(data, lively_dir, TrainingArguments(seed=seed, device="cpu"), **rows, **given)
+        assert run.record.data.settings.split_seed == given.get("split_seed", 42)
+        return {name: fact.fingerprint for name, fact in run.examples.facts.items()}
+
+    assert fingerprints(1) == fingerprints(2) == fingerprints(2, split_seed=42) != fingerprints(2, split_seed=1)
+
+
+# --- what runs of one process share: loaded once, equal to what a run alone loads, and never changed by a run ------------
+
+
+@pytest.fixture
+def given(tmp_path: Path, lively_dir: Path) -> GivenSettings:
+    return GivenSettings(str(write_data(tmp_path / "data", 40, 12)), str(lively_dir), {"max_steps": 2, "device": "cpu"})
+
+
+def sharing(given: GivenSettings, shared: SharedParts | None, **settings: object) -> AssembledRun:
+    args = TrainingArguments(**{"max_steps": 2, "device": "cpu", "seed": 3, **settings})
+    return assemble(given, args, PackedBackend("cpu", "fp32"), shared)
+
+
+def test_each_run_gets_the_weights_of_a_run_alone(given: GivenSettings) -> None:
+    shared = SharedParts(keeps=True)
+    for seed in (3, 4, 3, 4):
+        run, alone = (sharing(given, parts, seed=seed) for parts in (shared, None))
+        assert weights_hash(run.trainer.model) == weights_hash(alone.trainer.model)
+        assert run.record.identity["weights"] == weights_fingerprint(run.trainer.model)
+        assert replace(run.record, started="") == replace(alone.record, started="")
+        with torch.no_grad():
+            for weight in run.trainer.model.parameters():
+                weight.fill_(float("nan"))  # as a run that diverged leaves it
+
+
+def test_nothing_is_loaded_twice(given: GivenSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(name: str) -> None:
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *words, **named: (calls.append(name), original(*words, **named))[1])
+
+    for name in ("load_config", "load_tokenizer", "load_examples", "encode", "load_model"):
+        counted(name)
+    shared = SharedParts(keeps=True)
+    for seed in (3, 4, 3):
+        sharing(given, shared, seed=seed)
+    assert sorted(calls) == ["encode", "load_config", "load_examples", "load_model", "load_model", "load_tokenizer"]
+    sharing(replace(given, data={"selection_fold": "1/5"}), shared)
+    assert calls[6:] == ["load_examples", "encode"]
+    calls.clear()
+    for _ in range(2):
+        sharing(given, SharedParts())
+    assert len(calls) == 10, "a run alone keeps nothing"
+
+
+def test_a_comparison_is_repeated_only_for_other_rows_weights_or_settings(
+    given: GivenSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[object] = []
+    original = packed.compare
+    monkeypatch.setattr(packed, "compare", lambda *words, **more: (compared.append(1), original(*words, **more))[1])
+    shared = SharedParts(keeps=True)
+    first = sharing(given, shared, learning_rate=1e-3)
+    second = sharing(given, shared, learning_rate=1e-4, warmup_steps=1, max_steps=3)
+    assert (len(compared), second.record.difference) == (1, first.record.difference)
+    assert second.record.difference is not None
+    for number, other in enumerate(({"seed": 4}, {"weight_decay": 0.1}, {"gradient_accumulation_steps": 2}), 2):
+        sharing(given, shared, **other)
+        assert len(compared) == number, other
+    sharing(replace(given, data={"selection_fold": "1/5"}), shared)
+    assert len(compared) == 5, "other rows"
+
+
+def test_only_the_last_model_is_kept(given: GivenSettings, tmp_path: Path, lively_dir: Path) -> None:
+    load_model(str(lively_dir)).save_pretrained(tmp_path / "other")
+    load_tokenizer(str(lively_dir)).save_pretrained(tmp_path / "other")
+    shared = SharedParts(keeps=True)
+    for name in (str(lively_dir), str(tmp_path / "other"), str(lively_dir)):
+        run = sharing(replace(given, model=name, new_head=True), shared)
+        assert shared.initial[0][0] == run.record.model.name == name  # type: ignore[index]
+        assert [*shared.drawn] == [3]
+
+
+def test_a_tokenizer_is_as_it_was_loaded(given: GivenSettings, tiny_tokenizer) -> None:
+    before = call_settings(tiny_tokenizer)
+    tiny_tokenizer(["a film", "a"], truncation=True, max_length=8, padding="max_length")
+    assert call_settings(tiny_tokenizer) != before
+    reset(tiny_tokenizer, before)
+    assert call_settings(tiny_tokenizer) == before
+    shared = SharedParts(keeps=True)
+    tokenizer = sharing(given, shared).trainer.processing_class
+    saved = tokenizer.backend_tokenizer.to_str()
+    tokenizer(["a film"], truncation=True, max_length=8)
+    assert sharing(given, shared).trainer.processing_class.backend_tokenizer.to_str() == saved
+    assert load_tokenizer(given.model).backend_tokenizer.to_str() == saved
+
+
+# --- the banner: one row per fact of a run, and no name that controls the terminal ---------------------------------------
 
 
 def rows_of(record: RunRecord) -> dict[str, str]:
-    examples: Any = SimpleNamespace(
-        task=record.data.task, labels=SimpleNamespace(names=record.data.labels), facts=record.data.splits
-    )
+    labels = SimpleNamespace(names=record.data.labels)
+    examples: Any = SimpleNamespace(task=record.data.task, labels=labels, facts=record.data.splits)
     console = Console(width=120)
     with console.capture() as captured:
         console.print(banner(record, examples, Path("out")))
@@ -35,6 +216,7 @@ def test_one_row_per_fact() -> None:
         "savings": "packed batches",
         "folder": "out",
     }
+    assert rows_of(replace(RECORD, data=replace(RECORD.data, source="\x1b[31m")))["data"] == r"\x1b[31m: 27 train"
 
 
 def test_processes_accumulation_padding_and_the_check() -> None:
@@ -46,7 +228,3 @@ def test_processes_accumulation_padding_and_the_check() -> None:
     assert rows["check"] == "logits differ from the plain model by 1.0e-06 of the largest logit (allowed: 1.0e-03)"
     assert rows[""] == "gradients by 2.0e-06 of a weight's gradient norm (allowed: 1.0e-03), 4 rows"
     assert "savings" not in rows
-
-
-def test_a_name_cannot_control_the_terminal() -> None:
-    assert rows_of(replace(RECORD, data=replace(RECORD.data, source="\x1b[31m")))["data"] == r"\x1b[31m: 27 train"

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,11 @@ COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": 
 NO_DEBUG = SimpleNamespace(obj=False)  # the context of the command
 
 
+def times_of(folder: Path) -> dict[Path, int]:
+    """When each file of a folder was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
 # --- a whole run -------------------------------------------------------------------------------------------------
 
 
@@ -50,16 +56,15 @@ def run(lively_dir: Path, session_cache: Path, tmp_path_factory: pytest.TempPath
     return folder / "out", said.getvalue()
 
 
-def test_what_is_left_behind(run: tuple[Path, str]) -> None:
+def test_what_is_left_behind_and_not_overwritten(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, _ = run
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "history.jsonl",
-        "model",
-        "run.json",
-        "sessions.jsonl",
-        "validation-predictions.jsonl",
-    ]
+    names = ["history.jsonl", "model", "run.json", "sessions.jsonl", "validation-predictions.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "model").iterdir()}
+    before = times_of(folder)
+    with pytest.raises(SettingsError, match="already contains a run"):
+        train_run(GivenSettings(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {}))
+    assert times_of(folder) == before
 
 
 def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
@@ -79,28 +84,22 @@ def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
     assert (found.metrics, found.positive_label) == (("accuracy", "f1_macro"), None)
     assert {*(found.baseline or {})} == {"accuracy", "f1_macro"}
     assert {name: scores.support for name, scores in (found.classes or {}).items()} == {"neg": 1, "pos": 2}
-
-
-def test_history_and_description_agree(run: tuple[Path, str]) -> None:
-    folder, _ = run
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert [(entry["step"], "loss" in entry) for entry in history] == [(7, True), (7, False), (8, True)]
-    assert read_run(folder).best_step == 7
+    assert found.best_step == 7
 
 
 def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> None:
     folder, _ = run
     rows = [json.loads(line) for line in (folder / "validation-predictions.jsonl").read_text().splitlines()]
-    labels = read_run(folder).data.labels
+    record = read_run(folder)
+    labels, evaluation = record.data.labels, record.evaluation
     logits = np.array([row["logits"] for row in rows])
     decided = decide(logits, "single_label_classification")
     assert [labels[number] for number in decided] == [row["prediction"] for row in rows]
     references = [labels.index(row["label"]) for row in rows]
     again = metrics_for("single_label_classification", 2).compute(predictions=decided, references=references)
-    evaluation = read_run(folder).evaluation
-    assert {f"eval_{name}": value for name, value in again.items()} == {
-        name: evaluation[name] for name in ("eval_accuracy", "eval_f1_macro")
-    }
+    assert again == {name: evaluation[f"eval_{name}"] for name in ("accuracy", "f1_macro")}
     costs = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), references]
     assert evaluation["eval_loss"] == pytest.approx(costs.mean(), abs=1e-6)
     assert [row["row"] for row in rows] == [0, 1, 2]
@@ -110,9 +109,9 @@ def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> N
 def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively_dir: Path) -> None:
     folder, said = run
     lines = [line.rstrip() for line in said.splitlines()]
-    rows = {line[:15].strip(): line[15:] for line in lines[:11]}
-    measured = read_run(folder).difference
-    assert rows == {
+    record = read_run(folder)
+    measured = record.difference
+    assert {line[:15].strip(): line[15:] for line in lines[:11]} == {
         "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
         "task": "single label classification: neg, pos",
         "model": f"{lively_dir} (bert, 0.0 M parameters)",
@@ -120,7 +119,7 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
         "learning rate": "0.0003, linear schedule, 0 warm-up steps",
         "chosen": "learning rate, warm-up: from 27 training rows, 2 outputs, 0.0 M encoder weights",
         "device": "cpu, fp32, backend packed",
-        "savings": ", ".join(read_run(folder).savings),
+        "savings": ", ".join(record.savings),
         "check": measured.in_words[0],
         "": f"{measured.in_words[1]}, 4 rows",
         "folder": str(folder),
@@ -129,21 +128,37 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
     assert lines[11].startswith("• no validation split: held out 3 of 30 training rows")
     assert any(line.startswith("step 8/8  epoch 1.14  loss ") for line in lines)
     assert any(line.startswith("validation         this run  majority baseline") for line in lines)
-    assert read_run(folder).chosen == ("learning_rate", "warmup_steps")
-    assert f"• {read_run(folder).verdict}" in " ".join(" ".join(lines).split())
+    assert record.chosen == ("learning_rate", "warmup_steps")
+    assert f"• {record.verdict}" in " ".join(" ".join(lines).split())
     assert lines[-1].startswith("✓ ")
     assert lines[-1].endswith(f" s, 8 steps → {folder}")
 
 
-def test_the_second_run_into_a_folder_is_refused(run: tuple[Path, str], lively_dir: Path) -> None:
-    folder, _ = run
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    with pytest.raises(SettingsError, match="already contains a run"):
-        train_run(GivenSettings(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {}))
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-
-
 # --- runs that do not come to their end --------------------------------------------------------------------------
+
+Start = Callable[..., Path]
+
+
+@pytest.fixture
+def start(tmp_path: Path, lively_dir: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """`start(resume=…, learning_rate=…)`: train on rows.csv in the working directory, with relative names."""
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(ROWS)
+    shutil.copytree(lively_dir, tmp_path / "tiny")
+
+    def begin(data: str | None = "rows.csv", model: str | None = "tiny", resume: str | None = None, **settings: Any) -> Path:
+        columns = {name: settings.pop(name) for name in ("validation_share", "split_seed") if name in settings}
+        chosen = {**({} if resume else {**COMMON, "output_dir": "out", "save_strategy": "steps", "save_steps": 1}), **settings}
+        return train_run(GivenSettings(data, model, chosen, columns), resume=resume)
+
+    return begin
+
+
+@pytest.fixture
+def resume(start: Start, tmp_path: Path) -> Start:
+    """`resume(learning_rate=…)`: resume the run in `out` without naming its data and model."""
+    return lambda data=None, **settings: start(data, None, resume=str(tmp_path / "out"), **settings)
 
 
 def test_an_empty_run_to_resume_starts_no_other(says, lively_dir: Path) -> None:
@@ -160,8 +175,6 @@ def test_problems_are_reported_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("glassloop.training.callbacks.package_version", lambda name: None)
     (tmp_path / "rows.csv").write_text(ROWS)
-    (tmp_path / "test.csv").write_text(ROWS)
-    settings = {**COMMON, "output_dir": output_dir}
     for error, data, model, given in (
         (SettingsError, "rows.csv", lively_dir, {"learning_rate": -1}),
         (SettingsError, "rows.csv", lively_dir, {"class_weights": "1,2,3"}),
@@ -172,51 +185,34 @@ def test_problems_are_reported_before_anything_is_written(
         (ModelError, "rows.csv", tmp_path, {}),
     ):
         with pytest.raises(error):
-            train_run(GivenSettings(str(tmp_path / data), str(model), {**settings, **given}, {}))
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "test.csv"], given
+            train_run(GivenSettings(str(tmp_path / data), str(model), {**COMMON, "output_dir": output_dir, **given}, {}))
+        assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"], given
 
 
-def test_a_run_that_diverged_is_not_finished(tmp_path: Path, lively_dir: Path) -> None:
-    (tmp_path / "rows.csv").write_text(ROWS)
-    settings = {**COMMON, "output_dir": str(tmp_path / "out"), "learning_rate": 1e25, "max_steps": 20}
+def test_a_run_that_diverged_is_not_finished(start: Start, tmp_path: Path) -> None:
     with pytest.raises(DivergedError):
-        train_run(GivenSettings(str(tmp_path / "rows.csv"), str(lively_dir), settings, {}))
+        start(learning_rate=1e25, max_steps=20)
     assert read_run(tmp_path / "out").status == "running"
     assert not (tmp_path / "out" / "model").exists()
+
+
+@pytest.mark.parametrize("made_before", [True, False])
+def test_a_failed_start_leaves_nothing_behind(start: Start, tmp_path: Path, made_before: bool, monkeypatch) -> None:
+    """The same command must work once what was missing is installed."""
+    if made_before:
+        (tmp_path / "out").mkdir()
+    monkeypatch.setattr("glassloop.training.callbacks.package_version", lambda name: None)
+    with pytest.raises(SettingsError, match="report_to lists trackio, which is not installed"):
+        start(report_to="trackio")
+    assert [*tmp_path.glob("out/*")] == []
+    assert (tmp_path / "out").exists() is made_before
+    assert read_run(start()).finished
 
 
 # --- resuming ----------------------------------------------------------------------------------------------------
 
 
-def test_a_resumed_run_keeps_the_settings_that_were_chosen_for_it(start, tmp_path: Path, monkeypatch) -> None:
-    folder = tmp_path / start()
-    before = read_run(folder)
-    assert before.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
-    unfinished(folder, checkpoints=True)
-    monkeypatch.setattr("glassloop.settings.defaults.BASE_RATE", 1e-9)  # a later version has another rule
-    start(None, None, resume=str(folder))
-    after = read_run(folder)
-    assert replace(after.settings, output_dir="out") == before.settings
-    assert (after.chosen, after.finished) == (before.chosen, True)
-
-
-@pytest.fixture
-def start(tmp_path: Path, lively_dir: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch):
-    """`start(resume=…, learning_rate=…)`: train on rows.csv in the working directory, with relative names."""
-    monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.csv").write_text(ROWS)
-    shutil.copytree(lively_dir, tmp_path / "tiny")
-
-    def train(data: str | None = "rows.csv", model: str | None = "tiny", resume: str | None = None, **settings: Any) -> Path:
-        columns = {name: settings.pop(name) for name in ("validation_share", "split_seed") if name in settings}
-        chosen = {**({} if resume else {**COMMON, "output_dir": "out", "save_strategy": "steps", "save_steps": 1}), **settings}
-        return train_run(GivenSettings(data, model, chosen, columns), resume=resume)
-
-    return train
-
-
-def unfinished(folder: Path, *, checkpoints: bool) -> None:
+def unfinished(folder: Path, *, checkpoints: bool = True) -> None:
     """Make a finished run one that was killed, with or without a checkpoint of its first step."""
     write_run(folder, replace(read_run(folder), status="running", evaluation=None, result=None))
     shutil.rmtree(folder / "model")
@@ -226,26 +222,36 @@ def unfinished(folder: Path, *, checkpoints: bool) -> None:
             shutil.rmtree(path)
 
 
+def test_a_resumed_run_keeps_the_settings_that_were_chosen_for_it(start: Start, resume: Start, monkeypatch) -> None:
+    folder = start()
+    before = read_run(folder)
+    assert before.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
+    unfinished(folder)
+    monkeypatch.setattr("glassloop.settings.defaults.BASE_RATE", 1e-9)  # a later version has another rule
+    after = read_run(resume())
+    assert replace(after.settings, output_dir="out") == before.settings
+    assert (after.chosen, after.finished) == (before.chosen, True)
+
+
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_a_run_is_resumed_from_another_working_directory(start, tmp_path: Path, monkeypatch, checkpoints: bool) -> None:
-    folder = tmp_path / start()
-    record = read_run(folder)
+def test_a_run_is_resumed_from_another_working_directory(
+    start: Start, resume: Start, tmp_path: Path, monkeypatch, checkpoints: bool
+) -> None:
+    record = read_run(start())
     assert (record.data.source, record.model.name) == (str(tmp_path / "rows.csv"), str(tmp_path / "tiny"))
-    unfinished(folder, checkpoints=checkpoints)
+    unfinished(tmp_path / "out", checkpoints=checkpoints)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    start(None, None, resume=str(folder))
-    assert read_run(folder).finished
+    assert read_run(resume()).finished
 
 
-def test_data_that_were_moved_are_named_by_where_they_were(start, tmp_path: Path) -> None:
-    folder = tmp_path / start()
-    unfinished(folder, checkpoints=True)
+def test_data_that_were_moved_are_named_by_where_they_were(start: Start, resume: Start, tmp_path: Path) -> None:
+    unfinished(start())
     (tmp_path / "rows.csv").rename(tmp_path / "moved.csv")
     with pytest.raises(DataError, match="there is no such file or folder") as caught:
-        start(None, None, resume=str(folder))
+        resume()
     assert str(tmp_path / "rows.csv") in caught.value.problem
-    start("moved.csv", None, resume=str(folder))
+    resume("moved.csv")
 
 
 def edit_rows(folder: Path) -> None:
@@ -269,7 +275,6 @@ def edit_tokenizer(folder: Path) -> None:
     (folder / "tiny" / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edit", "settings", "problem"),
     [
@@ -281,31 +286,31 @@ def edit_tokenizer(folder: Path) -> None:
         (None, {"split_seed": 5}, r"train: \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
     ],
 )
-def test_before_the_first_checkpoint_resume_knows_its_model_and_data(start, tmp_path: Path, edit, settings, problem) -> None:
-    folder = tmp_path / start()
-    unfinished(folder, checkpoints=False)
+def test_before_the_first_checkpoint_resume_knows_its_model_and_data(
+    start: Start, resume: Start, tmp_path: Path, edit, settings, problem
+) -> None:
+    unfinished(start(), checkpoints=False)
     if edit:
         edit(tmp_path)
     with pytest.raises(ModelError, match="the run was started with different settings or data: ") as caught:
-        start(None, None, resume=str(folder), **settings)
+        resume(**settings)
     assert re.search(problem, caught.value.problem), caught.value.problem
 
 
-def test_other_validation_rows_are_refused(start, tmp_path: Path) -> None:
+def test_other_validation_rows_are_refused(start: Start, resume: Start, tmp_path: Path) -> None:
     """The training rows are the same, but the history would mix figures of two validation sets."""
     (tmp_path / "data").mkdir()
     for name in ("train", "validation"):
         (tmp_path / "data" / f"{name}.csv").write_text(ROWS)
-    folder = tmp_path / start("data")
-    unfinished(folder, checkpoints=True)
+    unfinished(start("data"))
     (tmp_path / "data" / "validation.csv").write_text(ROWS.replace("film 4,", "story 4,"))
     with pytest.raises(ModelError, match=r"validation: 30 rows \(\w+\) then, 30 rows \(\w+\) now"):
-        start(None, None, resume=str(folder))
+        resume()
 
 
-def test_a_finished_run_asked_for_more_says_so(start, tmp_path: Path, says, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_asked_for_more_says_so(start: Start, tmp_path: Path, says, capsys: pytest.CaptureFixture[str]) -> None:
     folder = start()
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    before = times_of(folder)
     for settings, problem in (
         ({"max_steps": 5}, "max_steps: 2 then, 5 now"),
         ({"num_train_epochs": 9.0, "seed": 1}, "num_train_epochs: 3.0 then, 9.0 now; seed: 42 then, 1 now"),
@@ -321,11 +326,11 @@ def test_a_finished_run_asked_for_more_says_so(start, tmp_path: Path, says, caps
     capsys.readouterr()
     start(resume="out", max_steps=2, disable_tqdm=False)
     assert capsys.readouterr().err == "glassloop: out is already complete\n"
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    assert times_of(folder) == before
 
 
 def test_a_run_that_was_killed_while_it_wrote_its_report_writes_it_when_it_is_resumed(
-    start, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = start()
     (folder / ".report.html.9ffbefc5").write_text("<html>")
@@ -335,58 +340,32 @@ def test_a_run_that_was_killed_while_it_wrote_its_report_writes_it_when_it_is_re
     assert (folder / "report.html").is_file()
 
 
-@pytest.mark.parametrize("made_before", [True, False])
-def test_a_failed_start_leaves_nothing_behind(start, tmp_path: Path, made_before: bool, monkeypatch) -> None:
-    """The same command must work once what was missing is installed."""
-    if made_before:
-        (tmp_path / "out").mkdir()
-    monkeypatch.setattr("glassloop.training.callbacks.package_version", lambda name: None)
-    with pytest.raises(SettingsError, match="report_to lists trackio, which is not installed"):
-        start(report_to="trackio")
-    assert [*tmp_path.glob("out/*")] == []
-    assert (tmp_path / "out").exists() is made_before
-    assert read_run(start()).finished
+# --- other starts and ends ---------------------------------------------------------------------------------------
 
 
-def test_a_run_is_a_model_to_start_from(start, tmp_path: Path) -> None:
-    start()
-    second = start(model="out", output_dir="second")
-    assert read_run(second).model.name == str(tmp_path / "out")
-
-
-def test_a_run_is_moved_aside_where_that_is_asked_for(start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_a_model_to_start_from_and_is_moved_aside_where_that_is_asked_for(
+    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     start(max_steps=1)
+    assert read_run(start(model="out", output_dir="second")).model.name == str(tmp_path / "out")
     assert read_run(start(overwrite_output_dir=True)).plan.max_steps == 2
     assert read_run(tmp_path / "out.kept-1").plan.max_steps == 1
     assert "moved aside: out is now out.kept-1" in capsys.readouterr().err
 
 
-def test_without_one_nothing_is_evaluated_and_nothing_reported(tmp_path: Path, lively_dir: Path, write) -> None:
+def test_without_one_nothing_is_evaluated_and_nothing_reported(start: Start, write) -> None:
     write("data/train.csv", ROWS)
     write("data/validation.csv", "text,label\ngood,-1\nbad,-1\n")
-    settings = {**COMMON, "output_dir": str(tmp_path / "out")}
-    found = read_run(train_run(GivenSettings(str(tmp_path / "data"), str(lively_dir), settings, {})))
-    assert found.finished
-    assert (found.evaluation, found.baseline) == (None, None)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "history.jsonl",
-        "model",
-        "run.json",
-        "sessions.jsonl",
-    ]
+    folder = start("data", save_strategy="no")
+    found = read_run(folder)
+    assert (found.finished, found.evaluation, found.baseline) == (True, None, None)
+    assert sorted(path.name for path in folder.iterdir()) == ["history.jsonl", "model", "run.json", "sessions.jsonl"]
     with pytest.raises(SettingsError, match="eval_strategy is epoch, but there is no eval_dataset"):
-        train_run(
-            GivenSettings(
-                str(tmp_path / "data"),
-                str(lively_dir),
-                {**settings, "output_dir": str(tmp_path / "b"), "eval_strategy": "epoch"},
-                {},
-            ),
-        )
+        start("data", output_dir="b", eval_strategy="epoch")
 
 
 def test_a_run_ends_with_its_report_unless_it_is_unwanted(
-    start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("GLASSLOOP_NO_REPORT")
     path = start() / "report.html"
@@ -396,43 +375,30 @@ def test_a_run_ends_with_its_report_unless_it_is_unwanted(
     train(NO_DEBUG, "rows.csv", "tiny", no_report=True, **{**COMMON, "output_dir": "silent"})
     assert not (tmp_path / "silent" / "report.html").exists()
     assert "GLASSLOOP_NO_REPORT" not in os.environ, "a later training of this process writes its report"
-
-
-def test_a_report_that_fails_does_not_fail_the_run(
-    start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("GLASSLOOP_NO_REPORT")
     monkeypatch.setattr("glassloop.report.build.report_of", lambda folder: {}["missing"])
-    assert read_run(start()).finished
+    assert read_run(start(output_dir="failed")).finished, "a report that fails does not fail the run"
     assert "the report could not be written: KeyError: 'missing'" in capsys.readouterr().err
 
 
-def test_labels_that_a_model_carries_keep_their_numbers(text_run: Path, tmp_path: Path) -> None:
+def test_labels_that_a_model_carries_keep_their_numbers(start: Start, text_run: Path, write) -> None:
     """A trained model goes on learning other rows of the same labels: by name, not in the order of the alphabet."""
-    (tmp_path / "rows.csv").write_text(ROWS.replace(",pos", ',"pos, really"'))
-    folder = train_run(
-        GivenSettings(str(tmp_path / "rows.csv"), str(text_run / "model"), {**COMMON, "output_dir": str(tmp_path / "out")}, {})
-    )
-    assert (read_run(folder).data.labels, read_run(folder).data.label_order) == (("pos, really", "neg"), None)
-
-
-# --- metrics -----------------------------------------------------------------------------------------------------
+    write("rows.csv", ROWS.replace(",pos", ',"pos, really"'))
+    data = read_run(start(model=str(text_run / "model"))).data
+    assert (data.labels, data.label_order) == (("pos, really", "neg"), None)
 
 
 def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(
-    lively_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    start: Start, write, says, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The scarce class of a lopsided file, which is not the last of the alphabet."""
     rows = [f"film {number},{'complaint' if number % 9 == 0 else 'ok'}" for number in range(45)]
-    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, ""]))
-    settings = {**COMMON, "max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "f1"}
-    data, model = str(tmp_path / "rows.csv"), str(lively_dir)
+    write("rows.csv", "\n".join(["text,label", *rows, ""]))
+    settings = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "f1"}
     with pytest.raises(SettingsError) as caught:
-        train_run(GivenSettings(data, model, {**settings, "output_dir": str(tmp_path / "refused")}, {}))
+        start(**settings, output_dir="refused")
     assert caught.value.remedy == "set positive_label to the class whose F1 counts, or use f1_macro"
     capsys.readouterr()
-    chosen = {**settings, "output_dir": str(tmp_path / "out"), "positive_label": "complaint", "learning_rate": 0.0}
-    found = read_run(train_run(GivenSettings(data, model, chosen, {})))
+    found = read_run(start(**settings, positive_label="complaint", learning_rate=0.0))
     assert (found.metrics, found.positive_label, found.settings.positive_label) == (("accuracy", "f1"), *["complaint"] * 2)
     assert {*(found.baseline or {})} == {"accuracy"}, "always answering ok has no F1 of complaint"
     assert {*(found.classes or {})} == {"complaint", "ok"}
@@ -460,12 +426,6 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, Give
     return seen
 
 
-def test_wrong_settings_are_reported_before_anything_is_started(launched, says) -> None:
-    with says("learning_rate is -1.0, not 0 or more", "set learning_rate to 0 or more"):
-        train(NO_DEBUG, processes=2, learning_rate=-1.0)
-    assert launched == []
-
-
 def test_each_process_gets_the_settings_in_a_file(launched, tiny_model_dir: Path) -> None:
     given = GivenSettings("quickstart", str(tiny_model_dir), {"seed": 3}, {"rows": 20}, new_head=True)
     with pytest.raises(SystemExit):
@@ -478,13 +438,15 @@ def test_each_process_gets_the_settings_in_a_file(launched, tiny_model_dir: Path
     assert launched[1][1:] == (3, GivenSettings(training={"max_steps": 5}))
 
 
-def test_data_and_model_are_checked_before_processes_start(launched, write, tiny_model_dir: Path) -> None:
+def test_settings_data_and_model_are_checked_before_processes_start(launched, write, tiny_model_dir: Path) -> None:
     """An error in them is reported once, by the command itself, with its own exit status."""
     path = write("rows.csv", "text,lable\na,x\n")
-    with pytest.raises(DataError) as data:
-        train(NO_DEBUG, str(path), str(tiny_model_dir), processes=2)
-    assert data.value.exit_code == 3
-    with pytest.raises(ModelError) as model:
-        train(NO_DEBUG, "quickstart", str(path.parent), processes=2, rows=20)
-    assert model.value.exit_code == 4
+    for names, given, error, code in (
+        ((), {"learning_rate": -1.0}, SettingsError, 2),
+        ((str(path), str(tiny_model_dir)), {}, DataError, 3),
+        (("quickstart", str(path.parent)), {"rows": 20}, ModelError, 4),
+    ):
+        with pytest.raises(error) as caught:
+            train(NO_DEBUG, *names, processes=2, **given)
+        assert caught.value.exit_code == code
     assert launched == []
