@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -121,27 +121,28 @@ def test_a_resumed_run_sees_exactly_the_remaining_batches() -> None:
             assert (ended.step, ended.epoch, ended.batch) == (len(whole), 2, 0)
 
 
-def test_groups() -> None:
-    assert [*groups_of(3, range(7))] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert [*groups_of(3, range(6))] == [[0, 1, 2], [3, 4, 5]]
-    assert [*groups_of(1, range(2))] == [[0], [1]]
+def test_groups_take_no_batch_before_it_is_needed() -> None:
+    batches = iter(range(7))
+    groups = groups_of(3, batches)
+    assert next(groups) == [0, 1, 2]
+    assert next(batches) == 3
+    assert [*groups] == [[4, 5, 6]]
+    assert [*groups_of(2, range(5))] == [[0, 1], [2, 3], [4]]
     assert [*groups_of(4, [])] == []
 
 
-def test_groups_take_no_batch_before_it_is_needed() -> None:
-    taken: list[int] = []
-
-    def batches() -> Iterator[int]:
-        for number in range(4):
-            taken.append(number)
-            yield number
-
-    groups = groups_of(2, batches())
-    assert next(groups) == [0, 1]
-    assert taken == [0, 1]
-
-
 # --- the order of things -----------------------------------------------------------------------------------------
+
+
+class Acting(Watching):
+    """Does something with the state after every step."""
+
+    def __init__(self, act: Callable[[State], object]) -> None:
+        super().__init__()
+        self.act = act
+
+    def on_step(self, state: State, batches: list[Any]) -> None:
+        self.act(state)
 
 
 def happenings(plan: Plan, batches: Numbers, **options: Any) -> list[Any]:
@@ -161,6 +162,10 @@ def happenings(plan: Plan, batches: Numbers, **options: Any) -> list[Any]:
     return watching.seen
 
 
+def steps_of(event: str, seen: list[str]) -> list[int]:
+    return [int(line.split()[1]) for line in seen if line.startswith(f"{event} ")]
+
+
 def test_step_log_evaluate_save_stop() -> None:
     batches = Numbers(5, 1)
     plan = plan_of(batches, accumulate=2, max_steps=4, log_every=2, eval_every=3, save_every=3)
@@ -178,72 +183,53 @@ def test_step_log_evaluate_save_stop() -> None:
 def test_every_epoch_has_its_end_the_last_one_too() -> None:
     batches = Numbers(4, 2)
     seen = happenings(plan_of(batches, epochs=3), batches)
-    assert [event for event in seen if event.startswith("on_epoch_end")] == [f"on_epoch_end {step}" for step in (2, 4, 6)]
+    assert steps_of("on_epoch_end", seen) == [2, 4, 6]
     assert seen[-3:] == ["on_epoch_end 6", "on_log 6", "on_fit_end 6"]
-    half = happenings(plan_of(batches, max_steps=3), batches)
-    assert [event for event in half if event.startswith("on_epoch_end")] == ["on_epoch_end 2"]
+    assert steps_of("on_epoch_end", happenings(plan_of(batches, max_steps=3), batches)) == [2]
 
 
-def test_an_evaluation_before_the_first_step() -> None:
-    batches = Numbers(2, 1)
+def test_evaluations_before_the_first_step_and_from_the_step_of_the_plan() -> None:
+    batches = Numbers(4, 1)
     plan = replace(plan_of(batches), eval_on_start=True)
     assert happenings(plan, batches)[:4] == ["on_fit_start 0", "evaluate", "on_evaluate 0", "on_epoch_start 0"]
-    assert "evaluate" not in happenings(replace(plan, eval_on_start=False, log_first=False, eval_from=0), batches)
+    assert "evaluate" not in happenings(replace(plan, eval_on_start=False), batches)
+    seen = happenings(replace(plan_of(batches, eval_every=1), eval_from=3), batches)
+    assert steps_of("on_evaluate", seen) == [3, 4]
 
 
-def test_an_evaluation_is_judged_before_callbacks_see_it() -> None:
-    batches, best = Numbers(3, 1), []
+def test_an_evaluation_is_judged_before_callbacks_see_it_and_is_due_until_it_is_complete() -> None:
+    batches, best, losses = Numbers(3, 1), [], iter([3.0, 2.0, 2.5])
+    plan = plan_of(batches, eval_every=1)
 
     class Watcher(Watching):
         def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
             best.append((state.best_step, metrics["eval_loss"]))
 
-    losses = iter([3.0, 2.0, 2.5])
-    happenings(plan_of(batches, eval_every=1), batches, evaluate=lambda: {"eval_loss": next(losses)}, callbacks=[Watcher()])
+    _, state = run(batches, plan, evaluate=lambda: {"eval_loss": next(losses)}, callbacks=[Watcher()])
     assert best == [(1, 3.0), (2, 2.0), (2, 2.5)]
-
-
-def test_an_evaluation_is_due_until_it_is_complete() -> None:
-    batches = Numbers(3, 1)
-    plan = plan_of(batches, eval_every=1)
-    assert not run(batches, plan, evaluate=lambda: {"eval_loss": 1.0})[1].evaluation_due
+    assert not state.evaluation_due
     assert run(batches, plan, evaluate=lambda: None)[1].evaluation_due, "a signal interrupted it"
 
 
-def test_evaluations_start_at_the_step_of_the_plan() -> None:
-    batches = Numbers(4, 1)
-    seen = happenings(replace(plan_of(batches, eval_every=1), eval_from=3), batches)
-    assert [event for event in seen if event.startswith("on_evaluate")] == ["on_evaluate 3", "on_evaluate 4"]
-
-
 def test_what_a_callback_asks_for_once_happens_once() -> None:
-    class Asking(Watching):
-        def on_step(self, state: State, batches: list[Any]) -> None:
-            state.asked |= {"log", "evaluate", "save"} if state.step == 2 else set()
+    def ask(state: State) -> None:
+        state.asked |= {"log", "evaluate", "save"} if state.step == 2 else set()
 
-    seen = happenings(plan_of(Numbers(4, 1)), Numbers(4, 1), callbacks=[Asking()])
+    seen = happenings(plan_of(Numbers(4, 1)), Numbers(4, 1), callbacks=[Acting(ask)])
     assert [event for event in seen if event in ("evaluate", "save")] == ["evaluate", "save"]
-    assert [event for event in seen if event.startswith("on_log")] == ["on_log 2", "on_log 4"], "and at the end"
+    assert steps_of("on_log", seen) == [2, 4], "and at the end"
 
 
-def test_a_reason_to_stop_ends_the_run_after_evaluate_and_save_of_that_step() -> None:
-    class Stopper(Watching):
-        def on_step(self, state: State, batches: list[Any]) -> None:
-            if state.step == 2:
-                state.stop_reason = "enough"
+def test_a_reason_to_stop_ends_the_run_after_log_evaluate_and_save_of_that_step() -> None:
+    """Not even the figures of a run that is stopped between two logs are lost."""
 
-    batches = Numbers(9, 1)
-    seen = happenings(plan_of(batches, eval_every=2, save_every=2), batches, callbacks=[Stopper()])
-    assert seen[-7:] == ["on_step 2", "on_log 2", "evaluate", "on_evaluate 2", "save", "on_save 2", "on_fit_end 2"]
-
-
-def test_a_run_stopped_between_two_logs_loses_no_figure() -> None:
-    class Stopper(Watching):
-        def on_step(self, state: State, batches: list[Any]) -> None:
-            state.stop_reason = "enough" if state.step == 3 else None
+    def stop(state: State) -> None:
+        state.stop_reason = "enough" if state.step == 3 else None
 
     batches = Numbers(9, 1)
-    seen = happenings(plan_of(batches, log_every=2), batches, callbacks=[Stopper()])
+    seen = happenings(plan_of(batches, eval_every=3, save_every=3), batches, callbacks=[Acting(stop)])
+    assert seen[-7:] == ["on_step 3", "on_log 3", "evaluate", "on_evaluate 3", "save", "on_save 3", "on_fit_end 3"]
+    seen = happenings(plan_of(batches, log_every=2), batches, callbacks=[Acting(stop)])
     assert seen[-3:] == ["on_step 3", "on_log 3", "on_fit_end 3"]
 
 
@@ -255,28 +241,19 @@ def test_patience_that_has_run_out_stops_the_run() -> None:
     assert state.stop_reason == "eval_loss did not improve in 2 evaluations"
 
 
-@pytest.mark.parametrize("every", [3, 2])
-def test_an_epoch_that_is_ended_leaves_its_rest_out(every: int) -> None:
+@pytest.mark.parametrize(("every", "evaluated"), [(3, [1, 4, 7]), (2, [2, 4, 6])])
+def test_an_epoch_that_is_ended_leaves_its_rest_out(every: int, evaluated: list[int]) -> None:
     """An interval of a whole epoch, three steps, ends with it; another one counts the steps that were taken."""
 
-    class Ender(Watching):
-        def on_step(self, state: State, batches: list[Any]) -> None:
-            state.epoch_ends = state.step == 1
+    def end(state: State) -> None:
+        state.epoch_ends = state.step == 1
 
     batches = Numbers(3, 1)
-    seen = happenings(replace(plan_of(batches, eval_every=every), max_steps=9), batches, callbacks=[Ender()])
-    steps = [event for event in seen if event.startswith("on_step ")]
-    assert steps == [f"on_step {step}" for step in range(1, 8)]
-    assert [event for event in seen if event.startswith("on_evaluate")] == [
-        f"on_evaluate {step}" for step in ((1, 4, 7) if every == 3 else (2, 4, 6))
-    ]
-
-
-def test_a_run_resumed_after_a_step_that_ended_an_epoch_starts_the_next_epoch() -> None:
-    batches = Numbers(3, 1)
-    state = State(step=1, batch=1, epoch_ends=True)
-    _, state = run(batches, replace(plan_of(batches), max_steps=6), state=state)
-    assert (state.step, state.epoch, state.steps_left_out, state.epoch_ends) == (4, 2, 2, False)
+    seen = happenings(replace(plan_of(batches, eval_every=every), max_steps=9), batches, callbacks=[Acting(end)])
+    assert steps_of("on_step", seen) == [*range(1, 8)]
+    assert steps_of("on_evaluate", seen) == evaluated
+    _, state = run(batches, replace(plan_of(batches), max_steps=6), State(step=1, batch=1, epoch_ends=True))
+    assert (state.step, state.epoch, state.steps_left_out, state.epoch_ends) == (4, 2, 2, False), "resumed after that step"
 
 
 # --- figures -----------------------------------------------------------------------------------------------------
@@ -316,24 +293,14 @@ def test_figures_are_read_only_where_they_are_logged(log_every: int, logs: int) 
 
 
 def test_a_step_asks_for_no_number() -> None:
-    asked_before = Counted.asked = 0
-    model = torch.nn.Linear(3, 2)
+    Counted.asked = 0
+    model = Line()
     model.weight = torch.nn.Parameter(model.weight.detach().as_subclass(Counted))
-    batch = SimpleNamespace(inputs={"input": torch.ones(2, 3)}, labels=torch.tensor([0, 1]), numbers=[0, 1], size=2)
-
-    class Wrapped(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = model
-
-        def forward(self, **inputs: torch.Tensor) -> SimpleNamespace:
-            return SimpleNamespace(logits=self.inner(**inputs))
-
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
-    loss = torch.nn.CrossEntropyLoss(reduction="sum")
-    train_step(Wrapped(), [batch], loss, optimizer, scheduler, backend=PlainBackend(), max_norm=1.0)
-    assert Counted.asked == asked_before
+    group = [batch_of([[1.0, 0.0], [1.0, 1.0]], [0.0, 1.0])]
+    train_step(model, group, squares, optimizer, scheduler, backend=PlainBackend(), max_norm=1.0)
+    assert Counted.asked == 0
 
 
 @pytest.mark.parametrize(
@@ -365,18 +332,11 @@ def test_a_figure_that_is_not_finite_names_its_step(figures: list[float], logged
     assert "on_fit_end 12" not in watching.seen
 
 
-def test_nothing_is_saved_or_evaluated_after_such_a_figure() -> None:
-    batches, bad = Numbers(6, 1), torch.tensor([math.nan, 1.0])
-    for interval in ("save_every", "eval_every"):
-        with pytest.raises(FloatingPointError):
-            fit(
-                lambda group: bad,
-                batches,
-                plan_of(batches, **{interval: 2}),
-                State(),
-                save=lambda: pytest.fail("saved"),
-                evaluate=lambda: pytest.fail("evaluated"),
-            )
+@pytest.mark.parametrize("interval", ["save_every", "eval_every"])
+def test_nothing_is_saved_or_evaluated_after_such_a_figure(interval: str) -> None:
+    batches, watched = Numbers(6, 1), {"save": lambda: pytest.fail("saved"), "evaluate": lambda: pytest.fail("evaluated")}
+    with pytest.raises(FloatingPointError):
+        fit(lambda group: torch.tensor([math.nan, 1.0]), batches, plan_of(batches, **{interval: 2}), State(), **watched)
 
 
 def test_figures_of_several_processes_are_gathered_when_they_are_read() -> None:
@@ -524,14 +484,8 @@ def test_the_file_alone_trains_with_torch_alone(tmp_path: Path) -> None:
     shutil.copy(Path(str(loop.__file__)), tmp_path / "loop.py")
     blocked = 'import sys\nsys.modules["glassloop"] = None\nsys.path.insert(0, ".")\n'
     (tmp_path / "alone.py").write_text(blocked + ALONE, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-I", "alone.py"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    command, environment = [sys.executable, "-I", "alone.py"], {"PATH": os.environ["PATH"]}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("fine ")
     assert done.stdout.strip().endswith("loop.py")
