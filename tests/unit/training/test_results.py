@@ -43,14 +43,19 @@ from glassloop.training.evaluate import (
 SPLIT_KEYS = ["rows", "metrics", "baseline", "positive_label", "classes", "balanced_accuracy", "verdict", "advice"]
 
 
+def document(content: dict[str, object]) -> dict[str, Any]:
+    """What a program reads."""
+    return json.loads(str(CommandResult(content)))
+
+
 def test_a_run_and_its_evaluation_have_the_same_splits(text_run: Path) -> None:
     record = read_run(text_run)
-    content = json.loads(str(CommandResult(run_content(text_run, record))))
+    content = document(run_content(text_run, record))
     assert [*content] == [
         *("run", "status", "data", "model", "seed", "steps", "seconds", "stop_reason", "best_step", "training", "splits"),
     ]
     assert (content["run"], content["status"], content["steps"]) == (str(text_run), "finished", 20)
-    again = json.loads(str(CommandResult(results_content(evaluate_run(str(text_run), Wanted(device="cpu")).results))))
+    again = document(results_content(evaluate_run(str(text_run), Wanted(device="cpu")).results))
     assert content["splits"].keys() == again.keys() == {"validation"}
     assert [*content["splits"]["validation"]] == [*again["validation"]] == SPLIT_KEYS
     for key in ("rows", "baseline", "positive_label", "classes"):
@@ -90,7 +95,7 @@ def test_the_data(write, tiny_tokenizer) -> None:
     rows = "text,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))
     examples = load_examples(str(write("rows.csv", rows)), validation_share=0)
     encoded = encode(examples, tiny_tokenizer, 64)
-    content = json.loads(str(CommandResult(data_content(examples, encoded, "rows.csv", "tiny", LengthLimit(64, 64)))))
+    content = document(data_content(examples, encoded, "rows.csv", "tiny", LengthLimit(64, 64)))
     assert [*content] == ["data", "model", "max_length", "task", "columns", "labels", "splits", "notes"]
     assert content["columns"] == {"text": "text", "text_pair": None, "label": ["label"]}
     assert content["labels"] == ["a", "b"]
@@ -105,9 +110,7 @@ def test_the_data(write, tiny_tokenizer) -> None:
 def test_several_seeds() -> None:
     done = SeedRecord(status=FINISHED, seconds=2.0, validation={"accuracy": 0.5}, baseline={"accuracy": 0.4})
     failed = SeedRecord(status=FAILED, exit_code=3, error=("data: row 3 is empty", "try:  fill it"))
-    content = json.loads(
-        str(CommandResult(seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED))))
-    )
+    content = document(seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED)))
     assert [*content] == ["run", "status", "data", "model", "seeds", "mean", "standard_deviation", "baseline"]
     assert content["seeds"]["1"] == {
         **{"run": "out/seed-1", "status": "finished", "seconds": 2.0},
@@ -188,17 +191,11 @@ def test_a_result_no_better_than_the_baseline_is_called_so() -> None:
 def test_a_score_that_does_not_beat_the_baseline_is_named_beside_a_verdict_that_does() -> None:
     examples = examples_of(["ok"] * 3 + ["no"] * 2, ["ok"] * 20 + ["no"] * 60)
     lines = shown(examples, [0] * 80, Measures(("accuracy", "f1"), "ok"))
+    assert lines[3].startswith("f1 (ok) "), "the chosen class is named"
     assert lines[-2].startswith('• Better than always answering "ok": accuracy 0.7500 against 0.2500')
     assert lines[-1] == "• no better than the majority baseline: f1 (ok)"
     undecided = shown(examples, [1] * 80, Measures(("accuracy", "f1"), "no"))
     assert undecided[-1].startswith('• Undecided against always answering "ok"'), "nothing is said twice"
-
-
-def test_the_chosen_class_is_named() -> None:
-    examples = examples_of(TRAIN, VALIDATION)
-    lines = shown(examples, [1] * 10, Measures(("accuracy", "f1"), "complaint"))
-    assert lines[3] == "f1 (complaint)       0.0000                  -"
-    assert shown(examples, [1] * 10, Measures(("accuracy", "f1"), "ok"))[3] == "f1 (ok)              0.8889             0.8889"
 
 
 def test_of_many_classes_the_largest_and_the_worst_are_shown() -> None:
@@ -238,36 +235,26 @@ def test_names_of_splits_and_labels_cannot_control_the_terminal() -> None:
     assert lines[1].startswith(r"f1 ([red]\x1b[31m)")
 
 
-# ---
-
-
-# --- the majority ------------------------------------------------------------------------------------------------
-
-
 def test_labels_numbered_by_the_user_have_a_positive_class() -> None:
-    numbered = examples_of([0, 1, 0, 1], [0, 1])
-    assert numbered.measures == Measures(("accuracy", "f1"), "1")
+    assert examples_of([0, 1, 0, 1], [0, 1]).measures == Measures(("accuracy", "f1"), "1")
     assert examples_of([0, 1, 0, 1], [0, 1], labels="ham,spam").measures == Measures(("accuracy", "f1"), "spam")
     assert examples_of([True, False], [True]).measures == Measures(("accuracy", "f1"), "true")
-    words = examples_of(["spam", "ham"], ["ham"], labels="ham,spam")
-    assert words.measures == Measures(("accuracy", "f1_macro"))
+    assert examples_of(["spam", "ham"], ["ham"], labels="ham,spam").measures == Measures(("accuracy", "f1_macro"))
 
 
-# --- splits ------------------------------------------------------------------------------------------------------
-
-
-def test_every_validation_split_with_labels_is_evaluated() -> None:
+def test_every_validation_split_with_labels_is_evaluated_and_named_in_its_metrics() -> None:
     rows = [{"text": f"{'good' if number % 2 else 'bad'} {number}", "label": number % 2} for number in range(12)]
     secret = [{**row, "label": -1} for row in rows]
-    assert held_out_splits(load_examples(rows).facts) == ["validation"]
-    assert held_out_splits(load_examples({"train": rows, "dev": rows}).facts) == ["validation"]
     every = {"train": rows, "validation_c": secret, "validation_b": rows, "validation_a": rows}
-    assert held_out_splits(load_examples(every).facts) == ["validation_b", "validation_a"]
-    assert held_out_splits(load_examples({"train": rows, "validation": secret}).facts) == []
-    assert held_out_splits(load_examples({"test": rows}).facts) == []
-
-
-def test_the_metrics_of_further_splits_have_the_split_in_their_names() -> None:
+    cases: list[tuple[Any, list[str]]] = [
+        (rows, ["validation"]),
+        ({"train": rows, "dev": rows}, ["validation"]),
+        (every, ["validation_b", "validation_a"]),
+        ({"train": rows, "validation": secret}, []),
+        ({"test": rows}, []),
+    ]
+    for data, names in cases:
+        assert held_out_splits(load_examples(data).facts) == names
     assert prefixes(["validation_matched", "validation_mismatched"]) == ["eval", "eval_mismatched"]
     assert (prefixes(["validation"]), prefixes([])) == (["eval"], [])
 
