@@ -338,24 +338,20 @@ class AdamW(torch.optim.Optimizer):
                 state["step"] += 1
                 by_step.setdefault(state["step"], []).append(one)
             for number, parameters in by_step.items():
-                self._update(parameters, number, group)
+                beta1, beta2 = group["betas"]
+                gradients = [one.grad for one in parameters if one.grad is not None]
+                means = [self.state[one]["exp_avg"] for one in parameters]
+                squares = [self.state[one]["exp_avg_sq"] for one in parameters]
+                torch._foreach_mul_(means, beta1)
+                torch._foreach_add_(means, gradients, alpha=1 - beta1)
+                torch._foreach_mul_(squares, beta2)
+                torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
+                scale = group["lr"]
+                if group["correct_bias"]:
+                    scale = scale * math.sqrt(1 - beta2**number) / (1 - beta1**number)
+                denominators = torch._foreach_sqrt(squares)
+                torch._foreach_add_(denominators, group["eps"])
+                torch._foreach_addcdiv_(parameters, means, denominators, value=-scale)
                 if group["weight_decay"] > 0:
                     torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
         return loss
-
-    def _update(self, parameters: list[torch.Tensor], number: int, group: Mapping[str, Any]) -> None:
-        """Update parameters for the step of this number, without their weight decay."""
-        beta1, beta2 = group["betas"]
-        gradients = [one.grad for one in parameters if one.grad is not None]
-        means = [self.state[one]["exp_avg"] for one in parameters]
-        squares = [self.state[one]["exp_avg_sq"] for one in parameters]
-        torch._foreach_mul_(means, beta1)
-        torch._foreach_add_(means, gradients, alpha=1 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
-        scale = group["lr"]
-        if group["correct_bias"]:
-            scale = scale * math.sqrt(1 - beta2**number) / (1 - beta1**number)
-        denominators = torch._foreach_sqrt(squares)
-        torch._foreach_add_(denominators, group["eps"])
-        torch._foreach_addcdiv_(parameters, means, denominators, value=-scale)

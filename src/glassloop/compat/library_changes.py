@@ -13,13 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, partialmethod, wraps
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from glassloop.base.network import is_hub_name, offline
 from glassloop.compat.loading import why_offline
 from glassloop.compat.names import CALLED_INSTEAD, NO_LONGER_IN_PLACE
 from glassloop.compat.substitution import LEDGER, Change, is_script, script_frame
+from glassloop.data.interfaces import Tokenizer
 from glassloop.models.loading import quickstart_model
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers.utils import ModelOutput
 
 PACKAGED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "quickstart")
 RENAMED_ARGUMENTS = {
@@ -104,7 +109,7 @@ def change_tokenizers(models: Mapping[str, str], module: ModuleType) -> None:
         if not hasattr(base, name):
             setattr(base, name, method)
 
-    def max_len(self: Any) -> int:
+    def max_len(self: Tokenizer) -> int:
         LEDGER.note("tokenizer.max_len", "tokenizer.model_max_length", "renamed in transformers 4")
         length: int = self.model_max_length
         return length
@@ -147,7 +152,7 @@ def arguments_today(named: dict[str, object]) -> dict[str, object]:
     return named
 
 
-def encode_plus(self: Any, text: object, text_pair: object = None, **named: object) -> object:
+def encode_plus(self: Tokenizer, text: object, text_pair: object = None, **named: object) -> object:
     """Return the encoding of one text or pair, as tokenizers did until transformers 4."""
     LEDGER.note("tokenizer.encode_plus", "tokenizer(...)", CALL)
     if isinstance(text, list | tuple):  # tokens or their numbers, not a batch
@@ -155,7 +160,7 @@ def encode_plus(self: Any, text: object, text_pair: object = None, **named: obje
     return self(text, text_pair, **named)
 
 
-def as_text(tokenizer: Any, tokens: Sequence[str | int]) -> str:
+def as_text(tokenizer: Tokenizer, tokens: Sequence[str | int]) -> str:
     """Return a text with these tokens. Raises `ValueError` if the tokenizer would split it differently."""
     names = [tokenizer.convert_ids_to_tokens(token) if isinstance(token, int) else token for token in tokens]
     text: str = tokenizer.convert_tokens_to_string(names)
@@ -164,7 +169,7 @@ def as_text(tokenizer: Any, tokens: Sequence[str | int]) -> str:
     return text
 
 
-def batch_encode_plus(self: Any, batch_text_or_text_pairs: Iterable[object], **named: object) -> object:
+def batch_encode_plus(self: Tokenizer, batch_text_or_text_pairs: Iterable[object], **named: object) -> object:
     """Return the encodings of several texts or pairs, as tokenizers did until transformers 4."""
     LEDGER.note("tokenizer.batch_encode_plus", "tokenizer(...)", CALL)
     rows = [*batch_text_or_text_pairs]
@@ -180,7 +185,7 @@ def batch_encode_plus(self: Any, batch_text_or_text_pairs: Iterable[object], **n
 def change_outputs(module: ModuleType) -> None:
     """Let `loss, logits = model(...)` unpack the outputs, which were a tuple until transformers 3, not their names."""
 
-    def iterate(self: Any) -> Iterator[object]:
+    def iterate(self: ModelOutput) -> Iterator[object]:
         frame = script_frame()
         if frame is not None and is_unpacking(frame):
             LEDGER.note("loss, logits = model(...)", "outputs.to_tuple()", "models return no tuple since transformers 4")
@@ -241,7 +246,7 @@ def change_datasets(module: ModuleType) -> None:
     original = kind.__getitem__
 
     @wraps(original)
-    def get(self: Any, key: object) -> object:
+    def get(self: Dataset, key: object) -> object:
         column = original(self, key)
         by_script = is_script(sys._getframe(1).f_code.co_filename)
         if not isinstance(key, str) or self._format_type in (None, "python", "custom") or not by_script:

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -532,11 +532,11 @@ class Trainer(CoreTrainer):
 
     def get_learning_rates(self) -> list[float]:
         """Return the learning rate of each group of parameters. Raises `SettingsError` before there is an optimizer."""
-        return [group["lr"] for group in self._parameter_groups()]
+        return [group["lr"] for group in self._torch_optimizer().param_groups]
 
     def get_optimizer_group(self, param: torch.nn.Parameter | None = None) -> list[dict[str, object]] | dict[str, object]:
         """Return the groups of the optimizer, or that of `param`. Raises `SettingsError` if there is none."""
-        groups = self._parameter_groups()
+        groups = self._torch_optimizer().param_groups
         if param is None:
             return [group["params"] for group in groups]
         for group in groups:
@@ -544,10 +544,10 @@ class Trainer(CoreTrainer):
                 return group
         raise SettingsError("no group of the optimizer has this parameter", "pass one that is trained")
 
-    def _parameter_groups(self) -> list[dict[str, Any]]:
+    def _torch_optimizer(self) -> Optimizer:
         if self.optimizer is None:
             raise SettingsError("there is no optimizer before training", "call create_optimizer() first")
-        return unwrap_optimizer(self.optimizer).param_groups
+        return unwrap_optimizer(self.optimizer)
 
     def get_num_trainable_parameters(self) -> int:
         """Return the number of parameters that are not frozen."""

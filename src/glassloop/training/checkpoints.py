@@ -42,7 +42,7 @@ MOST_DEPTH, MOST_SHOWN = 6, 8
 
 Identity: TypeAlias = dict[str, object]  # values that JSON can hold
 FileSums: TypeAlias = dict[str, dict[str, int | str]]  # size and SHA-256 by name
-PlainRandom: TypeAlias = list[Any]  # the random states of Python and of NumPy
+PlainRandom: TypeAlias = list[object]  # the random states of Python and of NumPy
 SaveModel: TypeAlias = Callable[[Path, Tensors], None]
 
 
@@ -269,7 +269,8 @@ def restore_random(tensors: Tensors, plain: PlainRandom, device: torch.device) -
     torch.set_rng_state(tensors["torch"])
     if "cuda" in tensors and device.type == "cuda":
         torch.cuda.set_rng_state(tensors["cuda"], device)
-    (version, values, gauss), (kind, numpy_keys, *rest) = plain
+    states: list[Any] = plain
+    (version, values, gauss), (kind, numpy_keys, *rest) = states
     random.setstate((version, tuple(values), gauss))
     np.random.set_state((kind, np.array(numpy_keys, dtype=np.uint32), *rest))
 
