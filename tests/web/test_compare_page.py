@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from run_folders import drawn_rows, write_drawn_run, write_drawn_seeds
+from run_folders import drawn_rows, write_drawn_run
 
 from glassloop.cli.compare import compare
 
@@ -36,15 +36,3 @@ def test_two_runs_with_hostile_texts(tmp_path: Path, open_page: OpenPage, width:
     counts = found.content["row_differences"]
     (rows,) = counts.values()  # type: ignore[attr-defined]
     assert page.locator("ul.rows li:visible").count() == rows["worse"]
-
-
-def test_folders_of_seeds(tmp_path: Path, open_page: OpenPage) -> None:
-    folders = [
-        write_drawn_seeds(tmp_path / name, {seed: drawn_rows(60, skill, seed + place) for seed in (1, 2, 3)})
-        for place, (name, skill) in enumerate((("a", 0.6), ("b", 0.8), ("c", 2.0)))
-    ]
-    target = tmp_path / "compare.html"
-    compare([str(folder) for folder in folders], out=str(target))
-    page = open_page(target)
-    assert page.locator("#result circle.point").count() == 18, "three seeds of three sides in two metrics"
-    assert page.locator("#rows ul.rows").count() == 2

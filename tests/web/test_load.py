@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import httpx
-import pytest
 from commands import LiveServer
 from run_folders import lock_as, write_watched
 from trials import Servers, same_end, write_data
@@ -17,19 +16,8 @@ CLIENTS = 50
 
 
 def arguments(data: Path, model: Path, run: Path) -> list[str]:
-    settings = (
-        "--max_steps",
-        "60",
-        "--logging_steps",
-        "1",
-        "--eval_strategy",
-        "steps",
-        "--eval_steps",
-        "10",
-        "--device",
-        "cpu",
-    )
-    return ["train", str(data), "--model", str(model), "--output_dir", str(run), "--batch_size", "4", *settings]
+    settings = "--max_steps 60 --logging_steps 1 --eval_strategy steps --eval_steps 10 --device cpu --batch_size 4"
+    return ["train", str(data), "--model", str(model), "--output_dir", str(run), *settings.split()]
 
 
 def test_fifty_readers_do_not_change_a_training(servers: Servers, tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -93,22 +81,17 @@ def test_a_long_history_stays_small(tmp_path: Path) -> None:
         assert server.stop()[0] == 130
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [(["missing"], "settings: missing does not exist"), (["--port", "70000"], "invalid value for '--port'")],
-)
-def test_a_wrong_start_is_one_message(arguments: list[str], expected: str, tmp_path: Path, servers: Servers) -> None:
-    ended = servers.run("ui", *arguments, folder=tmp_path)
-    assert ended.code == 2
-    assert expected in ended.err
-    assert "Traceback" not in ended.err
-
-
-def test_a_port_in_use_is_one_message(tmp_path: Path, servers: Servers) -> None:
+def test_a_wrong_start_is_one_message(tmp_path: Path, servers: Servers) -> None:
     server = LiveServer(tmp_path)
     try:
-        ended = servers.run("ui", str(tmp_path), "--port", server.address.split(":")[2].split("/")[0])
+        used = servers.run("ui", str(tmp_path), "--port", server.address.split(":")[2].split("/")[0])
     finally:
         server.stop()
-    assert (ended.code, ended.err.count("\n")) == (6, 2), ended.err
-    assert "is in use" in ended.err
+    assert (used.code, used.err.count("\n")) == (6, 2), used.err
+    assert "is in use" in used.err
+    wrong = {"missing": "settings: missing does not exist", "--port 70000": "invalid value for '--port'"}
+    for words, expected in wrong.items():
+        ended = servers.run("ui", *words.split(), folder=tmp_path)
+        assert ended.code == 2
+        assert expected in ended.err
+        assert "Traceback" not in ended.err

@@ -2,6 +2,6 @@
 
 `page` adds a strict Content-Security-Policy: only its own style and script run, and no request leaves a page
 (`connect=True` allows requests to its own server). Style attributes are therefore not possible: use classes of page.css.
-Every text is escaped, through `glassloop.base.markup.escaped`. page.js needs no setup and listens on the document, so that
-HTML which is replaced later works too.
+HTML is written by templates, which escape every text; only the SVG of charts is written in Python. page.js needs no setup and
+listens on the document, so that HTML which is replaced later works too.
 """

@@ -32,14 +32,16 @@ def parsed(html: str) -> ElementTree.Element:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_stays_text(text: str) -> None:
-    lines = {text: [(0, 1.0), (1, 2.0)]}
-    html = notebook.view(
-        text, notebook.table([text, text], [[text, text]]), notebook.facts({text: text}), notebook.chart(lines, text)
-    )
-    shown = [element.text for element in parsed(html).iter("td")]
-    assert len(shown) == 4
-    assert {*shown} == {templates.printable(text)}
+    chart = notebook.chart({text: [(0, 1.0), (1, 2.0)]}, text)
+    html = notebook.view(text, notebook.table([text, text], [[text, text]]), notebook.facts({text: text}), chart)
+    cells = [element.text for element in parsed(html).iter("td")]
+    assert cells == [templates.printable(text)] * 4
     assert parsed(notebook.scores(text, {text: 0.5}, {text: text}))
+    # Autoescape does that: without it, a text in a template would be markup.
+    template = templates.ENVIRONMENT.from_string('<b title="{{ value }}">{{ value }}</b>')
+    element = ElementTree.fromstring(template.render(value=text))
+    assert element.attrib == {"title": templates.readable(text)}
+    assert element.text == templates.readable(text)
 
 
 def test_a_formula_in_the_data_is_not_typeset() -> None:
@@ -47,39 +49,21 @@ def test_a_formula_in_the_data_is_not_typeset() -> None:
     assert {"tex2jax_ignore", "mathjax_ignore"} <= {*classes}
 
 
-def test_long_text_is_cut() -> None:
+def test_long_text_is_cut_but_sentences_are_not() -> None:
     assert len(templates.short("a" * 10_000)) == templates.MOST_CHARACTERS
     assert templates.short("a" * 10_000).endswith("…")
-
-
-def test_sentences_are_escaped_and_not_cut() -> None:
     assert templates.escaped("<b>" + "a" * 1000) == "&lt;b&gt;" + "a" * 1000
     assert templates.escaped("one\ntwo\x1b\t'\"") == "one\ntwo\\x1b &#39;&#34;"
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_every_value_of_a_template_is_escaped(text: str) -> None:
-    """Autoescape does that: without it, a text in a template would be markup."""
-    template = templates.ENVIRONMENT.from_string('<b title="{{ value }}">{{ value }}</b>')
-    element = ElementTree.fromstring(template.render(value=text))
-    assert element.attrib == {"title": templates.readable(text)}
-    assert element.text == templates.readable(text)
-
-
-def test_figures() -> None:
-    assert (notebook.figure(0.84314), notebook.figure(None)) == ("0.8431", "-")
-
-
-def test_a_table_without_rows_and_empty_parts_are_omitted() -> None:
-    assert notebook.table(("a", "b"), []) == ""
-    assert notebook.view("x", "", "") == notebook.view("x")
-
-
-def test_scores_have_no_timings() -> None:
+def test_scores_have_no_timings_and_empty_parts_are_omitted() -> None:
     html = notebook.scores("Evaluation", {"eval_accuracy": 0.5, "eval_runtime": 1.5, "eval_samples_per_second": 9.0})
     assert "eval_accuracy" in html
     assert "runtime" not in html
     assert "per_second" not in html
+    assert (notebook.figure(0.84314), notebook.figure(None)) == ("0.8431", "-")
+    assert notebook.table(("a", "b"), []) == ""
+    assert notebook.view("x", "", "") == notebook.view("x")
 
 
 def test_a_chart_draws_each_line_within_its_frame() -> None:
@@ -91,15 +75,9 @@ def test_a_chart_draws_each_line_within_its_frame() -> None:
     assert (min(first[1::2]), max(first[1::2])) == (notebook.MARGIN, notebook.HEIGHT - notebook.MARGIN)
     assert first[1] < first[3], "the larger loss is higher"
     assert "1 to 3; step 0 to 10" in html
-
-
-@pytest.mark.parametrize("lines", [{}, {"loss": []}, {"loss": [(1, 0.5)]}])
-def test_without_two_points_there_is_no_chart(lines: dict[str, notebook.Points]) -> None:
-    assert notebook.chart(lines, "step") == ""
-
-
-def test_a_line_that_is_flat_is_drawn_in_the_middle() -> None:
-    assert f"{notebook.HEIGHT / 2:.1f}" in notebook.chart({"loss": [(1, 0.5), (2, 0.5)]}, "step")
+    for lines in ({}, {"loss": []}, {"loss": [(1, 0.5)]}):
+        assert notebook.chart(lines, "step") == "", "without two points there is no chart"
+    assert f"{notebook.HEIGHT / 2:.1f}" in notebook.chart({"loss": [(1, 0.5), (2, 0.5)]}, "step"), "a flat line"
 
 
 def test_a_long_line_is_thinned_and_keeps_its_ends() -> None:

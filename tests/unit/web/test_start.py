@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import socket
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,39 +25,25 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         root_of(None)
 
 
-def test_a_port_that_was_asked_for_and_is_in_use() -> None:
+def test_a_port_in_use_is_an_error_or_the_next_free_one_is_used_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with bound(0) as taken:
-        port = taken.getsockname()[1]
+        place, port = taken.getsockname()
+        assert place == "127.0.0.1", "only this machine is listened to"
         with pytest.raises(ResourceError) as caught:
             opened_socket(port)
+        monkeypatch.setattr(start, "FIRST_PORT", port)
+        with opened_socket(None) as free:
+            other = free.getsockname()[1]
     assert caught.value.problem == f"port {port} cannot be opened: it is in use"
     assert "--port 0" in caught.value.remedy
-
-
-def test_the_next_free_port_is_used_and_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with bound(0) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setattr(start, "FIRST_PORT", port)
-        with opened_socket(None) as found:
-            other = found.getsockname()[1]
     assert other != port
     assert capsys.readouterr().err in (f"glassloop: port {port} is in use; using port {other}\n", "")
 
 
-def test_only_this_machine_is_listened_to() -> None:
-    with bound(0) as found:
-        assert found.getsockname()[0] == "127.0.0.1"
-
-
 def test_a_missing_package_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *more: Any) -> Any:
-        if name.startswith("uvicorn"):
-            raise ModuleNotFoundError("no", name="uvicorn")
-        return real(name, *more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(SettingsError) as caught:
         start_page(str(tmp_path), 0, open_browser=False)
     assert (caught.value.problem, caught.value.remedy) == ("uvicorn is not installed", "pip install 'glassloop[web]'")
