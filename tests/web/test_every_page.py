@@ -41,6 +41,15 @@ TINY = """() => [...document.querySelectorAll('svg.plot')].flatMap(plot => {
     const style = getComputedStyle(text);
     return style.display !== 'none' && text.getBoundingClientRect().width && parseFloat(style.fontSize) * scale < 8; });
 }).map(text => text.textContent)"""
+# Marks of charts whose box is not within that of their SVG, and boxes of zero size.
+STRAYS = """() => [...document.querySelectorAll('.plot')].flatMap(plot => {
+  const frame = plot.getBoundingClientRect(), far = 2;
+  const marks = [...plot.querySelectorAll('.line,.raw,.band,.bar,.dot,.point,.whisker,.cell,.hit,.dashed,.event')];
+  const outside = marks.filter(mark => { const box = mark.getBoundingClientRect();
+    return box.left < frame.left - far || box.right > frame.right + far
+      || box.top < frame.top - far || box.bottom > frame.bottom + far; });
+  return marks.length ? outside.map(mark => mark.outerHTML.slice(0, 120)) : ['no marks: ' + plot.textContent.slice(0, 60)];
+})"""
 # The lowest contrast of any visible text with the paper of the page.
 CONTRAST = """() => {
   const light = color => { const parts = color.match(/[\\d.]+/g).slice(0, 3).map(Number).map(part => part / 255)
@@ -104,6 +113,7 @@ def test_nothing_is_cut_off_and_everything_can_be_read(kind: str, files: dict[st
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         refuse_faults(page, width)
+        assert page.evaluate(STRAYS) == [], "all marks are within the axes"
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         assert page.evaluate(CONTRAST) > 4.5, f"the contrast that WCAG asks for, {scheme}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -47,34 +46,17 @@ def loss_points(page: Page) -> int:
     return page.locator("figure").first.locator("details tbody tr").count()
 
 
-def photograph(page: Page, name: str) -> None:
-    """Save pictures of a page, if that is asked for, in light, dark and on a phone."""
-    if place := os.environ.get("GLASSLOOP_SCREENSHOTS"):
-        for scheme, width in (("light", 1200), ("dark", 1200), ("light", 390)):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            page.set_viewport_size({"width": width, "height": 900})
-            page.screenshot(path=f"{place}/{name}-{scheme}-{width}.png", full_page=True)
-        page.set_viewport_size({"width": 1200, "height": 900})
-
-
 def test_a_training_from_its_start_to_its_report(
     live: LiveServer, open_page: Any, folder: Path, servers: Servers, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     page = open_page(live.address)
     sees(page, "There is no run yet")
-    arguments = [
-        "train",
-        str(write_data(tmp_path / "data")),
-        "--model",
-        str(tiny_model_dir),
-        "--output_dir",
-        str(folder / "first"),
-    ]
+    data = str(write_data(tmp_path / "data"))
+    arguments = ["train", data, "--model", str(tiny_model_dir), "--output_dir", str(folder / "first")]
     pauses = [Hook(STEP, 21, f"await:{tmp_path / 'second'}"), Hook(STEP, 41, f"await:{tmp_path / 'never'}")]
     first = servers.start(*arguments, *SETTINGS, hooks=pauses)
 
     sees(page, "running", "#runs")
-    photograph(page, "list")
     page.get_by_role("link", name="first").click()
     sees(page, "step 20 of 60")
     page.evaluate("window.same = true")
@@ -87,27 +69,23 @@ def test_a_training_from_its_start_to_its_report(
     assert page.evaluate("window.same"), "without a reload"
     assert page.locator(".legend button").nth(1).get_attribute("aria-pressed") == "false", "the reader's choice is kept"
     assert page.locator("details.data").first.get_attribute("open") is not None
-    photograph(page, "training")
 
     first.send(signal.SIGKILL)
     sees(page, "killed", ".tag")
     sees(page, "Its process was killed after step 40.")
     sees(page, f"glassloop train --resume {folder / 'first'}")
-    photograph(page, "killed")
 
     resumed = servers.start("train", "--resume", str(folder / "first"), hooks=[Hook(STEP, 11, f"await:{tmp_path / 'third'}")])
     sees(page, "step 50 of 60")
     sees(page, "running", ".tag")
     assert page.locator("figure").first.locator("svg text", has_text="resumed").count() == 1
     assert page.evaluate("window.same")
-    photograph(page, "resumed")
 
     (tmp_path / "third").touch()
     sees(page, "Results", "h2")
     assert not page.evaluate("window.same"), "the report is another page"
     assert page.locator("svg text", has_text="resumed").count() > 0
     assert resumed.wait().code == 0
-    photograph(page, "report")
 
     shutil.copytree(folder / "first", folder / "second")
     page.get_by_role("link", name="All runs").click()
@@ -117,7 +95,6 @@ def test_a_training_from_its_start_to_its_report(
     page.get_by_role("link", name="Compare 2 runs").click()
     sees(page, "Settings that differ")
     assert page.locator("figure").first.locator(".legend button").all_inner_texts() == ["first", "second"]
-    photograph(page, "compared")
 
 
 def test_what_a_reader_has_chosen_in_the_list_is_kept(live: LiveServer, open_page: Any, folder: Path) -> None:
