@@ -107,16 +107,16 @@ def with_seeds(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
     """Return the summary of several seeds: the mean of their first metric and its standard deviation."""
     seeds = listed_seeds(group.name, group.folder, map(listed_run, runs))
     key, value = next(iter(seeds.metrics.items()), ("", None))
-    if value is not None:
-        spread = f" ± {seeds.deviation[key]:.4f}" if key in seeds.deviation else ""
-        group = replace(group, value=value)
-        group = replace(group, result=f"{Measures((key,), seeds.positive_label).title(key)} {value:.4f}{spread}")
+    spread = f" ± {seeds.deviation[key]:.4f}" if key in seeds.deviation else ""
+    title = Measures((key,), seeds.positive_label).title(key)
     record = next((run.record for run in runs if run.record), None)
     return replace(
         group,
         status=seeds.status,
         done=sum(seed.status == FINISHED for seed in seeds.seeds),
         number=len(seeds.seeds),
+        value=value,
+        result="" if value is None else f"{title} {value:.4f}{spread}",
         source=record.data.source if record else "",
         model=record.model.name if record else "",
         started=seeds.started,
