@@ -225,14 +225,12 @@ class TritonAdamW:
         powers = torch.pow(self.betas, steps)
         self.launch(kernels.scalars_kernel, (1,), powers, learning_rate, norm, max_norm, self.scalars, CLIPS=clips, num_warps=1)
         for region in store.regions:
-            gradients = store.matrix_gradients
-            if not region.in_layers:
-                gradients = store.other_gradients[region.start - store.num_matrix_values :]
             low_copy = store.low_matrices if region.in_layers else None
             size = region.stop - region.start
             self.launch(
                 kernels.update_kernel, (triton.cdiv(size, 1024),),
-                store.weights[region.span], store.moments[0][region.span], store.moments[1][region.span], gradients,
+                store.weights[region.span], store.moments[0][region.span], store.moments[1][region.span],
+                store.region_gradients(region),
                 self.scalars if low_copy is None else low_copy, learning_rate, self.scalars, size,
                 beta1, beta2, eps, decay if region.decays else 0.0,
                 HAS_LOW_COPY=low_copy is not None, BLOCK=1024, num_warps=4,
