@@ -74,7 +74,7 @@ BREAKS = [
         (">= plan.patience", "> plan.patience"),
     ),
     *breaks_of(
-        "loop", "data/batches.py", "unit/data/test_order.py unit/data/test_batches.py",
+        "loop", "data/batches.py", "unit/data/test_batches.py",
         ("np.random.default_rng((seed, epoch))", "np.random.default_rng(seed)"),
         ("if num_examples % batch_size else", "if not num_examples % batch_size else"),
     ),

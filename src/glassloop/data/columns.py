@@ -488,8 +488,8 @@ def settle_labels(
             refuse_several(values, where)
         names = names_of(values, found, where, fractions=task == CLASSES)
     for name in names:
-        if problem := name_problem(name) or "":
-            raise DataError(f"{where(name)}: {problem}", "use short label names on one line")
+        if fault := name_problem(name):
+            raise DataError(f"{where(name)}: {fault}", "use short label names on one line")
     if len(names) < (1 if several else 2):
         raise DataError(f"{where(None)}: all rows have the label {visible(names[0])}", "training needs at least two labels")
     return (SEVERAL if several else CLASSES), LabelSet(tuple(names), order)

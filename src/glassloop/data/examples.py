@@ -91,22 +91,13 @@ class RawSplit(Protocol):
     """One split before its rows are checked."""
 
     @property
-    def source(self) -> str:
-        """Return what a person calls the split, such as the name of its file."""
-
+    def source(self) -> str: ...  # what a person calls the split, such as the name of its file
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Return what a person should know about the split."""
-
+    def notes(self) -> tuple[str, ...]: ...  # what a person should know about the split
     @property
-    def bad(self) -> BadRows | None:
-        """Return the rows that were skipped because they cannot be read; None if there cannot be any."""
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows in tables of a bounded size. May be called several times."""
-
-    def row_name(self, row: int) -> str:
-        """Return what a person calls a row, such as its file and its number there."""
+    def bad(self) -> BadRows | None: ...  # rows that were skipped because they cannot be read; None if there cannot be any
+    def tables(self) -> Iterator[pa.Table]: ...  # of a bounded size; may be called several times
+    def row_name(self, row: int) -> str: ...  # what a person calls a row, such as its file and its number there
 
 
 @dataclass(frozen=True)

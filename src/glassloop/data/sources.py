@@ -60,14 +60,9 @@ class Source(Protocol):
     """A data set before its rows are read."""
 
     @property
-    def known(self) -> Known:
-        """Return what the source says about its columns, labels and task."""
-
-    def key(self) -> list[Json]:
-        """Return values that change whenever the content changes."""
-
-    def splits(self, scratch: Path) -> Mapping[str, RawSplit]:
-        """Return the splits by name. Files may be written to the folder `scratch`, which is removed later."""
+    def known(self) -> Known: ...  # what the source says about its columns, labels and task
+    def key(self) -> list[Json]: ...  # values that change whenever the content changes
+    def splits(self, scratch: Path) -> Mapping[str, RawSplit]: ...  # by name; `scratch` is a folder for files, removed later
 
 
 def load_dataset(

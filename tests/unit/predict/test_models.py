@@ -1,4 +1,4 @@
-"""Predictions in int8: compared with the stored ones before they are used, and refused if a metric drops."""
+"""Opening folders, and predictions in int8: compared with the stored ones before they are used."""
 
 from __future__ import annotations
 
@@ -19,6 +19,23 @@ from glassloop.backends.fast.inference_model import Int8Layer
 from glassloop.base.errors import ModelError
 from glassloop.predictor import Agreement, SeedsPredictor, open_model, spread
 from glassloop.serve.hosted import load_hosted
+
+
+@pytest.mark.slow
+def test_a_run_and_its_model(text_run: Path) -> None:
+    folder, run, _, _, backend = open_model(text_run, "cpu")
+    assert (folder, backend.name) == (text_run / "model", "packed")
+    assert run is not None
+    assert open_model(text_run / "model", "cpu")[1] is None
+    assert type(open_model(text_run, "cpu", light=True)[3]).__name__ == "LightClassifier"
+
+
+def test_a_damaged_export(tmp_path: Path) -> None:
+    (tmp_path / "export.json").write_text("{")
+    with pytest.raises(ModelError) as caught:
+        open_model(tmp_path, "cpu")
+    assert "export.json: the record of the export cannot be read: not JSON" in caught.value.problem
+
 
 TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
 
