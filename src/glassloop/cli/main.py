@@ -173,7 +173,6 @@ def option_names() -> dict[str, list[str]]:
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and exit, if wanted."""
     if wanted:
         show(f"glassloop {__version__}")
         raise typer.Exit

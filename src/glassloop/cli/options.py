@@ -235,7 +235,6 @@ def end_of_own(arguments: Sequence[str]) -> int:
 
 
 def choices_of(name: str) -> Callable[[], list[str]]:
-    """Return a function that completes the value of an option."""
     return lambda: [*COMPLETED[name]]
 
 

@@ -84,7 +84,6 @@ class Trial:
         self.model, self.folder, self.number = model, folder, 0
 
     def initial_model(self, dropout: bool = True) -> Model:
-        """Return the model before its first step."""
         examples, options = self.examples, {} if dropout else self.no_dropout
         return load_model(self.model, labels=examples.labels, task=examples.task, new_head=True, seed=1, **options)
 
@@ -197,6 +196,5 @@ def two_processes(trial: Trial) -> torch.Tensor:
 
 
 def weight_difference(first: torch.nn.Module, second: torch.nn.Module) -> float:
-    """Return the largest difference of any weight."""
     others = second.state_dict()
     return max(float((value.float() - others[name].float()).abs().max()) for name, value in first.state_dict().items())

@@ -245,7 +245,6 @@ def torch_runner(path: Path, device: torch.device) -> RunInputs:
 
 
 def onnx_runner(path: Path, device: torch.device) -> RunInputs:
-    """Return what runs an ONNX file on a CPU, with as many threads as torch uses."""
     if device.type != "cpu":
         raise SettingsError(f"{path}: an ONNX export runs on the CPU here, not on {device.type}", "use --device cpu")
     try:

@@ -119,7 +119,6 @@ class Family:
 
     @property
     def packing(self) -> Packing:
-        """Return how packed batches run through the models of this family."""
         return "layers" if self.layout else "modules" if self.packs_modules else "none"
 
 
@@ -162,7 +161,6 @@ FAMILIES: dict[str, Family] = {
 
 
 def families_packed_by(packing: Packing) -> dict[str, Family]:
-    """Return the families that are packed in this way, by their `model_type`."""
     return {name: family for name, family in FAMILIES.items() if family.packing == packing}
 
 

@@ -187,8 +187,6 @@ class LightConfig:
 
 @dataclass(frozen=True)
 class LightOutput:
-    """What a classifier returns."""
-
     logits: torch.Tensor
 
 
@@ -210,7 +208,6 @@ class LightClassifier(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> LightOutput:
-        """Return the logits of padded rows."""
         mask = None if bool(attention_mask.all()) else attention_mask[:, None, None, :].bool()
         hidden = self.embed(input_ids, token_type_ids)
         for layer in self.layer_calls():

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, files
@@ -416,7 +416,7 @@ def loading(place: Place, what: str) -> Iterator[dict[str, bool]]:
     for handler in handlers:
         handler.addFilter(escape_record)
     try:
-        with offline("huggingface_hub.constants", place.cache_only):
+        with offline("huggingface_hub.constants", wanted=True) if place.cache_only else nullcontext():
             yield {"local_files_only": place.cache_only, "trust_remote_code": False}
     except ModelError:
         raise

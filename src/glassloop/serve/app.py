@@ -402,7 +402,6 @@ class Service:
                 await gone
 
     async def show(self, request: Request, path: str, show: Callable[[Request], Response]) -> Response:
-        """Return a page or a document to whoever may see it."""
         if path not in PROBES:
             self.check_hosts(request)
         if path not in OPEN:
@@ -451,14 +450,12 @@ def openapi_document(limits: Limits, models: Sequence[str]) -> dict[str, object]
 
 
 def refusal(error: Refused) -> Response:
-    """Return a refusal in the shape of text-embeddings-inference."""
     headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else {}
     headers |= {"www-authenticate": "Bearer"} if error.status == 401 else {}
     return JSONResponse({"error": error.message, "error_type": error.kind}, error.status, headers)
 
 
 async def not_found(request: Request, error: Exception) -> Response:
-    """Answer a request for an unknown route or method."""
     status = int(getattr(error, "status_code", 404))
     kinds = {404: "NotFound", 405: "MethodNotAllowed"}
     return refusal(Refused(status, kinds.get(status, "Validation"), kinds.get(status, "the request is not valid")))

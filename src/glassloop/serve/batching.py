@@ -71,7 +71,6 @@ class Meters(Collector):
         return sum(int(sample.value) for sample in family.samples if sample.name.endswith("_total"))
 
     def text(self) -> bytes:
-        """Return everything in the text format of Prometheus."""
         return generate_latest(self)
 
 
@@ -105,8 +104,6 @@ class Answered:
 
 @dataclass(eq=False)
 class Job:
-    """A request in the queue."""
-
     model: int
     columns: Texts
     deadline: float
@@ -176,7 +173,6 @@ class Batcher:
 
     @property
     def waiting_seconds(self) -> float:
-        """How long the work in the queue will take."""
         return self.waiting_tokens * self.seconds_per_token
 
     def tokenize(self) -> None:
@@ -203,7 +199,6 @@ class Batcher:
             self.changed.notify_all()
 
     def add(self, job: Job, rows: Sequence[EncodedText]) -> None:
-        """Add the texts of a job to the entries."""
         # Ordered by when a text would be done if its request were alone: first come, first served lets one long
         # request delay everybody, and shortest first can starve it.
         with self.changed:

@@ -153,7 +153,6 @@ def warm_up(predictor: Predictor, budget: int) -> None:
 
 
 def sample_row(predictor: Predictor) -> EncodedText:
-    """Return a text of a usual length."""
     length = min(ROW_TOKENS, predictor.max_length)
     row = predictor.encoded([["a " * length]]).rows[0]
     return EncodedText({name: list(cells[:length]) for name, cells in row.inputs.items()})

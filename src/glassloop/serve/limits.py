@@ -48,5 +48,4 @@ draining = partial(Refused, 503, "Unhealthy", "the server is shutting down", 1)
 
 
 def overloaded(message: str, retry_after: float) -> Refused:
-    """Return the refusal of a request that would wait too long."""
     return Refused(429, "Overloaded", message, max(1, round(retry_after)))

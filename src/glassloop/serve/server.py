@@ -27,7 +27,6 @@ class LimitedConnection(h11.Connection):
     """HTTP whose headers have a limited size. h11 checks the size only of headers that have not arrived completely."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Return the next event; raise for a request with large headers, which ends the connection."""
         event = super().next_event()
         if isinstance(event, h11.Request):
             size = len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
@@ -105,7 +104,6 @@ class DrainingServer(uvicorn.Server):  # type: ignore[misc]
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket on a port. Raise with one sentence if that is not possible."""
     if not 0 <= port <= 65_535:
         raise SettingsError(f"port is {port}, not a number from 0 to 65535", "set port to 8000, for example")
     try:
