@@ -182,7 +182,7 @@ def base_model(name: str) -> str | None:
     """Return the model that a run started from as the hub names it; None for a folder."""
     if name == "quickstart":
         return QUICKSTART
-    return name if is_hub_name(name) and not Path(name).exists() else None
+    return name if not Path(name).exists() and is_hub_name(name) else None
 
 
 def data_name(record: RunRecord) -> DataName:
@@ -191,7 +191,7 @@ def data_name(record: RunRecord) -> DataName:
     if source.startswith("glue/"):
         task = source.partition("/")[2]
         return DataName(f"GLUE {task.upper()}", "nyu-mll/glue", task, on_hub=True)
-    if "/" in source and is_hub_name(source):
+    if "/" in source and not source.startswith("/") and is_hub_name(source):
         return DataName(source, source, config, on_hub=True)
     name = Path(source).name or "data"
     return DataName(name, "".join(sign if sign.isalnum() else "-" for sign in name.lower()).strip("-") or "data")
