@@ -172,7 +172,7 @@ class InputFeatures(Mapping[str, object]):
         return (name for name, value in vars(self).items() if value is not None)
 
     def __len__(self) -> int:
-        return len([*self])
+        return sum(1 for _ in self)  # a list of itself would ask for its length
 
 
 class DataProcessor:

@@ -183,7 +183,7 @@ def test_rows_for_glue_are_encoded_with_labels() -> None:
     encode = lambda text, pair, **named: {"input_ids": [1] * named["max_length"], "attention_mask": [1]}  # noqa: E731
     rows = former_functions.glue_convert_examples_to_features(examples, encode, 4, "mrpc", ["0", "1"])  # type: ignore[arg-type]
     assert dict(rows[0]) == {"input_ids": [1] * 4, "attention_mask": [1], "label": 1}
-    assert rows[1].label is None
+    assert (len(rows[0]), sorted(rows[0]), rows[1].label) == (3, ["attention_mask", "input_ids", "label"], None)
     with pytest.raises(SettingsError, match="label_list"):
         former_functions.glue_convert_examples_to_features(examples, encode)  # type: ignore[arg-type]
     assert former_functions.glue_tasks_num_labels["sts-b"] == 1
