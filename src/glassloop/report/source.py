@@ -52,7 +52,7 @@ from glassloop.scores.metrics import LOWER_IS_BETTER, Measures
 from glassloop.scores.result import Result, split_scores
 from glassloop.settings.training import DataSettings, TrainingArguments
 
-TEMPLATE = "report/run.html.j2"
+TEMPLATE = "report/sections.html.j2"
 UNKNOWN = "unknown"
 LOGITS = b'"logits": ['  # quotation marks within a text are escaped, so that this is always the key
 MANY_BYTES = 500  # of the logits of a row, beyond which Arrow reads them: JSON needs several times as long
