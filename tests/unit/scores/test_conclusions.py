@@ -40,6 +40,8 @@ def test_the_result_of_a_setting(settings: list[SettingRuns]) -> None:
     assert [*found.points.values()] == [*wanted.points]
     assert (found.mean, found.deviation, found.interval) == (wanted.mean, wanted.deviation, wanted.interval)
     assert (found.failed, found.runs) == (0, 5)
+    alone = setting_result(SettingRuns("one", {0: settings[0].seeds[0]}), "accuracy")
+    assert (alone.interval, alone.deviation) == (metric_estimate(settings[0].seeds[0], "accuracy").interval, None)
 
 
 def test_failed_runs_are_counted(settings: list[SettingRuns]) -> None:
@@ -51,13 +53,6 @@ def test_failed_runs_are_counted(settings: list[SettingRuns]) -> None:
     assert (nothing.mean, nothing.failed, nothing.interval) == (None, 3, None)
     errors = SettingRuns("scores", {seed: drawn_rows(50, 1.0, seed, SCORE) for seed in range(2)})
     assert setting_result(errors, "mse", baseline=0.0).failed == 2, "less is better"
-
-
-def test_a_single_seed_has_the_interval_of_its_rows(settings: list[SettingRuns]) -> None:
-    rows = settings[0].seeds[0]
-    found = setting_result(SettingRuns("one", {0: rows}), "accuracy")
-    assert found.interval == metric_estimate(rows, "accuracy").interval
-    assert found.deviation is None
 
 
 def test_all_are_compared_with_the_reference(settings: list[SettingRuns]) -> None:
@@ -152,13 +147,10 @@ def test_the_probabilities_are_averaged(task: str) -> None:
     np.testing.assert_array_equal(found.predictions, wanted.argmax(axis=1) if task == CLASSES else wanted >= 0.5)
     np.testing.assert_array_equal(found.references, seeds[0].references)
 
+    certain = np.array([[1000.0, -1000.0]])
+    assert np.isfinite(averaged_logits([certain, certain], task)).all()
+
 
 def test_scores_are_averaged() -> None:
     seeds = [drawn_rows(60, 1.0, seed, SCORE) for seed in range(3)]
     np.testing.assert_allclose(ensemble_of(seeds).predictions, np.mean([rows.predictions for rows in seeds], axis=0))
-
-
-def test_certain_answers_stay_finite() -> None:
-    certain = np.array([[1000.0, -1000.0]])
-    for task in (CLASSES, SEVERAL):
-        assert np.isfinite(averaged_logits([certain, certain], task)).all()

@@ -31,6 +31,7 @@ TRAINING = {
     "max_steps": 8, "per_device_train_batch_size": 8, "learning_rate": 1e-3, "device": "cpu", "precision": "fp32",
     "save_strategy": "no", "disable_tqdm": True, "seed": 3, "logging_steps": 2,
 }  # fmt: skip
+WILD = {"learning_rate": 1e30, "max_grad_norm": 0.0}  # diverges
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_what_is_wrong_is_answered(tmp_path: Path, data: Path, lively_dir: Path,
     missing = train_part(task_in(tmp_path / "a", data / "none.csv", lively_dir, 1.0))
     assert (missing.status, missing.exit_code) == ("failed", 3)
     assert "there is no such file" in missing.error[0]
-    diverged = train_part(task_in(tmp_path / "b", data, lively_dir, 1.0, learning_rate=1e30, max_grad_norm=0.0))
+    diverged = train_part(task_in(tmp_path / "b", data, lively_dir, 1.0, **WILD))
     assert (diverged.status, diverged.exit_code) == ("failed", 5), diverged.error
 
     def bug(*given: object) -> None:
@@ -94,21 +95,19 @@ def test_runs_of_one_worker_are_those_of_workers_of_their_own(tmp_path: Path, da
     def trained(name: str, parts: SharedParts | None, fraction: float = 1.0, **training: object) -> SeedRecord:
         return train_part(task_in(tmp_path / name, data, lively_dir, fraction, **training), parts)
 
-    wild = {"learning_rate": 1e30, "max_grad_norm": 0.0}
+    other = {"seed": 4, "weight_decay": 0.1, "per_device_train_batch_size": 4}
     assert trained("paused", shared, 0.5).status == "paused"
-    assert trained("diverged", shared, **wild).exit_code == 5
+    assert trained("diverged", shared, **WILD).exit_code == 5
     assert train_part(task_in(tmp_path / "none", data / "none.csv", lively_dir, 1.0), shared).exit_code == 3
-    assert trained("other", shared, seed=4, weight_decay=0.1, per_device_train_batch_size=4).status == "finished"
-    assert trained("paused", shared).status == "finished"
-    assert trained("again", shared, seed=4, weight_decay=0.1, per_device_train_batch_size=4).status == "finished"
-    for name, training in {"paused": {}, "again": {"seed": 4, "weight_decay": 0.1, "per_device_train_batch_size": 4}}.items():
-        alone = trained(f"{name}-alone", None, **training)
-        assert alone.status == "finished"
+    for name, training in (("other", other), ("paused", {}), ("again", other)):
+        assert trained(name, shared, **training).status == "finished"
+    for name, training in (("paused", {}), ("again", other)):
+        assert trained(f"{name}-alone", None, **training).status == "finished"
         found, wanted = files_of(tmp_path / name), files_of(tmp_path / f"{name}-alone")
         found.pop("rungs.json", None)
         assert {*found} == {*wanted}
         assert [path for path, content in wanted.items() if found[path] != content] == []
-    assert trained("diverged-alone", None, **wild).error == trained("diverged-again", shared, **wild).error
+    assert trained("diverged-alone", None, **WILD).error == trained("diverged-again", shared, **WILD).error
 
 
 def test_a_run_whose_checkpoint_did_not_reach_the_disk_starts_again(tmp_path: Path, data: Path, lively_dir: Path) -> None:
@@ -163,7 +162,7 @@ def test_the_memory_of_a_run_is_freed(tmp_path: Path, data: Path, lively_dir: Pa
     monkeypatch.setattr(study_worker, "assemble", noted)
     shared = SharedParts(keeps=True)
     train_part(task_in(tmp_path / "a", data, lively_dir, 0.25), shared)
-    train_part(task_in(tmp_path / "b", data, lively_dir, 1.0, learning_rate=1e30, max_grad_norm=0.0), shared)
+    train_part(task_in(tmp_path / "b", data, lively_dir, 1.0, **WILD), shared)
     assert [model() for model in models] == [None, None]
 
 
