@@ -114,14 +114,14 @@ BREAKS = [
         ("np.where(words != uncounted, counts", "np.where(words == uncounted, counts"),
     ),
     *breaks_of(
-        "scores", "scores/intervals.py", "unit/scores/test_intervals.py",
+        "scores", "scores/statistics.py", "unit/scores/test_intervals.py",
         ("(number - 1) / number * (centered", "number / (number - 1) * (centered"),
         ("2 * (hits - 1), total - 2)", "2 * (hits - 1), total - 1)"),
         ("-(len(self.changes) - 1)", "(len(self.changes) - 1)"),
         ("(both == 1) @ wrong", "(both == 1) @ right"),
     ),
     *breaks_of(
-        "scores", "scores/comparisons.py", "unit/scores/test_comparisons.py",
+        "scores", "scores/statistics.py", "unit/scores/test_comparisons.py",
         ("2 * float(bdtr(", "float(bdtr("),
         ("(only_first + 1) / (number + 2), (", "only_first / (number + 2), ("),
         ("rows + b * b", "rows - b * b"),

@@ -12,8 +12,17 @@ from itertools import product
 import numpy as np
 from simulated_rows import population, simulated, true_accuracy, two_models
 
-from glassloop.scores.comparisons import BETTER, SAME, WORSE, compare, compare_all, decided, seeds_estimate, seeds_to_detect
-from glassloop.scores.intervals import metric_estimate
+from glassloop.scores.statistics import (
+    BETTER,
+    SAME,
+    WORSE,
+    compare,
+    compare_all,
+    decided,
+    metric_estimate,
+    seeds_estimate,
+    seeds_to_detect,
+)
 
 STUDIES = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
 ROWS, SKILL = 300, 1.3

@@ -6,8 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import Array
+from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES
 
 SHARE, SIGNAL, SHIFT = 0.3, 1.5, -0.2

@@ -35,9 +35,9 @@ from glassloop.runs.record import (
     write_run,
 )
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
-from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import decide, default_measures
 from glassloop.scores.result import label_of, rows_of, verdict_on
+from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.file import RunSettings
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, TrainingArguments
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from glassloop.scores.intervals import ScoredRows
+from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES
 
 RECALL_SPREAD, CONFUSION = 8.0, 0.5  # classes differ in their recall, and most errors go to a few other classes

@@ -65,7 +65,6 @@ from glassloop.runs.record import (
 )
 from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import averaged_logits
-from glassloop.scores.intervals import scored_rows
 from glassloop.scores.metrics import (
     LOWER_IS_BETTER,
     Measures,
@@ -76,6 +75,7 @@ from glassloop.scores.metrics import (
     recorded_measures,
 )
 from glassloop.scores.result import Result, facts_of, label_of
+from glassloop.scores.statistics import scored_rows
 from glassloop.settings.training import CLASSES, SCORE, TrainingArguments, data_settings, split_names
 from glassloop.training.evaluate import Evaluation, named_metrics, prefixes, result_of, run_over
 from glassloop.training.interfaces import Backend, LossSum

@@ -32,7 +32,7 @@ from glassloop.runs.record import (
     refuse_seeds,
 )
 from glassloop.scores.calibration import Fitted, margins_of
-from glassloop.scores.intervals import ScoredRows, scored_rows
+from glassloop.scores.statistics import ScoredRows, scored_rows
 from glassloop.settings.training import CLASSES, SCORE
 
 NONE = "none"

@@ -34,7 +34,8 @@ from glassloop.runs.record import (
 )
 from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import Conclusion, SettingRuns, concluded
-from glassloop.scores.intervals import (
+from glassloop.scores.metrics import Array, Measures, default_measures
+from glassloop.scores.statistics import (
     NO_INTERVAL,
     ROW_METRICS,
     Interval,
@@ -42,7 +43,6 @@ from glassloop.scores.intervals import (
     has_rows_right,
     scored_rows,
 )
-from glassloop.scores.metrics import Array, Measures, default_measures
 from glassloop.settings.training import SCORE, TrainingArguments
 
 VALIDATION = "validation"

@@ -12,9 +12,9 @@ from glassloop.markup.templates import LINEAR, PERCENT, piece
 from glassloop.report.charts import Axis, BarChart, Bars, DotChart, Dots, HeatMap
 from glassloop.report.page import Cell, Drawn, Number, number, score
 from glassloop.report.source import TEMPLATE, RunSource
-from glassloop.scores.intervals import ScoredRows, class_counts, mean_interval, wilson
 from glassloop.scores.metrics import Array, probabilities
 from glassloop.scores.result import Result, class_scores
+from glassloop.scores.statistics import ScoredRows, class_counts, mean_interval, wilson
 from glassloop.settings.training import CLASSES, SCORE
 
 MOST_ERRORS, MOST_UNCERTAIN = 100, 40

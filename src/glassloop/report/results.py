@@ -36,9 +36,9 @@ from glassloop.scores.calibration import (
     reliability,
     threshold_curve,
 )
-from glassloop.scores.intervals import ScoredRows, wilson
 from glassloop.scores.metrics import Array, probabilities, short_metrics
 from glassloop.scores.result import Score
+from glassloop.scores.statistics import ScoredRows, wilson
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 MOST_CARDS = 4

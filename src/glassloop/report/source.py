@@ -47,9 +47,9 @@ from glassloop.runs.record import (
     record_of,
 )
 from glassloop.runs.status import status_of
-from glassloop.scores.intervals import ScoredRows, scored_rows
 from glassloop.scores.metrics import LOWER_IS_BETTER, Measures
 from glassloop.scores.result import Result, split_scores
+from glassloop.scores.statistics import ScoredRows, scored_rows
 from glassloop.settings.training import DataSettings, TrainingArguments
 
 TEMPLATE = "report/sections.html.j2"

@@ -24,11 +24,10 @@ from glassloop.report.source import TEMPLATE, RunSource, command, data_section, 
 from glassloop.runs.history import numbers_by_step
 from glassloop.runs.record import REPORT_NAME, seed_name
 from glassloop.runs.study import RoundRecord, SeedRecord, SeedsRecord, StudyRecord, read_seeds
-from glassloop.scores.comparisons import seeds_estimate
 from glassloop.scores.conclusions import ExpectedBest
-from glassloop.scores.intervals import NO_INTERVAL, mean_interval
 from glassloop.scores.metrics import COMPUTED, LOSS
 from glassloop.scores.result import ROUNDING, Score, mean_verdict
+from glassloop.scores.statistics import NO_INTERVAL, mean_interval, seeds_estimate
 from glassloop.settings.study import Values, setting_name, value_text
 from glassloop.settings.training import SCORE
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from glassloop.runs.record import COST, F1, PRECISION, Gain, Target
-from glassloop.scores.comparisons import share_interval
-from glassloop.scores.intervals import ScoredRows, t_interval
 from glassloop.scores.metrics import Array, probabilities
+from glassloop.scores.statistics import ScoredRows, share_interval, t_interval
 from glassloop.settings.training import CLASSES, SEVERAL
 
 BINS = 15

@@ -10,15 +10,19 @@ from itertools import combinations
 import numpy as np
 
 from glassloop.base.errors import SettingsError, counted, did_you_mean, visible
-from glassloop.scores.comparisons import (
+from glassloop.scores.metrics import LOWER_IS_BETTER, Array, decide, probabilities
+from glassloop.scores.statistics import (
     ALPHA,
     BETTER,
+    LEVEL,
     SAME,
     UNDECIDED,
     USUAL_DISCORDANCE,
     WORSE,
     ComparisonVerdict,
     Difference,
+    Interval,
+    ScoredRows,
     compare,
     compare_all,
     decided,
@@ -27,8 +31,6 @@ from glassloop.scores.comparisons import (
     margin_for,
     seeds_estimate,
 )
-from glassloop.scores.intervals import LEVEL, Interval, ScoredRows
-from glassloop.scores.metrics import LOWER_IS_BETTER, Array, decide, probabilities
 from glassloop.settings.training import CLASSES, SCORE
 
 MOST_PAIRS = 10  # of settings whose rows are compared to plan a design

@@ -11,9 +11,21 @@ import numpy as np
 from glassloop.base.errors import counted, listed, visible
 from glassloop.base.records import Json
 from glassloop.runs.record import ClassRecord, RunRecord, held_out_splits
-from glassloop.scores.comparisons import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, compare, decided
-from glassloop.scores.intervals import NO_INTERVAL, ScoredRows, class_counts, metric_estimate, row_metrics_of
 from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
+from glassloop.scores.statistics import (
+    BETTER,
+    NO_INTERVAL,
+    SAME,
+    UNDECIDED,
+    WORSE,
+    ComparisonVerdict,
+    ScoredRows,
+    class_counts,
+    compare,
+    decided,
+    metric_estimate,
+    row_metrics_of,
+)
 from glassloop.settings.defaults import learning_rate, num_epochs
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 

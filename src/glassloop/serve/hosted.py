@@ -17,7 +17,7 @@ from glassloop.data.encoding import EncodedText
 from glassloop.predictor import Predictor, SeedsPredictor, has_seeds
 from glassloop.runs.export import REFERENCE_NAME, is_export, read_record, read_reference
 from glassloop.runs.record import is_run, predicted_splits, predictions_name, read_predictions
-from glassloop.scores.intervals import stored_logits
+from glassloop.scores.statistics import stored_logits
 
 CHECKED_ROWS = 16
 ALLOWED = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2, "int8": 5e-2}  # difference of logits, relative to the largest

@@ -48,8 +48,7 @@ from glassloop.runs.record import (
     read_predictions,
     read_run,
 )
-from glassloop.scores.comparisons import compare
-from glassloop.scores.intervals import ScoredRows, row_metrics_of, scored_rows
+from glassloop.scores.statistics import ScoredRows, compare, row_metrics_of, scored_rows
 from glassloop.serve.hosted import CHECKED_ROWS, check_predictions
 from glassloop.settings.training import SCORE
 from glassloop.share.conversion import (

@@ -13,7 +13,6 @@ from glassloop.base.output import json_value
 from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.record import CALIBRATION_NAME, CARD_NAME, FAILED, MODEL_NAME, predicted_splits, predictions_name, read_run
 from glassloop.runs.study import StudyRecord
-from glassloop.scores.comparisons import compare
 from glassloop.scores.conclusions import (
     Comparison,
     SettingResult,
@@ -24,7 +23,7 @@ from glassloop.scores.conclusions import (
     expected_best,
     setting_result,
 )
-from glassloop.scores.intervals import ScoredRows, scored_split
+from glassloop.scores.statistics import ScoredRows, compare, scored_split
 from glassloop.settings.study import setting_name
 from glassloop.settings.training import DataSettings
 from glassloop.study.tasks import RUNS_NAME

@@ -34,8 +34,8 @@ from glassloop.report.study import show_study, study_content, write_page
 from glassloop.runs.record import FAILED, FINISHED, RUNNING, SELECTION, STOPPED, is_study
 from glassloop.runs.status import free_folder, refuse_taken
 from glassloop.runs.study import SeedRecord, StudyRecord, read_study, write_study
-from glassloop.scores.comparisons import detectable_by_rows
 from glassloop.scores.metrics import LOSS, LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
+from glassloop.scores.statistics import detectable_by_rows
 from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.study import (
     MODEL,

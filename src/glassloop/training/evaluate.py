@@ -27,8 +27,6 @@ from glassloop.markup.notebook import scores
 from glassloop.runs.history import last_step
 from glassloop.runs.record import TIMINGS, ClassRecord, RunRecord, held_out_splits, seed_name
 from glassloop.runs.study import SeedsRecord
-from glassloop.scores.comparisons import BETTER
-from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import COMPUTED, Array, Measures, no_better, short_metrics
 from glassloop.scores.result import (
     Result,
@@ -40,6 +38,7 @@ from glassloop.scores.result import (
     usual_answer,
     verdict_on,
 )
+from glassloop.scores.statistics import BETTER, ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.interfaces import EvaluationBackend, LossSum, RowBatches
 

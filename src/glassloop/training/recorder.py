@@ -34,9 +34,9 @@ from glassloop.runs.record import (
     SplitFacts,
     predictions_name,
 )
-from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
 from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
+from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, TrainingArguments
 from glassloop.training.callbacks import Callback, State
 from glassloop.training.evaluate import Evaluation, write_answers

@@ -36,7 +36,7 @@ from glassloop.report.comparison import (
     show_comparison,
 )
 from glassloop.runs.study import SeedRecord, read_seeds, write_seeds
-from glassloop.scores.comparisons import compare, discordant
+from glassloop.scores.statistics import compare, discordant
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 TEXTS = [f"text {row}" for row in range(20)]

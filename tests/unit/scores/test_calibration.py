@@ -34,8 +34,8 @@ from glassloop.scores.calibration import (
     target_gains,
     threshold_curve,
 )
-from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import probabilities
+from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SEVERAL
 
 

@@ -15,7 +15,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from glassloop.base.errors import SettingsError
-from glassloop.scores.comparisons import (
+from glassloop.scores.statistics import (
     BETTER,
     CLUSTERED,
     JACKKNIFE,
@@ -26,6 +26,7 @@ from glassloop.scores.comparisons import (
     WORSE,
     ComparisonVerdict,
     Difference,
+    Interval,
     Part,
     Spread,
     agreeing,
@@ -39,10 +40,13 @@ from glassloop.scores.comparisons import (
     joint_reach,
     margin_for,
     mcnemar,
+    metric_estimate,
     more_rows,
     more_seeds,
+    one_row_variance,
     power_of,
     power_of_seeds,
+    row_metrics_of,
     rows_to_detect,
     seeds_estimate,
     seeds_for_equivalence,
@@ -51,8 +55,8 @@ from glassloop.scores.comparisons import (
     spread_of,
     stacked,
     unpaired_spread,
+    wilson,
 )
-from glassloop.scores.intervals import Interval, metric_estimate, one_row_variance, row_metrics_of, wilson
 from glassloop.settings.training import SCORE
 
 

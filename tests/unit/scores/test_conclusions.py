@@ -11,7 +11,6 @@ from run_folders import drawn_rows
 from simulated_rows import simulated
 
 from glassloop.base.errors import SettingsError
-from glassloop.scores.comparisons import holm, seeds_estimate
 from glassloop.scores.conclusions import (
     SettingRuns,
     averaged_logits,
@@ -21,8 +20,8 @@ from glassloop.scores.conclusions import (
     expected_best,
     setting_result,
 )
-from glassloop.scores.intervals import metric_estimate
 from glassloop.scores.metrics import probabilities
+from glassloop.scores.statistics import holm, metric_estimate, seeds_estimate
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 NAMES = ("weak", "middle", "strong")

@@ -15,7 +15,8 @@ from statsmodels.stats.proportion import proportion_confint
 
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.runs.record import read_run
-from glassloop.scores.intervals import (
+from glassloop.scores.metrics import COMPUTED, metrics_for
+from glassloop.scores.statistics import (
     ROW_METRICS,
     Interval,
     ScoredRows,
@@ -32,7 +33,6 @@ from glassloop.scores.intervals import (
     scored_split,
     wilson,
 )
-from glassloop.scores.metrics import COMPUTED, metrics_for
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 

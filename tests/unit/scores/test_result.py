@@ -11,7 +11,6 @@ import pytest
 from run_folders import RECORD
 
 from glassloop.runs.record import ClassRecord, SplitFacts
-from glassloop.scores.intervals import ScoredRows
 from glassloop.scores.metrics import Measures
 from glassloop.scores.result import (
     Result,
@@ -28,6 +27,7 @@ from glassloop.scores.result import (
     usual_answer,
     verdict_on,
 )
+from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 
