@@ -97,17 +97,11 @@ def test_a_method_patched_into_the_class_is_found_before_training(parts, monkeyp
         trainer.train()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("label_smoother", "evaluation_loop", "_clip_grad_norm"),
-        *("neftune_noise_alpha", "gather_function", "_signature_columns"),
-    ],
-)
-def test_an_attribute_that_only_transformers_reads_is_refused(parts, name: str) -> None:
+def test_an_attribute_that_only_transformers_reads_is_refused(parts) -> None:
     trainer = glassloop.Trainer(**parts)
-    with pytest.raises(SettingsError, match=f"assigning {name} to a Trainer has no effect in Glassloop"):
-        setattr(trainer, name, object())
+    for name in ("label_smoother", "neftune_noise_alpha", "gather_function", "_signature_columns"):
+        with pytest.raises(SettingsError, match=f"assigning {name} to a Trainer has no effect in Glassloop"):
+            setattr(trainer, name, object())
 
 
 def test_a_subclass_may_have_methods_and_attributes_of_its_own(parts) -> None:
@@ -124,33 +118,25 @@ def test_a_subclass_may_have_methods_and_attributes_of_its_own(parts) -> None:
     trainer.train()
 
 
-def test_an_overridden_evaluate_is_called_by_the_training(parts, few) -> None:
-    class Mine(glassloop.Trainer):
-        def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
-            found = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-            return found | {f"{metric_key_prefix}_mine": 7.0}
-
-    parts["args"] = dataclasses.replace(parts["args"], eval_strategy="steps", eval_steps=1)
-    trainer = Mine(**parts, eval_dataset=few["validation"])
-    trainer.train()
-    assert [entry["eval_mine"] for entry in trainer.state.history if "eval_loss" in entry] == [7.0, 7.0]
-
-
-def test_the_other_methods_that_may_be_overridden_take_effect(parts, few, tmp_path) -> None:
+def test_methods_that_may_be_overridden_take_effect(parts, few) -> None:
+    """A training calls `evaluate` and logs what it returns."""
     called: list[str] = []
 
     def watched(name: str) -> Any:
         def method(self: Any, *given: Any, **named: Any) -> Any:
             called.append(name)
-            return getattr(glassloop.Trainer, name)(self, *given, **named)
+            found = getattr(glassloop.Trainer, name)(self, *given, **named)
+            return found | {"eval_mine": 7.0} if name == "evaluate" else found
 
         return method
 
-    names = ["metrics_of", "write_model", "evaluation"]
+    names = ["metrics_of", "write_model", "evaluation", "evaluate"]
     subclass = type("Mine", (glassloop.Trainer,), {name: watched(name) for name in names})
     parts["args"] = dataclasses.replace(parts["args"], eval_strategy="epoch", save_strategy="steps", save_steps=1, max_steps=8)
-    subclass(**parts, eval_dataset=few["validation"]).train()
+    trainer = subclass(**parts, eval_dataset=few["validation"])
+    trainer.train()
     assert {*called} == {*names}
+    assert [entry["eval_mine"] for entry in trainer.state.history if "eval_loss" in entry] == [7.0]
 
 
 # --- assignments after construction --------------------------------------------------------------------------------
@@ -161,8 +147,12 @@ def trained(trainer: Any) -> str:
     return weights_hash(trainer.model)
 
 
-def test_an_assigned_setting_takes_effect_and_is_checked(parts, says) -> None:
-    expected = trained(glassloop.Trainer(**parts | {"args": dataclasses.replace(parts["args"], learning_rate=0.01)}))
+def test_assigned_settings_take_effect_and_are_checked(parts, says) -> None:
+    other = dataclasses.replace(parts["args"], learning_rate=0.01)
+    expected = trained(glassloop.Trainer(**parts | {"args": other}))
+    whole = glassloop.Trainer(**parts | {"model": tiny_model()})
+    whole.args = other
+    assert trained(whole) == expected
     trainer = glassloop.Trainer(**parts | {"model": tiny_model()})
     trainer.args.learning_rate = 0.01
     assert trained(trainer) == expected
@@ -171,29 +161,19 @@ def test_an_assigned_setting_takes_effect_and_is_checked(parts, says) -> None:
         trainer.train()
 
 
-def test_an_assignment_that_comes_too_late_is_refused_when_training_starts(parts, says) -> None:
-    trainer = glassloop.Trainer(**parts)
+def test_assignments_that_come_too_late_are_refused(parts, says) -> None:
+    trainer, late = glassloop.Trainer(**parts), "cannot be changed after a Trainer is constructed"
+    settings = {"output_dir": "elsewhere", "backend": "packed", "precision": "bf16", "device": "auto", "pad_to_multiple_of": 8}
+    for name, value in settings.items():
+        with says(f"{name} {late}", "construct a new Trainer"):
+            trainer.args = dataclasses.replace(trainer.args, **{name: value})
+    with says(f"processing_class {late}", "construct a new Trainer"):
+        trainer.processing_class = object()
+    with says("Trainer needs a model", "pass model=load_model(...)"):
+        trainer.model = None
     trainer.args.pad_to_multiple_of = 8
-    with says("pad_to_multiple_of cannot be changed after a Trainer is constructed", "construct a new Trainer"):
+    with says(f"pad_to_multiple_of {late}", "construct a new Trainer"):
         trainer.train()
-
-
-def test_new_settings_take_effect(parts, few) -> None:
-    other = dataclasses.replace(parts["args"], learning_rate=0.01, seed=3)
-    expected = trained(glassloop.Trainer(**parts | {"args": other}))
-    trainer = glassloop.Trainer(**parts | {"model": tiny_model()})
-    trainer.args = other
-    assert trained(trainer) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("output_dir", "elsewhere"), ("backend", "packed"), ("precision", "bf16"), ("device", "auto"), ("pad_to_multiple_of", 8)],
-)
-def test_settings_read_at_construction_cannot_be_replaced(parts, says, name: str, value: Any) -> None:
-    trainer = glassloop.Trainer(**parts)
-    with says(f"{name} cannot be changed after a Trainer is constructed", "construct a new Trainer"):
-        trainer.args = dataclasses.replace(trainer.args, **{name: value})
 
 
 def test_settings_of_transformers_are_refused(parts, says) -> None:
@@ -206,14 +186,12 @@ def test_settings_of_transformers_are_refused(parts, says) -> None:
 
 
 def test_another_model_data_set_or_collator_takes_effect(parts, few, tiny_tokenizer) -> None:
-    from transformers import DataCollatorWithPadding
-
     other = few["train"].select(range(28, -1, -1))
     expected = trained(glassloop.Trainer(**parts | {"train_dataset": other}))
     trainer = glassloop.Trainer(**parts | {"model": tiny_model(dropout=0.5)})
     trainer.model, trainer.train_dataset = tiny_model(), other
     assert trained(trainer) == expected
-    theirs = DataCollatorWithPadding(tiny_tokenizer)
+    theirs = transformers.DataCollatorWithPadding(tiny_tokenizer)
     packed = dataclasses.replace(parts["args"], backend="packed")
     trainer = glassloop.Trainer(**parts | {"model": tiny_model(), "args": packed})
     seen: list[int] = []
@@ -223,19 +201,10 @@ def test_another_model_data_set_or_collator_takes_effect(parts, few, tiny_tokeni
     assert trainer.backend.name == "plain"
 
 
-def test_a_model_that_is_none_is_refused_later_as_well(parts, says) -> None:
-    trainer = glassloop.Trainer(**parts)
-    with says("Trainer needs a model", "pass model=load_model(...)"):
-        trainer.model = None
+def test_optimizers_and_callbacks_assigned_later_take_effect(parts) -> None:
+    class Theirs:
+        def on_train_begin(self) -> None: ...
 
-
-def test_a_processing_class_is_read_at_construction(parts, says) -> None:
-    trainer = glassloop.Trainer(**parts)
-    with says("processing_class cannot be changed after a Trainer is constructed", "construct a new Trainer"):
-        trainer.processing_class = object()
-
-
-def test_optimizers_and_callbacks_assigned_later_take_effect(parts, says) -> None:
     packed = dataclasses.replace(parts["args"], backend="packed")
     trainer = glassloop.Trainer(**parts | {"args": packed})
     trainer.optimizers = (torch.optim.SGD(trainer.model.parameters(), lr=0.0), None)
@@ -243,13 +212,6 @@ def test_optimizers_and_callbacks_assigned_later_take_effect(parts, says) -> Non
     assert trained(trainer) == before
     with pytest.raises(SettingsError, match="subclass of glassloop"):
         trainer.callbacks = [3]
-
-
-def test_a_callback_appended_later_is_checked_as_well(parts) -> None:
-    class Theirs:
-        def on_train_begin(self) -> None: ...
-
-    trainer = glassloop.Trainer(**parts)
     with pytest.raises(SettingsError, match="Theirs has on_train_begin"):
         trainer.add_callback(Theirs())
 
@@ -361,11 +323,9 @@ def test_a_line_is_shown_once(trainer_setup: Trainer, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == ""
 
 
-def test_callbacks_are_made_and_checked_when_they_are_assigned(trainer_setup: Trainer) -> None:
+def test_callbacks_are_made_when_they_are_assigned(trainer_setup: Trainer) -> None:
     trainer_setup.callbacks = [Callback]
     assert [type(callback).__name__ for callback in trainer_setup.callbacks] == ["Callback", "TrainerCallbacks"]
-    with pytest.raises(SettingsError, match="has no on_fit_start"):
-        trainer_setup.callbacks = [object()]  # type: ignore[list-item]
 
 
 def test_classes_are_counted_once_for_each_data_set(trainer_setup: Trainer) -> None:
@@ -382,8 +342,3 @@ def test_the_use_of_a_training_names_what_a_backend_has_to_know(trainer_setup: T
     trainer_setup.on_gradients, trainer_setup.callbacks = lambda model: None, [Callback]
     use = trainer_setup._training_use()
     assert (use.reads_gradients, use.reads_weights, len(use.data_sets)) == (True, True, 1)
-
-
-def test_a_trainer_needs_a_model(tiny_tokenizer: Any) -> None:
-    with pytest.raises(SettingsError, match="Trainer needs a model"):
-        Trainer(processing_class=tiny_tokenizer)
