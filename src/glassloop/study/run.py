@@ -70,7 +70,6 @@ from glassloop.training.checkpoints import weights_fingerprint
 from glassloop.training.evaluate import Interrupted, length_entries, prefixes, result_of, scored, show_result, write_predictions
 from glassloop.training.interfaces import Backend, Tensors
 from glassloop.training.progress import show_lines
-from glassloop.training.recorder import started_record
 from glassloop.training.session import (
     TrainingParts,
     identity_of,
@@ -79,6 +78,7 @@ from glassloop.training.session import (
     refuse_other_run,
     remove_manifest,
     resume_named,
+    started_record,
     stop_if_asked,
     trained,
 )

@@ -1,23 +1,18 @@
-"""The record of a training: how every run starts it, and what a Trainer adds at the end. Nothing here fails a training."""
+"""The record that a Trainer writes of its training, with what its rows and evaluations say. Nothing here fails a training."""
 
 from __future__ import annotations
 
 import math
-import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
-from glassloop.base.errors import counted
-from glassloop.base.records import versions, write_sealed
+from glassloop.base.records import write_sealed
 from glassloop.data.batches import Batch, Batches, padding_waste
 from glassloop.data.examples import length_facts, notes_on, text_keys
 from glassloop.data.interfaces import Row, Rows, Tokenizer
@@ -25,7 +20,6 @@ from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
 from glassloop.runs.record import (
     FINISHED,
-    RUNNING,
     TRAINER_NAME,
     Columns,
     DataRecord,
@@ -37,10 +31,10 @@ from glassloop.runs.record import (
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
 from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
 from glassloop.scores.statistics import ScoredRows
-from glassloop.settings.training import CLASSES, SCORE, SEVERAL, TrainingArguments
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.callbacks import Callback, State
 from glassloop.training.evaluate import Evaluation, write_answers
-from glassloop.training.session import TrainingParts
+from glassloop.training.session import TrainingParts, started_record
 
 MOST_READ = 200_000  # rows; of more, only the number is known
 MOST_TEXTS = 2  # columns
@@ -182,44 +176,6 @@ def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.
 
 
 # --- the record --------------------------------------------------------------------------------------------------------
-
-
-def started_record(parts: TrainingParts, data: DataRecord, model: ModelRecord) -> RunRecord:
-    """Return the record of a training that starts, of the command or of a Trainer, without what must be read from the rows."""
-    backend, measures = parts.backend, parts.measures()
-    # Glassloop's own settings, without those that only transformers has.
-    settings = {entry.name: getattr(parts.args, entry.name) for entry in fields(TrainingArguments)}
-    return RunRecord(
-        status=RUNNING,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        data=data,
-        model=model,
-        settings=TrainingArguments(**settings | {"device": vars(parts.args)["device"]}),
-        max_length=0,
-        plan=parts.plan,
-        device=str(backend.device),
-        machine=machine_name(str(backend.device)),
-        precision=backend.precision,
-        backend=backend.name,
-        savings=tuple(backend.describe_savings(parts.model, parts.use)),
-        difference=parts.difference,
-        processes=backend.processes.num_processes,
-        versions=versions(),
-        metrics=measures.keys if measures else (),
-        positive_label=measures.positive if measures else None,
-    )
-
-
-def machine_name(device: str) -> str:
-    """Return the GPU of a device, or the processor and its number of cores."""
-    if device.startswith("cuda") and torch.cuda.is_available():
-        return torch.cuda.get_device_name(torch.device(device))
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{named or platform.processor() or platform.machine()}, {counted(os.cpu_count() or 1, 'core', 'cores')}"
 
 
 def last_record(record: RunRecord, parts: TrainingParts, found: Evaluation | None, held_out: GivenRows | None) -> RunRecord:

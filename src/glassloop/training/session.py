@@ -7,13 +7,16 @@ the session behind it, with its checkpoints, its final model and its errors; and
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +32,7 @@ from glassloop.base.errors import (
     ResumeError,
     SettingsError,
     TooLargeError,
+    counted,
     listed,
     no_memory,
 )
@@ -44,9 +48,12 @@ from glassloop.runs.record import (
     MODEL_NAME,
     RESERVE_NAME,
     RUN_NAME,
+    RUNNING,
     TRAINED_NAME,
     TRAINED_WEIGHTS_NAME,
+    DataRecord,
     Difference,
+    ModelRecord,
     Plan,
     RunRecord,
     checkpoint_name,
@@ -696,6 +703,44 @@ def trainer_state(parts: TrainingParts) -> str:
         "log_history": log_history(state.history),
     }
     return json.dumps(values, indent=2, sort_keys=True) + "\n"
+
+
+def started_record(parts: TrainingParts, data: DataRecord, model: ModelRecord) -> RunRecord:
+    """Return the record of a training that starts, of the command or of a Trainer, without what must be read from the rows."""
+    backend, measures = parts.backend, parts.measures()
+    # Glassloop's own settings, without those that only transformers has.
+    settings = {entry.name: getattr(parts.args, entry.name) for entry in fields(TrainingArguments)}
+    return RunRecord(
+        status=RUNNING,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        data=data,
+        model=model,
+        settings=TrainingArguments(**settings | {"device": vars(parts.args)["device"]}),
+        max_length=0,
+        plan=parts.plan,
+        device=str(backend.device),
+        machine=machine_name(str(backend.device)),
+        precision=backend.precision,
+        backend=backend.name,
+        savings=tuple(backend.describe_savings(parts.model, parts.use)),
+        difference=parts.difference,
+        processes=backend.processes.num_processes,
+        versions=versions(),
+        metrics=measures.keys if measures else (),
+        positive_label=measures.positive if measures else None,
+    )
+
+
+def machine_name(device: str) -> str:
+    """Return the GPU of a device, or the processor and its number of cores."""
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return torch.cuda.get_device_name(torch.device(device))
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{named or platform.processor() or platform.machine()}, {counted(os.cpu_count() or 1, 'core', 'cores')}"
 
 
 # --- what a resumed run must share with the first one ------------------------------------------------------------------

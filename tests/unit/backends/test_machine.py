@@ -18,7 +18,7 @@ from glassloop.backends import machine
 from glassloop.backends.machine import BAD, FAIR, GOOD, Finding, memory_need, runs_at_once, runs_on_gpus
 from glassloop.base.errors import ModelError
 from glassloop.cli import main as cli
-from glassloop.training.recorder import machine_name
+from glassloop.training.session import machine_name
 
 GIB = 2**30
 
