@@ -50,9 +50,6 @@ from glassloop.models.interface import (
     task_of,
 )
 from glassloop.models.loading import quiet_transformers
-from glassloop.report.build import Report, report_of, source_report, write_report
-from glassloop.report.errors import listed_rows
-from glassloop.report.source import UNKNOWN, RunSource
 from glassloop.runs.history import numbers_by_step, read_moments, resumed_steps
 from glassloop.runs.record import Plan
 from glassloop.scores.metrics import Measures, chosen_measures, read_scores
@@ -67,6 +64,8 @@ from glassloop.training.session import Optimizers, ScriptParts, TrainingParts, a
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+    from glassloop.report.build import Report
 
 
 class EvalPrediction(NamedTuple):
@@ -195,6 +194,9 @@ class Trainer:
         self, resume_from_checkpoint: bool | str | Path | None = None, *, restart: bool = False, report: bool = True
     ) -> TrainOutput:
         """Train the model in place, to the end, and write the report, if wanted, to the output folder."""
+        from glassloop.report.build import write_report  # the report is loaded by those who write one
+        from glassloop.report.errors import listed_rows
+
         self._readers = []  # rows may have changed since
         parts = self.training_parts()
         recorder = Recorder(parts, self.processing_class, listed_rows, write_report if report else None)
@@ -470,6 +472,9 @@ class Trainer:
 
     def report(self) -> Report:
         """Return the report of the training, as in `report.html`. A notebook shows it; `save(path)` writes it to a file."""
+        from glassloop.report.build import report_of, source_report
+        from glassloop.report.source import UNKNOWN, RunSource
+
         if self._recorder is not None and self._recorder.record is not None:
             return report_of(self._folder)
         resumed = resumed_steps(read_moments(self._folder))
