@@ -10,9 +10,8 @@ from glassloop.base.errors import SettingsError, counted, printable
 from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult
 from glassloop.cli.options import Json
-from glassloop.runs.listing import ListedRun, RunList, amount, duration, listed_runs
 from glassloop.runs.record import FINISHED
-from glassloop.runs.status import RUNS_DIR
+from glassloop.runs.status import RUNS_DIR, ListedRun, RunList, amount, duration, listed_runs
 
 if TYPE_CHECKING:
     from rich.console import Console

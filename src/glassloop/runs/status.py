@@ -1,15 +1,16 @@
-"""Who uses a run folder: choose and claim it, and whether its training is running, from what its files say."""
+"""Run folders on disk: choose and claim one, whether its training is running, and the list of all below a folder."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TypeAlias
 
 from glassloop.base.errors import (
@@ -30,22 +31,32 @@ from glassloop.runs.record import (
     FINISHED,
     HISTORY_NAME,
     KILLED,
+    MODEL_NAME,
     RUN_NAME,
     RUNNING,
+    SEEDS_NAME,
     SESSIONS_NAME,
     STOPPED,
+    STUDY_NAME,
     TRAINER_NAME,
+    WAITING,
     RunRecord,
     is_checkpoint_name,
     is_run,
     is_seeds_folder,
     is_study,
+    is_timing,
     read_record,
     read_run,
+    seed_name,
 )
+from glassloop.runs.study import read_seeds
 
 RUNS_DIR = Path("runs")
 MOST_RECORD_BYTES = 8_000_000  # of a run.json
+DEEPEST = 4  # levels of folders below the first
+MOST_RUNS, MOST_FOLDERS = 5_000, 20_000
+WORST_FIRST = (RUNNING, DAMAGED, FAILED, KILLED, STOPPED, WAITING, FINISHED)
 
 FileState: TypeAlias = tuple[int, int, int] | None
 
@@ -53,8 +64,7 @@ FileState: TypeAlias = tuple[int, int, int] | None
 def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
     """Return the folder of a new run: `chosen`, which must be empty or new, or a new one with the next number in runs/.
 
-    With `overwrite`, an earlier run in the chosen folder is moved aside. Raises `SettingsError` if it contains a run or other
-    files, `LockedError` if another process uses it.
+    With `overwrite`, an earlier run in the chosen folder is moved aside instead of refused.
     """
     if chosen:
         folder = user_path(chosen)
@@ -87,27 +97,21 @@ def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
 
 def refuse_taken(folder: Path) -> None:
     """Raise `SettingsError` if a folder contains a run, several runs or other files."""
-    overwrite = ", or move it aside with --overwrite_output_dir"
-    for is_there, what, remedy in (
-        (is_run, "a run", f"resume it: --resume {folder}; or choose another folder{overwrite}"),
-        (is_study, "a study", f"continue it: glassloop study --resume {folder}; or choose another folder"),
-        (
-            is_seeds_folder,
-            "runs of several seeds",
-            f"resume them: glassloop train --seeds NUMBER --resume {folder}; or choose another folder",
-        ),
+    move = ", or move it aside with --overwrite_output_dir"
+    for is_there, what, resume, otherwise in (
+        (is_run, "a run", "resume it:", move),
+        (is_study, "a study", "continue it: glassloop study", ""),
+        (is_seeds_folder, "runs of several seeds", "resume them: glassloop train --seeds NUMBER", ""),
     ):
         if is_there(folder):
+            remedy = f"{resume} --resume {folder}; or choose another folder{otherwise}"
             raise SettingsError(f"output_dir {folder} already contains {what}", remedy)
     if any(path.name != LOCK_NAME and not path.name.startswith(f".{RUN_NAME}.") for path in folder.iterdir()):
         raise SettingsError(f"output_dir {folder} contains files that do not belong to a run", "choose an empty or new folder")
 
 
 def refuse_changed(folder: Path, stored: RunRecord | None) -> None:
-    """Raise, now that this process holds the lock, if another run has written to the folder in the meantime.
-
-    `stored` is the record that was read before; None for a new run.
-    """
+    """Raise if another run has written to the folder since `stored` was read, before this process took the lock."""
     if stored is None:
         refuse_taken(folder)
     elif read_run(folder) != stored:
@@ -117,10 +121,8 @@ def refuse_changed(folder: Path, stored: RunRecord | None) -> None:
 
 @contextmanager
 def cleared_unless_started(folder: Path, has_started: Callable[[], bool]) -> Iterator[None]:
-    """Empty the folder of a new run if wrong settings, data or model end the run before its first step.
-
-    The corrected command can then use the same folder. A run that ends because the disk is full stays and can be resumed.
-    """
+    """Empty the folder of a new run if wrong settings, data or model end the run before its first step."""
+    # The corrected command can then use the same folder. A run that ends because the disk is full stays and can be resumed.
     try:
         yield
     except (SettingsError, DataError, ModelError, TooLargeError):
@@ -153,20 +155,12 @@ def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Pa
 
 
 def status_of(held: Holder, finished: bool, has_record: bool, moments: Sequence[Moment]) -> str:
-    """Return "running", "finished", "stopped" (by a signal), "failed" (by an error) or "killed".
-
-    Args:
-        held: Who holds the lock. Ask before reading anything else: a run writes its result before it releases the lock.
-        finished: Whether run.json says that the run is finished.
-        has_record: Whether there is a run.json; a Trainer writes none.
-        moments: The content of sessions.jsonl.
-    """
-    last = moments[-1].event if moments else None
-    if finished:
-        return FINISHED
-    if held is not Holder.NOBODY:
+    """Return the status of a run from its lock, its run.json (a Trainer writes none) and its sessions.jsonl."""
+    # Callers ask for the lock before they read anything else: a run writes its result before it releases the lock.
+    if not finished and held is not Holder.NOBODY:
         return KILLED if held is Holder.DEAD else RUNNING
-    if last == END and not has_record:
+    last = moments[-1].event if moments else None
+    if finished or (last == END and not has_record):
         return FINISHED
     return FAILED if last in (START, RESUME) else STOPPED
 
@@ -206,8 +200,9 @@ class RunSummary:
     @property
     def seconds_left(self) -> float | None:
         """How long the remaining steps will take; None if unknown."""
-        known = self.running and self.max_steps and self.step_seconds
-        return self.step_seconds * max(0, self.max_steps - self.step) if known and self.step_seconds else None
+        if self.running and self.max_steps and self.step_seconds:
+            return self.step_seconds * max(0, self.max_steps - self.step)
+        return None
 
 
 def state_of(path: Path) -> FileState:
@@ -271,3 +266,167 @@ def summary_of(name: str, folder: Path, held: Holder | None = None, files: dict[
         elsewhere=held is Holder.ELSEWHERE,
         by_trainer=by_trainer,
     )
+
+
+def duration(seconds: float) -> str:
+    """Return `45 s`, `3 min 20 s`, `2 h 5 min` or `3 d 4 h`."""
+    whole = max(0, round(seconds))
+    units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+    place = next((place for place, (size, _) in enumerate(units) if whole >= size), 3)
+    (size, name), smaller = units[place], units[place + 1 : place + 2]
+    first, rest = divmod(whole, size)
+    second = f" {rest // smaller[0][0]} {smaller[0][1]}" if smaller and rest >= smaller[0][0] and first < 10 else ""
+    return f"{first} {name}{second}"
+
+
+def amount(size: float) -> str:
+    """Return a number of bytes as `912 kB`, `34 MB` or `1.2 GB`."""
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+@dataclass(frozen=True)
+class RunFolders:
+    """The runs of a folder."""
+
+    runs: dict[str, Path]  # by name: their path below the folder
+    links: int = 0  # that were not followed because they lead outside
+    complete: bool = True  # all folders were visited
+    groups: dict[str, Path] = field(default_factory=dict)  # the folders with a seeds.json or study.json, by name
+
+
+def find_runs(root: Path) -> RunFolders:
+    """Return every run below `root`, and `root` itself if it is one. Folders that cannot be read are skipped."""
+    runs: dict[str, Path] = {}
+    groups: dict[str, Path] = {}
+    links = 0
+    inside = os.path.realpath(root)
+    for visited, (path, subfolders, files) in enumerate(os.walk(root)):
+        if visited >= MOST_FOLDERS or len(runs) >= MOST_RUNS:
+            return RunFolders(runs, links, complete=False, groups=groups)
+        folder = Path(path)
+        below = folder.relative_to(root)
+        name = str(below) if folder != root else root.absolute().name or "run"
+        present = {*subfolders, *files}
+        is_leaf = not present.isdisjoint((RUN_NAME, TRAINER_NAME, HISTORY_NAME))  # a Trainer writes no run.json
+        if is_leaf:
+            runs[name] = folder
+        elif not present.isdisjoint((SEEDS_NAME, STUDY_NAME)):
+            groups[name] = folder
+        if is_leaf or len(below.parts) >= DEEPEST:
+            subfolders.clear()
+        # `os.walk` visits what stays in this list, but no links: one that stays inside leads to a folder that is found anyway.
+        subfolders[:] = [sub for sub in subfolders if not (sub[0] == "." or sub == MODEL_NAME or is_checkpoint_name(sub))]
+        targets = [os.path.realpath(folder / sub) for sub in subfolders if (folder / sub).is_symlink()]
+        links += sum(os.path.commonpath([target, inside]) != inside for target in targets)
+    return RunFolders(runs, links, groups=groups)
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run, or the runs of several seeds."""
+
+    name: str  # its path below the folder that is listed
+    folder: Path
+    status: str  # "running", "finished", "stopped", "failed", "killed", "damaged"; "waiting" for a seed not yet started
+    metrics: dict[str, float] = field(default_factory=dict)  # scores of the final evaluation; of several seeds, their means
+    deviation: dict[str, float] = field(default_factory=dict)  # of several seeds, the standard deviation of each metric
+    positive_label: str | None = None  # the class that the metric f1 is the score of
+    step: int = 0  # the last one that was logged
+    max_steps: int = 0  # of the whole training; 0 if unknown
+    seconds: float | None = None  # how long a finished run took; of several seeds, all of them
+    size: int = 0  # bytes of all files
+    started: str = ""  # by the clock of its machine, in UTC
+    problem: str = ""  # why it is damaged
+    seeds: tuple[ListedRun, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunList:
+    """The runs of a folder, newest first; how many links were not followed; and whether all folders were visited."""
+
+    entries: tuple[ListedRun, ...]
+    links: int = 0
+    complete: bool = True
+
+
+def listed_runs(root: Path) -> RunList:
+    """Return the runs below a folder. The runs of several seeds are one entry."""
+    found = find_runs(root)
+    entries: list[ListedRun] = []
+    seeds: dict[Path, list[ListedRun]] = {folder: [] for folder in found.groups.values() if is_seeds_folder(folder)}
+    for name, folder in found.runs.items():
+        seeds.get(folder.parent, entries).append(listed_run(summary_of(name, folder)))
+    names = {folder: name for name, folder in found.groups.items()}
+    entries += [listed_seeds(names[folder], folder, runs) for folder, runs in seeds.items() if runs]
+    entries = [replace(entry, size=size_of(entry.folder)) for entry in entries]
+    return RunList(tuple(sorted(entries, key=lambda run: (run.started, run.name), reverse=True)), found.links, found.complete)
+
+
+def listed_run(run: RunSummary) -> ListedRun:
+    """Return a run as an entry of the list, without its size."""
+    record = run.record
+    return ListedRun(
+        run.name,
+        run.folder,
+        run.status,
+        metrics=scores_of(record) if record else {},
+        positive_label=record.positive_label if record else None,
+        step=run.step,
+        max_steps=run.max_steps,
+        seconds=record.seconds if record else None,
+        started=run.started,
+        problem=run.problem,
+    )
+
+
+def scores_of(record: RunRecord) -> dict[str, float]:
+    """Return the scores of the final evaluation without prefix and timings, those of the run's own metrics first."""
+    scores = {key.removeprefix("eval_"): value for key, value in (record.evaluation or {}).items()}
+    return {key: scores[key] for key in dict.fromkeys([*record.metrics, *scores]) if key in scores and not is_timing(key)}
+
+
+def listed_seeds(name: str, folder: Path, runs: Iterable[ListedRun]) -> ListedRun:
+    """Return the runs of several seeds as one entry, without its size."""
+    several = sorted(runs, key=lambda run: (len(run.name), run.name))
+    known: list[str] = []
+    problem = ""
+    try:
+        known = [seed_name(seed) for seed in read_seeds(folder).seeds]
+    except GlassloopError as error:
+        problem = error.problem
+    present = {run.folder.name for run in several}
+    waiting = [ListedRun(f"{name}/{seed}", folder / seed, WAITING) for seed in known if seed not in present]
+    statuses = {run.status for run in [*several, *waiting]} | ({DAMAGED} if problem else set())
+    finished = [run for run in several if run.status == FINISHED]
+    keys = finished[0].metrics if finished else {}
+    values = {key: [run.metrics[key] for run in finished if key in run.metrics] for key in keys}
+    times = [run.seconds for run in finished if run.seconds is not None]
+    return ListedRun(
+        name,
+        folder,
+        next(status for status in WORST_FIRST if status in statuses),
+        metrics={key: mean(numbers) for key, numbers in values.items()},
+        deviation={key: stdev(numbers) for key, numbers in values.items() if len(numbers) > 1},
+        positive_label=finished[0].positive_label if finished else None,
+        step=sum(run.step for run in several),
+        max_steps=max((run.max_steps for run in several), default=0) * (len(several) + len(waiting)),
+        seconds=sum(times) if times else None,
+        started=min((run.started for run in several if run.started), default=""),
+        problem=problem,
+        seeds=(*several, *waiting),
+    )
+
+
+def size_of(folder: Path) -> int:
+    """Return the number of bytes of all files in a folder. Links and what cannot be read count as nothing."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                state = Path(path, name).lstat()
+                total += state.st_size if stat.S_ISREG(state.st_mode) else 0
+    return total

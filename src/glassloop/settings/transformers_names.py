@@ -215,6 +215,7 @@ LOGGING_NAMES = {
     "on_each_node": "log_on_each_node",
 }
 LOADER_NAMES = {name: f"dataloader_{name}" for name in ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")}
+LOADER_NAMES["sampler_seed"] = "data_seed"
 
 
 class Setters:
@@ -241,16 +242,9 @@ class Setters:
         `learning_rate` is the peak, `batch_size` that of a device, `num_epochs` and `max_steps` the length (the latter wins),
         `gradient_accumulation_steps` the batches of a step, `weight_decay` and `seed` as usual, `others` any settings by name.
         """
-        return self._with(
-            learning_rate=learning_rate,
-            per_device_train_batch_size=batch_size,
-            weight_decay=weight_decay,
-            num_train_epochs=num_epochs,
-            max_steps=max_steps,
-            gradient_accumulation_steps=gradient_accumulation_steps,
-            seed=seed,
-            **others,
-        )
+        self._with(learning_rate=learning_rate, per_device_train_batch_size=batch_size, weight_decay=weight_decay, seed=seed)
+        self._with(num_train_epochs=num_epochs, max_steps=max_steps)
+        return self._with(gradient_accumulation_steps=gradient_accumulation_steps, **others)
 
     def set_evaluate(
         self: Kind, strategy: str = "no", steps: int = 500, batch_size: int = 8, delay: float | None = None, **others: object
@@ -259,9 +253,8 @@ class Setters:
 
         `batch_size` is that of a device, `delay` the steps or epochs before the first one, `others` any settings by name.
         """
-        return self._with(
-            eval_strategy=strategy, eval_steps=steps, per_device_eval_batch_size=batch_size, eval_delay=delay or 0.0, **others
-        )
+        self._with(eval_strategy=strategy, eval_steps=steps, eval_delay=delay or 0.0)
+        return self._with(per_device_eval_batch_size=batch_size, **others)
 
     def set_testing(self: Kind, batch_size: int = 8, **others: object) -> Kind:
         """Set the `batch_size` of predictions per device, and `others` by name; return the settings."""
@@ -326,10 +319,6 @@ class Setters:
 
         `drop_last` drops the last incomplete batch; `others` are num_workers, sampler_seed and any settings by name.
         """
-        names = {**LOADER_NAMES, "sampler_seed": "data_seed"}
-        return self._with(
-            per_device_train_batch_size=train_batch_size,
-            per_device_eval_batch_size=eval_batch_size,
-            dataloader_drop_last=drop_last,
-            **{names.get(name, name): value for name, value in others.items()},
-        )
+        others = {LOADER_NAMES.get(name, name): value for name, value in others.items()}
+        self._with(per_device_train_batch_size=train_batch_size, per_device_eval_batch_size=eval_batch_size)
+        return self._with(dataloader_drop_last=drop_last, **others)

@@ -23,9 +23,8 @@ from glassloop.report.page import Cell, Drawn, Number, Section, figure, page, sc
 from glassloop.report.source import RunSource
 from glassloop.report.source import curves as learning_curves
 from glassloop.runs.history import Curves, Entry
-from glassloop.runs.listing import RunFolders, duration
 from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, is_timing
-from glassloop.runs.status import RunSummary
+from glassloop.runs.status import RunFolders, RunSummary, duration
 from glassloop.scores.metrics import LOSS, Measures, short_metrics
 from glassloop.web.watch import GroupSummary
 

@@ -18,7 +18,6 @@ from glassloop.report.build import report_of
 from glassloop.report.comparison import compare_runs, comparison_page
 from glassloop.report.study import study_page
 from glassloop.runs.history import Curves, HistoryTail
-from glassloop.runs.listing import RunFolders, find_runs, listed_run, listed_seeds
 from glassloop.runs.record import (
     DAMAGED,
     FINISHED,
@@ -32,7 +31,17 @@ from glassloop.runs.record import (
     TRAINER_NAME,
     is_study,
 )
-from glassloop.runs.status import RunSummary, changed, file_states, state_of, summary_of
+from glassloop.runs.status import (
+    RunFolders,
+    RunSummary,
+    changed,
+    file_states,
+    find_runs,
+    listed_run,
+    listed_seeds,
+    state_of,
+    summary_of,
+)
 from glassloop.runs.study import read_study
 from glassloop.scores.metrics import Measures
 

@@ -14,7 +14,7 @@ from run_folders import drawn_rows, write_drawn_run
 from glassloop.base.errors import SettingsError
 from glassloop.base.output import CommandResult
 from glassloop.cli.list import list_runs, show_run_list
-from glassloop.runs.listing import ListedRun, RunList
+from glassloop.runs.status import ListedRun, RunList
 
 
 def test_it_prints_and_returns_all_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,10 @@ import pytest
 from run_folders import RECORD, drawn_rows, write_drawn_run, write_drawn_seeds
 
 from glassloop.base.files import LOCK_NAME, locked
-from glassloop.runs import listing as scan
+from glassloop.runs import status as scan
 from glassloop.runs.history import note_moment
-from glassloop.runs.listing import ListedRun, amount, duration, find_runs, listed_runs, size_of
 from glassloop.runs.record import write_run
+from glassloop.runs.status import ListedRun, amount, duration, find_runs, listed_runs, size_of
 from glassloop.runs.study import SeedRecord, read_seeds, write_seeds
 
 

@@ -117,7 +117,7 @@ def test_timings_are_recognised() -> None:
 
 
 def test_runs_are_read_without_the_heavy_libraries() -> None:
-    modules = [f"glassloop.runs.{name}" for name in ("record", "history", "status", "listing", "study", "export")]
+    modules = [f"glassloop.runs.{name}" for name in ("record", "history", "status", "study", "export")]
     heavy = ("torch", "transformers", "numpy", "rich", "pyarrow", "datasets")
     code = f"import sys, {', '.join(modules)}; print([name for name in {heavy!r} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

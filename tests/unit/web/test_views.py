@@ -11,9 +11,8 @@ from run_folders import STRANGE, lock_as, write_watched
 
 from glassloop.report.page import Number, Section
 from glassloop.runs.history import Curves
-from glassloop.runs.listing import RunFolders
 from glassloop.runs.record import Plan
-from glassloop.runs.status import RunSummary
+from glassloop.runs.status import RunFolders, RunSummary
 from glassloop.web import watch
 from glassloop.web.views import (
     View,
