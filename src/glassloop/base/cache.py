@@ -31,11 +31,7 @@ Loaded = TypeVar("Loaded")
 
 
 def open_or_build(kind: str, key: str, build: Callable[[Path], None], load: Callable[[Path], Loaded]) -> Loaded:
-    """Return an entry of the cache that `load` reads, and let `build` fill its folder first if it is missing or damaged.
-
-    All files of an entry are compared with their checksums before it is loaded. If the cache cannot be written to, the entry
-    is kept in a temporary folder until the process ends.
-    """
+    """Return an entry of the cache that `load` reads, and let `build` fill its folder first if it is missing or damaged."""
     # Keys are hashes of contents, settings and the code that reads them: those of `datasets` are hashes of pickled
     # functions, which change too often.
     folder = cache_dir() / kind / key

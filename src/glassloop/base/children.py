@@ -28,13 +28,10 @@ class Child:
 
 
 class Children:
-    """The running child processes of a block. Leaving the block ends those that still run.
-
-    `poll` forwards new entries of `signals`, the signals this process received, to every child.
-    """
+    """The running child processes of a block. Leaving the block ends those that still run."""
 
     def __init__(self, signals: Sequence[int]) -> None:
-        self.signals = signals
+        self.signals = signals  # that this process receives; `poll` forwards new ones
         self.num_forwarded = 0
         self.running: list[Child] = []
 

@@ -19,7 +19,6 @@ from enum import Enum
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import BinaryIO
 
 from glassloop.base.errors import LockedError, ResourceError, SettingsError, printable, visible
 
@@ -265,13 +264,13 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading. Raises `OSError` for anything but a regular file: opening a pipe would wait forever."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a file and return its descriptor. Raises `OSError` for a link and for a pipe, whose opening would never end."""
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError("not a regular file")
-    return os.fdopen(handle, "rb")
+        raise OSError(errno.EINVAL, "not a regular file")
+    return handle
 
 
 def sha256_of(path: Path) -> str:
@@ -280,8 +279,6 @@ def sha256_of(path: Path) -> str:
 
 
 class Holder(Enum):
-    """Who holds the lock of a folder."""
-
     NOBODY = "nobody"  # there is no lock file
     ALIVE = "a running process of this machine"
     DEAD = "a process of this machine that was killed"
@@ -289,7 +286,6 @@ class Holder(Enum):
 
 
 def holder(folder: Path) -> Holder:
-    """Return who holds the lock of a folder."""
     # A reader never takes the lock, not even for a moment: a run that starts at that moment would be refused.
     try:
         handle = open_lock(folder, os.O_RDONLY)
@@ -309,10 +305,8 @@ def holder(folder: Path) -> Holder:
     except OSError:  # another system: whether the process is running
         try:
             os.kill(process, 0)
-        except PermissionError:
-            return Holder.ALIVE
-        except (OverflowError, OSError):
-            return Holder.DEAD
+        except (OverflowError, OSError) as error:
+            return Holder.ALIVE if isinstance(error, PermissionError) else Holder.DEAD
         return Holder.ALIVE
     taken = [entry for entry in locks if "FLOCK" in entry and "->" not in entry and len(entry) > 5]  # "->" is waiting
     alive = any(entry[4] == str(process) or entry[5].rpartition(":")[2] == str(inode) for entry in taken)
@@ -332,16 +326,13 @@ def open_lock(folder: Path, flags: int) -> int:
     """Open the lock file and return its descriptor. Raises `ResourceError` for a link or any other special file."""
     path = folder / LOCK_NAME
     try:
-        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-        if stat.S_ISREG(os.fstat(handle).st_mode):
-            return handle
-        os.close(handle)
-        problem = "not a regular file"
+        return open_regular(path, flags)
     except FileNotFoundError:
         raise
     except OSError as error:
         problem = "a symbolic link" if error.errno == errno.ELOOP else str(error.strerror)
-    raise ResourceError(f"{path}: {problem}", "remove it, or choose another output_dir with write permission")
+        remedy = "remove it, or choose another output_dir with write permission"
+        raise ResourceError(f"{path}: {problem}", remedy) from error
 
 
 def take(handle: int, folder: Path, kind: int) -> None:

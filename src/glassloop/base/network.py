@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
@@ -25,10 +25,8 @@ HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::\d{1,5})?")  # an addre
 
 
 def hub_unreachable(seconds: float = PROBE_SECONDS) -> str | None:
-    """Return why the hub cannot be reached, or None if a connection could be opened within `seconds`.
-
-    A library would retry for half a minute.
-    """
+    """Return why the hub cannot be reached, or None if a connection could be opened within `seconds`."""
+    # Asked before a library is: it would retry for half a minute.
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return "HF_HUB_OFFLINE is set"
     try:  # the address of the hub, or of the proxy in front of it
@@ -64,16 +62,12 @@ def is_hub_name(name: str) -> bool:
 
 @dataclass(frozen=True)
 class AllowedHosts:
-    """The hosts whose names a server answers to, so that a web page elsewhere cannot use it through a visitor's browser.
+    """The hosts whose names a server answers to, so that a web page elsewhere cannot use it through a visitor's browser."""
 
-    A site can let its own name lead to 127.0.0.1 (DNS rebinding). The browser then takes a local server for that site and lets
-    the site's scripts read it, but it still sends the site's name as the Host.
-    """
-
-    # names and addresses. One that begins with a dot stands for all names that end with it, and `*` for every name.
-    names: frozenset[str]
-    # whether every IP address is allowed. A site cannot make a browser send one: only names can be rebound.
-    any_address: bool = False
+    # A site can let its own name lead to 127.0.0.1 (DNS rebinding). The browser then takes a local server for that site and
+    # lets the site's scripts read it, but it still sends the site's name as the Host.
+    names: frozenset[str]  # and addresses; one that begins with a dot stands for all names with this end, `*` for every name
+    any_address: bool = False  # allow every IP address: a site cannot make a browser send one, only names can be rebound
 
     def refuses(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         """Return the name of the header for which a request is refused, or None."""
@@ -95,22 +89,19 @@ class AllowedHosts:
 
     def allows(self, name: str | None) -> bool:
         """Return whether a name, in lower case, is that of an allowed host."""
-        if not name:
-            return False
-        if name in self.names or "*" in self.names or (self.any_address and is_address(name)):
-            return True
-        return any(name.endswith(ending) for ending in self.names if ending.startswith("."))
+        if not name or name in self.names or "*" in self.names:
+            return bool(name)
+        endings = tuple(ending for ending in self.names if ending.startswith("."))
+        return name.endswith(endings) or (self.any_address and is_address(name))
 
 
 LOCAL = AllowedHosts(frozenset(LOCAL_HOSTS))
 
 
 def is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(ip_address(name))
+    return False
 
 
 def is_loopback(address: str) -> bool:
@@ -119,10 +110,7 @@ def is_loopback(address: str) -> bool:
 
 
 def hosts_of(host: str, address: str, others: Sequence[str] = ()) -> AllowedHosts:
-    """Return the hosts that a server with this --host answers to, which listens on an address.
-
-    Raises `SettingsError` if `others` contains something that is not the name of a host.
-    """
+    """Return the hosts that a server with this --host answers to, which listens on an address."""
     for name in others:
         if not NAME.fullmatch(name.lower()) and not is_address(name):
             raise SettingsError(
@@ -136,10 +124,7 @@ def hosts_of(host: str, address: str, others: Sequence[str] = ()) -> AllowedHost
 
 @contextmanager
 def offline(constants_name: str, wanted: bool) -> Iterator[None]:
-    """Let a library use its cache at once, without the requests that it sends to the hub even for files in its cache.
-
-    `constants_name` is the module with its constants: "datasets.config" or "huggingface_hub.constants".
-    """
+    """Let a library, by the module of its constants, use its cache without the requests it sends even for files there."""
     constants: Any = import_module(constants_name)
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = wanted or before

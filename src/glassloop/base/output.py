@@ -95,13 +95,10 @@ def advance(num_rows: int) -> None:
 
 
 class TolerantStream:
-    """A text stream that remembers, as `error`, the first write that failed instead of raising it: no work is lost for a line.
-
-    None is a stream that was closed before the process started.
-    """
+    """A text stream that remembers the first write that failed, as `error`, and raises nothing: no work is lost for a line."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self.closed_from_start = stream is None
+        self.closed_from_start = stream is None  # before the process started
         self.stream = stream if stream is not None else Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         self.error: OSError | ValueError | None = None
 
@@ -173,7 +170,6 @@ def tolerant_streams() -> Iterator[TolerantStream]:
 
 
 def clear() -> None:
-    """Make room on the terminal for a line of text."""
     if CHOSEN.display is not None and CHOSEN.running:
         CHOSEN.display.clear()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from glassloop.base.errors import GlassloopError, ModelError, visible
+from glassloop.base.errors import GlassloopError, ModelError, shortened, visible
 from glassloop.base.files import write_text
 
 MOST_BYTES = 100_000_000  # a record has a few kilobytes; a file this large is not a record
@@ -28,8 +28,6 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 class Dataclass(Protocol):
-    """Any dataclass."""
-
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
@@ -52,8 +50,7 @@ def read_json(path: Path) -> Json:
             raise NotARecordError("not a file")
         if state.st_size > MOST_BYTES:
             raise NotARecordError(f"{state.st_size:,} bytes, too large to be a record")
-        value: Json = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
-        return value
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)  # type: ignore[no-any-return]
     except NotARecordError:
         raise
     except (OSError, ValueError, RecursionError) as error:
@@ -90,10 +87,7 @@ def write_sealed(path: Path, record: Dataclass | Mapping[str, object]) -> None:
 
 
 def read_sealed(kind: type[Record], path: Path, newest: int) -> Record:
-    """Return a record from a file, of a format up to `newest`.
-
-    Raises `NotARecordError` if it is damaged or edited, `ModelError` if it is too new.
-    """
+    """Return a record from a file. Raises `NotARecordError` if it is damaged or edited, `ModelError` if it is too new."""
     content = read_json(path)
     format_ = content.get("format", newest) if isinstance(content, dict) else newest
     if type(format_) is int and format_ > newest:
@@ -109,10 +103,9 @@ hints_of = cache(get_type_hints)  # evaluating them takes longer than reading a 
 
 
 def decoded(kind: type[Record], value: Json, where: str = "") -> Record:
-    """Return a JSON object as a dataclass, with its fields checked and converted.
+    """Return a JSON object as a dataclass. A missing field gets its default, and unknown fields are ignored.
 
-    A field may be a plain value, a dataclass, a tuple or dict of one kind, a union, or an `object` for any JSON value. A
-    missing field gets its default, and unknown fields are ignored. Raises `NotARecordError` with the place of the error.
+    A field may be a plain value, a dataclass, a tuple or dict of one kind, a union, or an `object` for any JSON value.
     """
     content = object_of(value, where)
     hints = hints_of(kind)
@@ -166,7 +159,6 @@ def decode(kind: object, value: Json, where: str) -> object:
 
 
 def object_of(value: Json, where: str) -> dict[str, Json]:
-    """Return a JSON object. Raises `NotARecordError` for another value."""
     if isinstance(value, dict):
         return value
     raise NotARecordError(f"{where or 'the file'} is {in_words(value)}, not an object")
@@ -183,8 +175,7 @@ def in_words(value: Json) -> str:
 
 def joined(where: str, name: str) -> str:
     """Return the place of an entry in a record; a long key is cut."""
-    name = name if len(name) <= 80 else f"{name[:79]}…"
-    return f"{where}.{name}" if where else name
+    return f"{where}.{shortened(name, 80)}" if where else shortened(name, 80)
 
 
 @cache

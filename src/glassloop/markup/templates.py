@@ -69,17 +69,14 @@ def markdown(value: object) -> Markup:
 
 
 def bars_escaped(cell: object) -> str:
-    """Return a cell of Markdown on one line that cannot end early."""
+    """Return a cell of Markdown, for a table that a user pastes into a text, on one line that cannot end early."""
     return str(cell).replace("|", "\\|").replace("\n", " ")
 
 
 def markdown_table(
     head: Sequence[str], rows: Sequence[Sequence[object]], right: int | None = None, escape: Callable[[object], str] = markdown
 ) -> Markup:
-    """Return a table in Markdown, empty without rows. Columns from `right` on are aligned to the right.
-
-    `escape` escapes a cell: all of Markdown by default, only bars for a table that a user pastes into a text (`bars_escaped`).
-    """
+    """Return a table in Markdown, empty without rows. Columns from `right` on are aligned to the right."""
     rule = ["---:" if right is not None and place >= right else "---" for place in range(len(head))]
     lines = [[escape(cell) for cell in head], rule, *([escape(cell) for cell in row] for row in rows)]
     return Markup("\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else "")
@@ -134,10 +131,7 @@ def package_text(folder: str, name: str) -> str:
 
 
 def policy(style: str, script: str, connect: bool) -> str:
-    """Return the Content-Security-Policy of a page: nothing but the style and the script with these checksums.
-
-    `connect` allows the script to send requests to the server that the page came from.
-    """
+    """Return the Content-Security-Policy of a page with this style and script, which may `connect` to their own server."""
     sums = [b64encode(sha256(text.encode()).digest()).decode() for text in (style, script)]
     allowed = f"default-src 'none'; style-src 'sha256-{sums[0]}'; script-src 'sha256-{sums[1]}'; img-src data:"
     return f"{allowed}; base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if connect else "")

@@ -97,10 +97,7 @@ def read_record(folder: Path) -> ExportRecord:
 
 
 def read_export(folder: Path) -> ExportRecord:
-    """Return the record of an exported model after comparing its files with their checksums.
-
-    Raises `ModelError` if export.json cannot be read, or if a file is missing or has changed since the export.
-    """
+    """Return the record of an exported model. Raises `ModelError` if a file is missing or has changed since the export."""
     record = read_record(folder)
     if MODEL_FILES[record.kind] not in record.files:
         raise ModelError(f"{folder / EXPORT_NAME}: there is no checksum of {MODEL_FILES[record.kind]}", RESTORE)

@@ -63,7 +63,7 @@ def read_history(folder: Path) -> list[Entry]:
 def last_entry(folder: Path) -> Entry:
     """Return the last complete entry of a run's history; empty if there is none. Reads only the end of the file."""
     try:
-        with open_regular(folder / HISTORY_NAME) as opened:
+        with os.fdopen(open_regular(folder / HISTORY_NAME), "rb") as opened:
             opened.seek(max(0, opened.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = opened.read(TAIL_BYTES).split(b"\n")[:-1]
     except OSError:
@@ -79,14 +79,11 @@ def last_step(folder: Path) -> int:
 def entries_in(lines: Sequence[bytes]) -> list[Entry]:
     """Return the entries of complete lines, up to the first line that is not a JSON object."""
     entries: list[Entry] = []
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(entry, dict):
-            break
-        entries.append(entry)
+    with suppress(ValueError, RecursionError):
+        for line in lines:
+            if not isinstance(entry := json.loads(line), dict):
+                break
+            entries.append(entry)
     return entries
 
 
@@ -98,11 +95,10 @@ def numbers_by_step(history: Sequence[Entry], name: str) -> list[Point]:
 
 def number_of(value: Json) -> float | None:
     """Return a finite number, or None for any other value."""
-    try:
-        number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    with suppress(OverflowError):  # a whole number may be larger than any float
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    return None
 
 
 class Curve:
@@ -116,7 +112,6 @@ class Curve:
         self.count = 0
 
     def add(self, point: Point) -> None:
-        """Add the next point."""
         self.ends = [*self.ends[:1], point]
         self.count += 1
         if self.bins and self.in_last < self.size:
@@ -176,7 +171,7 @@ class HistoryTail:
     def now(self) -> Curves:
         """Return the curves, with what was added since the last call. The file is open only meanwhile."""
         try:
-            with open_regular(self.path) as opened:
+            with os.fdopen(open_regular(self.path), "rb") as opened:
                 self.read_new(opened)
         except OSError:
             if self.place or self.file:
@@ -186,7 +181,6 @@ class HistoryTail:
         return self.known
 
     def content(self) -> Curves:
-        """Return the curves as far as they were read."""
         points = {name: curve.points() for name, curve in self.curves.items()}
         sparse = frozenset(name for name, curve in self.curves.items() if curve.count <= FEW)
         return Curves(points, sparse, {**self.latest}, self.step, self.damaged, self.complete, self.version)
@@ -218,7 +212,6 @@ class HistoryTail:
         self.version += 1
 
     def take(self, entry: Mapping[str, Json]) -> None:
-        """Add the values of an entry to the curves."""
         step = number_of(entry.get("step"))
         if step is None or step < 0:
             return
@@ -257,7 +250,7 @@ def read_moments(folder: Path) -> list[Moment]:
     """Return the lines of sessions.jsonl, up to the first that is damaged or incomplete; empty if there is no file."""
     moments: list[Moment] = []
     with suppress(OSError, NotARecordError):
-        with open_regular(folder / SESSIONS_NAME) as opened:
+        with os.fdopen(open_regular(folder / SESSIONS_NAME), "rb") as opened:
             lines = opened.read(MOST_SESSION_BYTES).split(b"\n")[:-1]
         for entry in entries_in(lines):
             moments.append(decoded(Moment, entry))

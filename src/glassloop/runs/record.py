@@ -7,7 +7,7 @@ import math
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from glassloop.base.errors import ModelError, SettingsError, listed, visible
@@ -77,10 +77,8 @@ def has_name(path: Path) -> bool:
     """Return whether a path exists, or may exist in a folder that cannot be read."""
     try:
         path.lstat()
-    except PermissionError:
-        return True  # reading it reports the missing permission
-    except (OSError, ValueError):
-        return False
+    except (OSError, ValueError) as error:
+        return isinstance(error, PermissionError)  # reading it reports the missing permission
     return True
 
 
@@ -233,8 +231,7 @@ class DataRecord:
 
     def given(self) -> dict[str, object]:
         """Return the settings that have a value, as `load_examples` takes them."""
-        values = {entry.name: getattr(self.settings, entry.name) for entry in fields(DataSettings)}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in vars(self.settings).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -416,10 +413,7 @@ def write_run(folder: Path, record: RunRecord) -> None:
 
 
 def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
-    """Return the folder of a run's trained model, and the record of the run.
-
-    Raises `ModelError` if there is no model yet, or if a file of a finished run's model has changed since it was written.
-    """
+    """Return the folder of a run's model, and its record. Raises `ModelError` if it has none yet or if its files changed."""
     run = read_run(folder)
     model = folder / MODEL_NAME
     if not model.is_dir():
@@ -505,11 +499,7 @@ def write_calibration(model: Path, calibration: Calibration) -> Path:
 
 
 def read_calibration(model: Path, known: Mapping[str, str] | None = None) -> Calibration | None:
-    """Return the calibration of a model folder; None if it has none.
-
-    A folder without safetensors, such as an export, is not compared with the weights. `known` is the SHA-256 of files of the
-    model that were just checked. Raises `ModelError` if the file is damaged, too new, or was fitted for other weights.
-    """
+    """Return the calibration of a model folder; None if it has none. `known` are checksums that were just computed."""
     path = model / CALIBRATION_NAME
     if not path.is_file():
         return None
@@ -518,7 +508,7 @@ def read_calibration(model: Path, known: Mapping[str, str] | None = None) -> Cal
         calibration = read_sealed(Calibration, path, FORMAT)
     except NotARecordError as error:
         raise ModelError(f"{path}: the calibration cannot be read: {error}", again) from error
-    if weights_of(model, known) not in ({}, calibration.weights):
+    if weights_of(model, known) not in ({}, calibration.weights):  # an export has no safetensors to compare with
         raise ModelError(f"{path}: was fitted for other weights than those in {model}", again)
     return calibration
 

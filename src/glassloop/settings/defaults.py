@@ -44,15 +44,9 @@ def has_own_settings(source: str | None) -> bool:
 def choose_settings(
     args: TrainingArguments, given: Collection[str], rows: int, labels: int, weights: int | None, processes: int = 1
 ) -> Chosen:
-    """Return settings in which the rule has chosen everything that the user did not give.
+    """Return settings in which the rule has chosen everything but the settings that the user gave, whose names are `given`.
 
-    Args:
-        args: The settings of the user.
-        given: The names of the settings that the user gave. These are never changed.
-        rows: Number of training rows.
-        labels: Number of labels; 1 for a score.
-        weights: Number of weights in the layers of the model's encoder; None if unknown.
-        processes: Number of processes that share each batch.
+    `labels` is 1 for a score, `weights` are those in the layers of the encoder, None if unknown, and `processes` share a batch.
     """
     # A small function of rows, labels and encoder size, so that its choice can be predicted and written on one page. It
     # looks at no scores: a search would need the validation rows.

@@ -12,7 +12,7 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from glassloop.base.errors import SettingsError, alternatives, closest, did_you_mean, listed, visible
+from glassloop.base.errors import SettingsError, alternatives, closest, did_you_mean, listed, shortened, visible
 from glassloop.base.files import path_problem, user_path
 from glassloop.base.output import say
 from glassloop.settings.transformers_names import RENAMED, SEQUENTIAL, SETTINGS, TODAY, TRACKERS, UNNEEDED
@@ -83,9 +83,7 @@ class Problem:
 
 def wrong(name: str, value: object, wanted: str) -> Problem:
     """Return the problem of a setting whose value is not `wanted`, for example "1 or more". A long value is cut."""
-    written = repr(value)
-    written = written if len(written) <= MOST_SHOWN else f"{written[: MOST_SHOWN - 1]}…"
-    return Problem(f"{name} is {written}, not {wanted}", f"set {name} to {wanted}")
+    return Problem(f"{name} is {shortened(repr(value), MOST_SHOWN)}, not {wanted}", f"set {name} to {wanted}")
 
 
 def wrong_choice(name: str, value: object, choices: Sequence[str]) -> Problem:
@@ -123,11 +121,7 @@ Rules: TypeAlias = Sequence[tuple[Sequence[str], str, Callable[[Any], object]]]
 
 
 def value_problems(
-    settings: Dataclass,
-    types: Mapping[str, str],
-    choices: Mapping[str, Sequence[str]],
-    rules: Rules,
-    paths: Sequence[str] = (),
+    settings: Dataclass, types: Mapping[str, str], choices: Mapping[str, Sequence[str]], rules: Rules, paths: Sequence[str] = ()
 ) -> list[Problem]:
     """Return a problem for each setting that is none of its choices, breaks a rule or is an impossible path."""
     stored = vars(settings)
@@ -319,10 +313,9 @@ def name_problems(settings: DataSettings) -> list[Problem]:
         problems.append(Problem("text_pair is set, but text is not", "set text to the column with the first text"))
     for what, several in (("column", columns), ("column", settings.column_names), ("label", labels)):
         problems += [Problem(f"{what} {visible(name)} is named twice", f"name each {what} once") for name in repeated(several)]
-    for texts in (settings.text, settings.text_pair):
-        for name in texts if isinstance(texts, tuple) and len(texts) > 1 else ():
-            if "," in name:
-                problems.append(Problem(f"column {visible(name)} contains a comma and cannot be joined", "rename the column"))
+    several_texts = [texts for texts in (settings.text, settings.text_pair) if isinstance(texts, tuple) and len(texts) > 1]
+    for name in (name for texts in several_texts for name in texts if "," in name):
+        problems.append(Problem(f"column {visible(name)} contains a comma and cannot be joined", "rename the column"))
     return problems
 
 
@@ -457,11 +450,7 @@ def training_arguments(given: Mapping[str, object]) -> TrainingArguments:
 
 
 def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tuple[dict[str, object], list[Problem]]:
-    """Return the settings under their present names, and a problem for each name that is not accepted.
-
-    Each setting of transformers that has another name here, or no effect, is reported. A setting that has two values under two
-    names is a problem, unless one of them is the default.
-    """
+    """Return the settings under their present names, and a problem for each name that is not accepted or has two values."""
 
     def quoted(value: object) -> str:
         return visible(value) if isinstance(value, str) else str(value)
