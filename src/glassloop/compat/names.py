@@ -5,13 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-
-from glassloop.base.errors import SettingsError
-from glassloop.data.glue import GLUE_TASKS
-from glassloop.scores.metrics import load_metric
 
 LOADING = "glassloop.compat.loading"
 FORMER = "glassloop.compat.former_functions"
@@ -220,36 +213,6 @@ def instead_of(name: str) -> str | None:
     return INSTEAD.get(name)
 
 
-# --- what a port replaces
-
-PACKAGES = {name: today for name, today in OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
-LIBRARIES = frozenset(module.partition(".")[0] for module in OLD_NAMES)
-
-# Where a name was imported from -> where it is today. A renamed package has its present name here.
-MOVED: dict[str, str] = {}
-for module_name, old_names in OLD_NAMES.items():
-    for old_name, old in old_names.items():
-        if old_name in ("Trainer", "TrainingArguments", "AdamW", "load_metric"):  # Glassloop's, wherever a library had them
-            MOVED[f"{module_name}.{old_name}"] = f"glassloop.{old_name}"
-        elif not old.always and not old.now.startswith("glassloop.compat."):
-            MOVED[f"{module_name}.{old_name}"] = old.now.replace(":", ".").removeprefix("builtins.")
-MOVED |= {
-    "transformers.utils.is_offline_mode": "huggingface_hub.is_offline_mode",
-    "transformers.file_utils.is_offline_mode": "huggingface_hub.is_offline_mode",
-    "transformers.ConstantLRSchedule": "transformers.get_constant_schedule",
-    "transformers.WarmupConstantSchedule": "transformers.get_constant_schedule_with_warmup",
-    "transformers.WarmupLinearSchedule": "transformers.get_linear_schedule_with_warmup",
-    "transformers.WarmupCosineSchedule": "transformers.get_cosine_schedule_with_warmup",
-}
-
-# The same, for functions that are only replaced where Glassloop can do what a call asks for.
-MOVED_BY_CALL = {
-    "datasets.load_dataset": "glassloop.load_dataset",
-    "datasets.load.load_dataset": "glassloop.load_dataset",
-    "evaluate.load": "glassloop.load_metric",
-}
-
-OF_TRAINER = ("glassloop.Trainer", "glassloop.TrainingArguments")
 OTHER_FRAMEWORKS = ("TF", "Flax")
 ONLY_CLASSIFIERS = "Glassloop trains models for sequence classification only"
 ONLY_TORCH = "Glassloop trains PyTorch models only"
@@ -258,56 +221,10 @@ UNTRANSLATED = {
     **dict.fromkeys(("TFTrainer", "TFTrainingArguments"), ONLY_TORCH),
 }
 
-# Functions that are gone and only reported the use of an example: imports and calls of them are removed.
-TELEMETRY = ("transformers.utils.send_example_telemetry",)
-
-# Names that are gone, and what to do instead.
-UNCHANGED = "or run the script as it is: glassloop run SCRIPT"
-GONE = {
-    **dict.fromkeys(("InputExample", "InputFeatures"), f"define a dataclass of this name, {UNCHANGED}"),
-    **dict.fromkeys(("SingleSentenceClassificationProcessor", "DataProcessor"), f"read the rows yourself, {UNCHANGED}"),
-    "glue_convert_examples_to_features": f"encode the texts with the tokenizer, {UNCHANGED}",
-    "glue_compute_metrics": f'use glassloop.load_metric("glue", TASK).compute(predictions=…, references=…), {UNCHANGED}',
-    "glue_output_modes": f'it is "regression" for stsb, else "classification", {UNCHANGED}',
-    "glue_tasks_num_labels": f"read the labels of the data set, {UNCHANGED}",
-    "cached_path": "use huggingface_hub.hf_hub_download",
-    "set_caching_enabled": f"use datasets.enable_caching() or datasets.disable_caching(), {UNCHANGED}",
-    "is_tf_available": f"it is False: transformers supports PyTorch only, {UNCHANGED}",
-    "list_metrics": f"omit it, {UNCHANGED}",
-    "list_datasets": "use huggingface_hub.list_datasets()",
-}
-
-# Arguments that have another name today: what is called -> the old name -> the present one.
-FORMER_SCHEDULES = ("WarmupConstantSchedule", "WarmupLinearSchedule", "WarmupCosineSchedule", "ConstantLRSchedule")
-RENAMED_ARGUMENTS = {
-    f"transformers.{name}": {"warmup_steps": "num_warmup_steps", "t_total": "num_training_steps", "cycles": "num_cycles"}
-    for name in FORMER_SCHEDULES
-}
-
-# Arguments that are gone -> their present name, and what it is for True and for False.
-REPLACED_ARGUMENTS = {
-    "fp16": ("mixed_precision", '"fp16"', '"no"'),  # of Accelerator
-    "pad_to_max_length": ("padding", '"max_length"', "False"),  # of tokenizers, which silently ignore it
-}
-
-# Arguments of datasets.load_metric and evaluate.load about downloads and processes, which a local metric does not need.
-ABOUT_DOWNLOADS = """cache_dir download_config download_mode experiment_id keep_in_memory num_process process_id revision
-    script_version trust_remote_code""".split()
-
 # Arguments of transformers' Trainer that are gone, and what to do instead.
 GONE_OF_TRAINER = {
     "prediction_loss_only": "set prediction_loss_only in TrainingArguments",
     "tb_writer": "set report_to='tensorboard' in TrainingArguments",
-}
-
-# Methods and attributes that have another name today, by the kind of object.
-RENAMED_ATTRIBUTES = {
-    "trainer": {
-        "is_world_master": "is_world_process_zero",
-        "is_local_master": "is_local_process_zero",
-        "tokenizer": "processing_class",
-    },
-    "tokenizer": {"max_len": "model_max_length"},
 }
 
 # Methods of datasets that changed a data set in place -> those that return the changed one.
@@ -315,32 +232,6 @@ NO_LONGER_IN_PLACE = {f"{name}_": name for name in ("rename_column", "remove_col
 
 # Methods of tokenizers that are gone: the tokenizer itself is called instead.
 CALLED_INSTEAD = ("encode_plus", "batch_encode_plus")
-
-
-def todays_package(place: str) -> str:
-    """Return a place such as nlp.load_metric with the present name of its package."""
-    package, dot, rest = place.partition(".")
-    return PACKAGES.get(package, package) + dot + rest
-
-
-def present_place(place: str) -> str:
-    """Return where a name, given as package.module.name, is today; the place itself if nothing is known about it."""
-    package = place.partition(".")[0]
-    place = todays_package(place)
-    if place in MOVED:
-        return MOVED[place] if MOVED[place].startswith("glassloop.") or is_gone(place) else place
-    if (whole := module_today(place)) is not None and is_gone(place) and not whole.startswith("glassloop"):
-        return whole  # a module, such as sklearn.externals.joblib
-    module, _, name = place.rpartition(".")
-    newer = module_today(module)
-    if newer is not None and is_gone(place) and not is_gone(f"{newer}.{name}") and not newer.startswith("glassloop"):
-        return f"{newer}.{name}"
-    if package in PACKAGES and module.count("."):
-        shorter = f"{module.partition('.')[0]}.{name}"  # pytorch_transformers.optimization.AdamW
-        return MOVED.get(shorter, shorter)
-    if module.startswith("transformers.") and is_gone(place) and not is_gone(f"transformers.{name}"):
-        return f"transformers.{name}"
-    return place
 
 
 def why_untranslated(name: str) -> str | None:
@@ -363,45 +254,3 @@ def why_their_trainer(names: Iterable[str]) -> str | None:
         return None
     name, why = next(iter(others.items()))
     return f"the script uses {name}, and {why}"
-
-
-@cache
-def is_gone(place: str) -> bool:
-    """Return whether the installed packages do not have a name, given as module.name, which earlier versions may have had.
-
-    The first call imports the library, which may take a second.
-    """
-    module, _, name = place.rpartition(".")
-    try:
-        if find_spec(module) is None:
-            return True
-        if name in dir(import_module(module)):
-            return False
-        return not hasattr(import_module(module), name) and find_spec(place) is None
-    except (ImportError, AttributeError, ValueError):
-        return module.partition(".")[0] in LIBRARIES and find_spec(module.partition(".")[0]) is not None
-    except Exception:  # a module that fails for another reason, such as a missing library, is there
-        return False
-
-
-def is_portable(name: str, arguments: list[object], named: dict[str, object]) -> bool:
-    """Return whether Glassloop can do what a call of a replaced function asks for. Arguments that are no literals are `...`."""
-    if name == "glassloop.load_metric":
-        named = {key: value for key, value in named.items() if key not in ABOUT_DOWNLOADS}
-        if "path" in named:
-            arguments, named = [named["path"], *arguments], {key: value for key, value in named.items() if key != "path"}
-        config = arguments[1] if len(arguments) == 2 else named.get("config_name", named.get("name"))
-        if not arguments or len(arguments) > 2 or ... in arguments[:1] or not {*named} <= {"config_name", "name"}:
-            return False
-        if config is ...:
-            return arguments[0] == "glue"
-        try:
-            load_metric(str(arguments[0]), None if config is None else str(config))
-        except SettingsError:
-            return False
-        return "name" not in named
-    path, *rest = [*arguments, *([named["path"]] if "path" in named else [])] or [None]
-    task = rest[0] if rest else named.get("name")
-    plain_split = str(named.get("split", "train")).isidentifier()
-    known = task is ... or task in GLUE_TASKS
-    return path == "glue" and known and len(rest) < 2 and plain_split and {*named} <= {"path", "name", "split"}

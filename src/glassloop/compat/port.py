@@ -12,11 +12,12 @@ import json
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from io import StringIO
 from itertools import product
 
@@ -24,25 +25,13 @@ from glassloop.base.errors import SettingsError
 from glassloop.base.records import Json
 from glassloop.compat.arguments import OWN, TrainingArguments
 from glassloop.compat.names import (
-    ABOUT_DOWNLOADS,
     CALLED_INSTEAD,
-    GONE,
     GONE_OF_TRAINER,
-    LIBRARIES,
-    MOVED,
-    MOVED_BY_CALL,
     NO_LONGER_IN_PLACE,
-    OF_TRAINER,
-    PACKAGES,
-    RENAMED_ARGUMENTS,
-    RENAMED_ATTRIBUTES,
-    REPLACED_ARGUMENTS,
-    TELEMETRY,
+    OLD_MODULES,
+    OLD_NAMES,
     instead_of,
-    is_gone,
-    is_portable,
-    present_place,
-    todays_package,
+    module_today,
     why_untranslated,
 )
 from glassloop.compat.script import (
@@ -58,6 +47,8 @@ from glassloop.compat.script import (
 )
 from glassloop.compat.suggestions import NOT_A_LITERAL, LossReader, last_name, literal
 from glassloop.compat.trainer import READ_BY_SCRIPTS, Trainer, TrainerState
+from glassloop.data.glue import GLUE_TASKS
+from glassloop.scores.metrics import load_metric
 from glassloop.settings.training import TrainingArguments as OwnSettings
 from glassloop.settings.training import translated
 from glassloop.settings.transformers_names import REFUSED, SETTINGS
@@ -102,6 +93,152 @@ class Ported:
         return self.before != self.after
 
 
+# --- where names are today
+
+PACKAGES = {name: today for name, today in OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
+LIBRARIES = frozenset(module.partition(".")[0] for module in OLD_NAMES)
+
+# Where a name was imported from -> where it is today. A renamed package has its present name here.
+MOVED: dict[str, str] = {}
+for module_name, old_names in OLD_NAMES.items():
+    for old_name, old in old_names.items():
+        if old_name in ("Trainer", "TrainingArguments", "AdamW", "load_metric"):  # Glassloop's, wherever a library had them
+            MOVED[f"{module_name}.{old_name}"] = f"glassloop.{old_name}"
+        elif not old.always and not old.now.startswith("glassloop.compat."):
+            MOVED[f"{module_name}.{old_name}"] = old.now.replace(":", ".").removeprefix("builtins.")
+MOVED |= {
+    "transformers.utils.is_offline_mode": "huggingface_hub.is_offline_mode",
+    "transformers.file_utils.is_offline_mode": "huggingface_hub.is_offline_mode",
+    "transformers.ConstantLRSchedule": "transformers.get_constant_schedule",
+    "transformers.WarmupConstantSchedule": "transformers.get_constant_schedule_with_warmup",
+    "transformers.WarmupLinearSchedule": "transformers.get_linear_schedule_with_warmup",
+    "transformers.WarmupCosineSchedule": "transformers.get_cosine_schedule_with_warmup",
+}
+
+# The same, for functions that are only replaced where Glassloop can do what a call asks for.
+MOVED_BY_CALL = {
+    "datasets.load_dataset": "glassloop.load_dataset",
+    "datasets.load.load_dataset": "glassloop.load_dataset",
+    "evaluate.load": "glassloop.load_metric",
+}
+
+OF_TRAINER = ("glassloop.Trainer", "glassloop.TrainingArguments")
+
+# Functions that are gone and only reported the use of an example: imports and calls of them are removed.
+TELEMETRY = ("transformers.utils.send_example_telemetry",)
+
+# Names that are gone, and what to do instead.
+UNCHANGED = "or run the script as it is: glassloop run SCRIPT"
+GONE = {
+    **dict.fromkeys(("InputExample", "InputFeatures"), f"define a dataclass of this name, {UNCHANGED}"),
+    **dict.fromkeys(("SingleSentenceClassificationProcessor", "DataProcessor"), f"read the rows yourself, {UNCHANGED}"),
+    "glue_convert_examples_to_features": f"encode the texts with the tokenizer, {UNCHANGED}",
+    "glue_compute_metrics": f'use glassloop.load_metric("glue", TASK).compute(predictions=…, references=…), {UNCHANGED}',
+    "glue_output_modes": f'it is "regression" for stsb, else "classification", {UNCHANGED}',
+    "glue_tasks_num_labels": f"read the labels of the data set, {UNCHANGED}",
+    "cached_path": "use huggingface_hub.hf_hub_download",
+    "set_caching_enabled": f"use datasets.enable_caching() or datasets.disable_caching(), {UNCHANGED}",
+    "is_tf_available": f"it is False: transformers supports PyTorch only, {UNCHANGED}",
+    "list_metrics": f"omit it, {UNCHANGED}",
+    "list_datasets": "use huggingface_hub.list_datasets()",
+}
+
+# Arguments that have another name today: what is called -> the old name -> the present one.
+OF_SCHEDULES = {"warmup_steps": "num_warmup_steps", "t_total": "num_training_steps", "cycles": "num_cycles"}
+SCHEDULES = ("WarmupConstant", "WarmupLinear", "WarmupCosine", "ConstantLR")
+RENAMED_ARGUMENTS = {f"transformers.{name}Schedule": OF_SCHEDULES for name in SCHEDULES}
+
+# Arguments that are gone -> their present name, and what it is for True and for False.
+REPLACED_ARGUMENTS = {
+    "fp16": ("mixed_precision", '"fp16"', '"no"'),  # of Accelerator
+    "pad_to_max_length": ("padding", '"max_length"', "False"),  # of tokenizers, which silently ignore it
+}
+
+# Arguments of datasets.load_metric and evaluate.load about downloads and processes, which a local metric does not need.
+ABOUT_DOWNLOADS = """cache_dir download_config download_mode experiment_id keep_in_memory num_process process_id revision
+    script_version trust_remote_code""".split()
+
+# Methods and attributes that have another name today, by the kind of object.
+RENAMED_ATTRIBUTES = {
+    "trainer": {
+        "is_world_master": "is_world_process_zero",
+        "is_local_master": "is_local_process_zero",
+        "tokenizer": "processing_class",
+    },
+    "tokenizer": {"max_len": "model_max_length"},
+}
+
+
+def todays_package(place: str) -> str:
+    """Return a place such as nlp.load_metric with the present name of its package."""
+    package, dot, rest = place.partition(".")
+    return PACKAGES.get(package, package) + dot + rest
+
+
+def present_place(place: str) -> str:
+    """Return where a name, given as package.module.name, is today; the place itself if nothing is known about it."""
+    package = place.partition(".")[0]
+    place = todays_package(place)
+    if place in MOVED:
+        return MOVED[place] if MOVED[place].startswith("glassloop.") or is_gone(place) else place
+    if (whole := module_today(place)) is not None and is_gone(place) and not whole.startswith("glassloop"):
+        return whole  # a module, such as sklearn.externals.joblib
+    module, _, name = place.rpartition(".")
+    newer = module_today(module)
+    if newer is not None and is_gone(place) and not is_gone(f"{newer}.{name}") and not newer.startswith("glassloop"):
+        return f"{newer}.{name}"
+    if package in PACKAGES and module.count("."):
+        shorter = f"{module.partition('.')[0]}.{name}"  # pytorch_transformers.optimization.AdamW
+        return MOVED.get(shorter, shorter)
+    if module.startswith("transformers.") and is_gone(place) and not is_gone(f"transformers.{name}"):
+        return f"transformers.{name}"
+    return place
+
+
+@cache
+def is_gone(place: str) -> bool:
+    """Return whether the installed packages do not have a name, given as module.name, which earlier versions may have had.
+
+    The first call imports the library, which may take a second.
+    """
+    module, _, name = place.rpartition(".")
+    try:
+        if find_spec(module) is None:
+            return True
+        if name in dir(import_module(module)):
+            return False
+        return not hasattr(import_module(module), name) and find_spec(place) is None
+    except (ImportError, AttributeError, ValueError):
+        return module.partition(".")[0] in LIBRARIES and find_spec(module.partition(".")[0]) is not None
+    except Exception:  # a module that fails for another reason, such as a missing library, is there
+        return False
+
+
+def is_portable(name: str, arguments: list[object], named: dict[str, object]) -> bool:
+    """Return whether Glassloop can do what a call of a replaced function asks for. Arguments that are no literals are `...`."""
+    if name == "glassloop.load_metric":
+        named = {key: value for key, value in named.items() if key not in ABOUT_DOWNLOADS}
+        if "path" in named:
+            arguments, named = [named["path"], *arguments], {key: value for key, value in named.items() if key != "path"}
+        config = arguments[1] if len(arguments) == 2 else named.get("config_name", named.get("name"))
+        if not arguments or len(arguments) > 2 or ... in arguments[:1] or not {*named} <= {"config_name", "name"}:
+            return False
+        if config is ...:
+            return arguments[0] == "glue"
+        try:
+            load_metric(str(arguments[0]), None if config is None else str(config))
+        except SettingsError:
+            return False
+        return "name" not in named
+    path, *rest = [*arguments, *([named["path"]] if "path" in named else [])] or [None]
+    task = rest[0] if rest else named.get("name")
+    plain_split = str(named.get("split", "train")).isidentifier()
+    known = task is ... or task in GLUE_TASKS
+    return path == "glue" and known and len(rest) < 2 and plain_split and {*named} <= {"path", "name", "split"}
+
+
+# --- the script
+
 OURS = "glassloop"
 MODULE = re.compile(r"from(?:\s|\\\r?\n)+([\w.]+)")
 TRAINED_WITH = ("transformers", OURS)
@@ -119,12 +256,8 @@ OF_CALLBACKS = {"args": ARGUMENTS, "state": STATE, "model": MODEL}
 OF_A_TRAINER = {"args": ARGUMENTS, "model": MODEL, "state": STATE, "processing_class": TOKENIZER}
 OF_METHODS = {"model": MODEL, "self": TRAINER, "args": ARGUMENTS}
 REFUSED_NAMES = {name: remedy for name, remedy in unused_names(Trainer).items() if name in INSTEAD}
-ARGUMENTS_OF_TRAINER = {
-    name
-    for kind in Trainer.__mro__
-    if "__init__" in vars(kind)
-    for name in inspect.signature(vars(kind)["__init__"]).parameters
-}
+INITIALIZERS = [vars(kind)["__init__"] for kind in Trainer.__mro__ if "__init__" in vars(kind)]
+ARGUMENTS_OF_TRAINER = {name for one in INITIALIZERS for name in inspect.signature(one).parameters}
 
 Settings = list[tuple[str, ast.expr, ast.AST]]  # names, values, and where they stand
 
@@ -182,7 +315,6 @@ class Port:
         return self.edits.result()
 
     def note(self, node: ast.AST, problem: str, remedy: str, kind: str = NOT_TRANSLATED) -> None:
-        """Add a finding at the line of a node."""
         self.findings.append(Finding(node.lineno, problem, remedy, kind))  # type: ignore[attr-defined]
 
     # --- names ---
@@ -321,7 +453,6 @@ class Port:
         return OF_METHODS.get(name, "") if is_ours(bases, "Trainer") else ""
 
     def kind_of_call(self, node: ast.Call, depth: int) -> str:
-        """Return what kind of object a call makes."""
         for class_name, kind in (("Trainer", TRAINER), ("TrainingArguments", ARGUMENTS)):
             if self.is_of(node.func, class_name):
                 return kind
@@ -377,22 +508,18 @@ class Port:
         if isinstance(statement, ast.Expr) and self.origin(node.func) in self.telemetry:
             self.note(node, self.script.code(node.func), "removed: transformers no longer has it", REMOVED)
             self.remove_statement(statement)
-        self.remove_arguments(node, gone)
+        if gone:
+            items: list[ast.AST] = sorted([*node.args, *node.keywords], key=self.script.span)
+            spans = [self.script.span(one) for one in items]
+            end = self.script.span(node)[1] - 1
+            if len(gone) == len(items):
+                self.edits.replace(spans[0][0], end)
+            else:
+                self.edits.remove_items(spans, [place for place, one in enumerate(items) if one in gone], end)
 
     def rename_argument(self, argument: ast.keyword, name: str) -> None:
         start = self.script.span(argument)[0]
         self.edits.replace(start, start + len(argument.arg or ""), name)
-
-    def remove_arguments(self, node: ast.Call, gone: Sequence[ast.keyword]) -> None:
-        if not gone:
-            return
-        items: list[ast.AST] = sorted([*node.args, *node.keywords], key=self.script.span)
-        spans = [self.script.span(one) for one in items]
-        end = self.script.span(node)[1] - 1
-        if len(gone) == len(items):
-            self.edits.replace(spans[0][0], end)
-        else:
-            self.edits.remove_items(spans, [place for place, one in enumerate(items) if one in gone], end)
 
     def check_load(self, node: ast.Call, name: str, target: str) -> list[ast.keyword]:
         """Find out whether Glassloop has the data set or metric that a call loads. Return arguments that have no effect."""
@@ -471,9 +598,8 @@ class Port:
         for name, value, place in settings:
             self.check_setting(name, literal(value), place, is_known=not is_derived)
         values = {name: literal(value) for name, value, _ in settings if name != "output_dir"}
-        is_known = all(
-            name in OWN or (name in SETTINGS and not SETTINGS[name].refuses(value)) for name, value in values.items()
-        )
+        others = {name: value for name, value in values.items() if name not in OWN}
+        is_known = all(name in SETTINGS and not SETTINGS[name].refuses(value) for name, value in others.items())
         is_open = len(by_place) < len(node.args) or any(one.arg is None for one in node.keywords)
         if not is_known or NOT_A_LITERAL in values.values() or is_open:
             return
@@ -486,13 +612,12 @@ class Port:
     def check_setting(self, name: str, value: object, place: ast.AST, *, is_known: bool = True) -> None:
         theirs = SETTINGS.get(name)
         self.is_grouped = self.is_grouped or (name, value) in GROUPED
-        is_ours_or_typo = name in OWN or is_known
         if value is NOT_A_LITERAL:
             if theirs is not None and theirs.outcome == REFUSED:
                 self.note(place, f"{name} is refused, unless its value asks for nothing", theirs.text)
             elif theirs is None and name not in OWN and is_known:
                 self.note(place, f"{name} is not a setting", "remove it")
-        elif theirs.refuses(value) if theirs is not None else is_ours_or_typo:
+        elif theirs.refuses(value) if theirs is not None else name in OWN or is_known:
             with redirect_stderr(StringIO()):
                 problems = translated({name: value}, OwnSettings)[1]
             for problem in problems:
@@ -586,7 +711,9 @@ class Port:
         if not groups:
             self.remove_statement(node)
             return
-        renamed = [with_name(alias, today) for alias, (_, _, today) in zip(node.names, todays, strict=True)]
+        renamed = [
+            with_name(alias.asname or alias.name, today) for alias, (_, _, today) in zip(node.names, todays, strict=True)
+        ]
         lines = {}
         for today, numbers in groups.items():
             names = ", ".join(renamed[number] for number in numbers)
@@ -620,7 +747,7 @@ class Port:
         for name in sorted(unbound):
             today, _, present = self.moved.get(f"{module}.{name}", "").rpartition(".")
             if today:
-                groups.setdefault(today, []).append(present if present == name else f"{present} as {name}")
+                groups.setdefault(today, []).append(with_name(name, present))
         return [f"from {today} import {', '.join(names)}" for today, names in groups.items()]
 
     def change_import(self, node: ast.Import) -> None:
@@ -643,7 +770,6 @@ class Port:
             self.remove_statement(node)
 
     def imported_once(self, node: ast.AST) -> list[str]:
-        """Return `import glassloop`; nothing at the top of a script that has it already."""
         is_top = isinstance(self.script.parents[node], ast.Module)
         if self.is_imported and is_top:
             return []
@@ -657,8 +783,7 @@ class Port:
         start, end = self.script.span(node)
         around = self.script.parents[node]
         blocks = [getattr(around, name, []) for name in ("body", "orelse", "finalbody")]
-        is_only_one = [node] in blocks and not isinstance(around, ast.Module)
-        if is_only_one or not self.is_alone(node):
+        if ([node] in blocks and not isinstance(around, ast.Module)) or not self.is_alone(node):
             self.edits.replace(start, end, "pass")
         else:
             self.edits.replace(self.script.line_start(start), self.script.next_line(end))
@@ -693,9 +818,8 @@ def is_ours(places: frozenset[str], name: str) -> bool:
     return any(MOVED.get(place, place) == f"{OURS}.{name}" for place in map(todays_package, places))
 
 
-def with_name(alias: ast.alias, name: str) -> str:
+def with_name(used: str, name: str) -> str:
     """Return an imported name that is called differently now; the script keeps its own name for it."""
-    used = alias.asname or alias.name
     return name if used == name else f"{name} as {used}"
 
 

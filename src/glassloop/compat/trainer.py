@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, partialmethod
 from itertools import islice
 from pathlib import Path
 from types import CodeType
@@ -31,6 +31,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import RemoveColumnsCollator
 from transformers.utils import find_labels
 
+from glassloop import trainer as core
 from glassloop.base.errors import ModelError, SettingsError, TooLargeError, listed
 from glassloop.base.files import user_path, write_text
 from glassloop.base.output import show
@@ -52,20 +53,7 @@ from glassloop.settings.training import CLASSES, SCORE
 from glassloop.settings.training import TrainingArguments as Settings
 from glassloop.settings.transformers_names import SEQUENTIAL
 from glassloop.share.upload import pushed, upload
-from glassloop.trainer import (
-    DEFAULT_DIR,
-    IGNORED,
-    INSTEAD,
-    READ_ONCE,
-    EvalPrediction,
-    Metrics,
-    PredictionOutput,
-    RowUse,
-    TrainOutput,
-    accepted_columns,
-    columns_taken_by,
-)
-from glassloop.trainer import Trainer as CoreTrainer
+from glassloop.trainer import DEFAULT_DIR, IGNORED, EvalPrediction, Metrics, PredictionOutput, RowUse, TrainOutput
 from glassloop.training.callbacks import Callback, State, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, Nested, PredictBatch, each_array, first_array
 from glassloop.training.interfaces import LRScheduler, Optimizer, Tensors
@@ -97,7 +85,7 @@ TRAINS_AGAIN = (
 )
 
 
-class Trainer(CoreTrainer):
+class Trainer(core.Trainer):
     """Trains and evaluates one model. Scripts for transformers' Trainer change the import, and subclasses of it keep working.
 
     Args:
@@ -144,12 +132,10 @@ class Trainer(CoreTrainer):
     is_in_train = False
 
     _only_for_users: ClassVar[dict[str, str]] = {
-        name: INSTEAD[name] for name in ("_prepare_inputs", "_remove_unused_columns", "compute_loss_context_manager")
+        name: core.INSTEAD[name] for name in ("_prepare_inputs", "_remove_unused_columns", "compute_loss_context_manager")
     }
     _falls_back = True
-    _adapted: TrainerCallbacks  # the callbacks of transformers as one of Glassloop's
     _plan: Plan | None = None
-    _seen: TrainerState
     _train_loader: DataLoader[object] | None = None  # what callbacks get as the batches of the training
     _latest_loader: DataLoader[object] | None = None  # and as those of the latest evaluation
     _loop_scores: list[dict[str, float]] | None = None  # what an evaluation of the loop has found so far, per data set
@@ -157,11 +143,9 @@ class Trainer(CoreTrainer):
     _is_logging = False
     _has_trained = False
     _accelerator: Accelerator | None = None
-    _eval_sets: Mapping[str, Rows] = {}
     _eval_loaders: Mapping[str, Loader] = {}
     _model_loss: str | None = None  # why the loss is that of the model
     _made: Optimizers = (None, None)  # optimizer and schedule that the last training used
-    _read_once: Mapping[str, set[object]] = {}  # values of settings that have no effect after construction
     _saves_alone = False  # the main process writes a checkpoint, and the others do not take part
     _trial: object = None  # of a search for hyperparameters
     _eval_loader = "get_eval_dataloader"
@@ -192,11 +176,11 @@ class Trainer(CoreTrainer):
         self.compute_loss_func = compute_loss_func
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
-        self._eval_sets = dict(eval_dataset) if isinstance(eval_dataset, dict) else {}
+        self._eval_sets: Mapping[str, Rows] = dict(eval_dataset) if isinstance(eval_dataset, dict) else {}
         tokenizer = processing_class if processing_class is not None else tokenizer
         if LEDGER.serves_old_names:
             drop_former(own, args)
-        model = self._initialized(args.seed) if model is None and model_init is not None else model
+        model = self._initialized(model_init, args.seed) if model is None and model_init is not None else model
         named: Sequence[str] | None = getattr(args, "label_names", None)
         self.label_names = labels_of(model) if named is None else named
         super().__init__(
@@ -212,7 +196,8 @@ class Trainer(CoreTrainer):
             **own,  # type: ignore[arg-type]
         )
         self.optimizer, self.lr_scheduler = self._made = optimizers
-        self._read_once = {name: {vars(args)[name]} for name in READ_ONCE if name != "output_dir"}
+        # The values of settings that have no effect after construction.
+        self._read_once = {name: {vars(args)[name]} for name in core.READ_ONCE if name != "output_dir"}
         self._read_once["device"].add(self.backend.device.type)
         if isinstance(args, TrainingArguments):
             args.set_device(self.backend.device.type)
@@ -284,7 +269,7 @@ class Trainer(CoreTrainer):
             raise SettingsError(problem, "construct a new Trainer")
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
         if self.model_init is not None:
-            self.model = self._initialized(self.args.seed)
+            self.model = self._initialized(self.model_init, self.args.seed)
         self._find_loss()
         batches = self.args.gradient_accumulation_steps
         if batches > 1 and not self._overrides("training_step") and adds_up_batches(base_of(self.model)):
@@ -328,17 +313,13 @@ class Trainer(CoreTrainer):
         )
 
     def _started(self, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-        """Take over the optimizer and the schedule of a training that begins."""
         self.optimizer, self.lr_scheduler = self._made = optimizer, scheduler
 
     # --- what a script has replaced, and what that costs
 
-    def _initialized(self, seed: int) -> Model:
+    def _initialized(self, make: Callable[..., Model], seed: int) -> Model:
         """Return a new model of `model_init`, with random weights that depend on the seed only."""
         seed_all(seed)
-        make = self.model_init
-        if make is None:
-            return self.model
         if isinstance(make, torch.nn.Module):
             problem = "model_init is a model, not a function that returns one"
             raise SettingsError(problem, "omit the parentheses: model_init=model_init")
@@ -355,23 +336,20 @@ class Trainer(CoreTrainer):
 
     def _why_plain(self) -> str | None:
         """Return why only the plain backend can train. What concerns evaluations alone does not count: `_why_padded`."""
-        if is_bare(self.model):
-            return "the model is a plain torch module"
-        training = ("training_step", "compute_loss", "get_train_dataloader", "_get_train_sampler")
-        if replaced := self._overrides(*training, *OPTIMIZERS):
-            return f"{replaced[0]} is overridden"
-        for name in ("compute_loss_func", "optimizer_cls_and_kwargs"):
-            if getattr(self, name) is not None:
-                return f"{name} is given"
-        if self.train_dataset is not None and not hasattr(self.train_dataset, "__len__"):
-            return "the training data has no length"
-        if self._own_optimizers() != (None, None):
-            return "the optimizer is custom"
-        if any(map(freezes_weights, self.callback_handler.callbacks)):
-            return "a callback freezes or unfreezes weights"
-        if readers := self._adapted.gradient_readers:
-            return f"{readers[0]} may read gradients"
-        return "the loss is that of the model" if self._model_loss else None
+        methods = ("training_step", "compute_loss", "get_train_dataloader", "_get_train_sampler", *OPTIMIZERS)
+        passed = [name for name in ("compute_loss_func", "optimizer_cls_and_kwargs") if getattr(self, name) is not None]
+        has_no_length = self.train_dataset is not None and not hasattr(self.train_dataset, "__len__")
+        reasons = {
+            "the model is a plain torch module": is_bare(self.model),
+            **{f"{name} is overridden": True for name in self._overrides(*methods)},
+            **{f"{name} is given": True for name in passed},
+            "the training data has no length": has_no_length,
+            "the optimizer is custom": self._own_optimizers() != (None, None),
+            "a callback freezes or unfreezes weights": any(map(freezes_weights, self.callback_handler.callbacks)),
+            **{f"{name} may read gradients": True for name in self._adapted.gradient_readers},
+            "the loss is that of the model": self._model_loss,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
 
     def _why_padded(self, rows: Rows | None) -> str | None:
         if replaced := self._overrides("prediction_step", self._eval_loader, "_get_eval_sampler"):
@@ -386,26 +364,22 @@ class Trainer(CoreTrainer):
             return
         if is_bare(self.model):
             self._model_loss = "the model is a plain torch module"
-            return
-        if self._other_label_names() or self._has_ignored_labels(self.train_dataset):
+        elif self._other_label_names() or self._has_ignored_labels(self.train_dataset):
             self._model_loss = "label_names is set" if self._other_label_names() else "some labels are -100"
             self._say_once(f"{self._model_loss}: the loss is that of the model")
-            return
-        batch = next(self._batches(self.train_dataset, training=True).epoch(), None)
-        if batch is None:
-            return
-        if is_own(self.model) and not (fits_classes(batch.labels) or self.task == SCORE):
-            self._model_loss = "the model has its own task"
-            return
-        try:
-            reason = other_loss(self.model, batch, self.task, self.backend, self._say_once)
-        except ModelError:
-            if not is_own(self.model):
-                raise
-            reason = "the outputs of the model have no logits by name"
-        if reason is not None:
-            self._model_loss = reason
-            self._say_once(f"{reason}; training uses the model's own")
+        elif (batch := next(self._batches(self.train_dataset, training=True).epoch(), None)) is not None:
+            if is_own(self.model) and not (fits_classes(batch.labels) or self.task == SCORE):
+                self._model_loss = "the model has its own task"
+                return
+            try:
+                reason = other_loss(self.model, batch, self.task, self.backend, self._say_once)
+            except ModelError:
+                if not is_own(self.model):
+                    raise
+                reason = "the outputs of the model have no logits by name"
+            if reason is not None:
+                self._model_loss = reason
+                self._say_once(f"{reason}; training uses the model's own")
 
     def _has_ignored_labels(self, rows: Rows | None) -> bool:
         """Return whether some rows have the label -100, which the loss of a model leaves out; not of rows that may be slow."""
@@ -479,7 +453,6 @@ class Trainer(CoreTrainer):
         return self.backend.forward(self.model)
 
     def _prepare_inputs(self, inputs: Inputs) -> Inputs:
-        """Return the tensors of a batch on the device."""
         return self.backend.move(inputs)
 
     def _inputs_of(self, batch: TrainingBatch | Batch) -> Inputs:
@@ -598,11 +571,11 @@ class Trainer(CoreTrainer):
     def _taken_columns(self) -> set[str] | None:
         if getattr(self.args, "remove_unused_columns", True) is False:
             return None
-        return columns_taken_by(self.model) | {*self.label_names}
+        return core.columns_taken_by(self.model) | {*self.label_names}
 
     def _remove_unused_columns(self, dataset: Rows, description: str | None = None) -> Rows:
         """Return the rows without columns the model does not accept. Scripts that look for a mistake call this."""
-        return accepted_columns(dataset, self._taken_columns(), self._say_once) if is_table(dataset) else dataset
+        return core.accepted_columns(dataset, self._taken_columns(), self._say_once) if is_table(dataset) else dataset
 
     def get_train_dataloader(self) -> Loader:
         """Return a DataLoader of the training rows. Training uses it only if a subclass overrides it or its sampler."""
@@ -959,7 +932,7 @@ class Trainer(CoreTrainer):
         self.pop_callback(callback)
 
     def _shows_progress(self) -> bool:
-        """Return whether a script has left the callback in the list that stands for the progress display."""
+        # A script may have removed the callback that stands for the progress display.
         return any(isinstance(one, ProgressCallback | PrinterCallback) for one in self.callback_handler.callbacks)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -1220,7 +1193,6 @@ def moved(trainer: Trainer, data: object) -> object:
 
 
 def rows_of_a_step(trainer: Trainer, args: Settings | None = None) -> int:
-    """Return the number of rows of a step, over all batches and processes."""
     chosen = trainer.args if args is None else args
     return chosen.per_device_train_batch_size * chosen.gradient_accumulation_steps * trainer.backend.processes.num_processes
 
@@ -1284,7 +1256,6 @@ def flattens_scores(model: object) -> bool:
 
 
 def flattened(predictions: Nested) -> Nested:
-    """Return predictions whose scores have no dimension of size 1."""
     if isinstance(predictions, np.ndarray):
         return predictions.reshape(-1)
     return (flattened(predictions[0]), *predictions[1:]) if isinstance(predictions, tuple) else predictions
@@ -1394,10 +1365,8 @@ class LoaderBatches:
             return self.num_batches
 
     def epoch(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch, without the first `skip`."""
         for part in ("sampler", "dataset"):
-            set_epoch = getattr(getattr(self.loader, part, None), "set_epoch", None)
-            if set_epoch is not None:
+            if (set_epoch := getattr(getattr(self.loader, part, None), "set_epoch", None)) is not None:
                 set_epoch(epoch)
         first = skip * self.batch_size
         for inputs in islice(self.loader, skip, None):
@@ -1446,7 +1415,6 @@ def overrides(owner: object, base: type, name: str) -> bool:
 
 
 def is_for_transformers(callback: object) -> bool:
-    """Return whether a callback, or a class of callbacks, is written for transformers' Trainer."""
     kind = callback if isinstance(callback, type) else type(callback)
     return any(parent.__name__ == "TrainerCallback" for parent in kind.__mro__)
 
@@ -1490,7 +1458,6 @@ class TrainerState(TheirState):  # type: ignore[misc]
 
     @classmethod
     def of(cls, loop: State) -> TrainerState:
-        """Return the state of a training that the loop is about to begin."""
         made = cls(is_local_process_zero=True, is_world_process_zero=True, total_flos=0.0, epoch=0.0)
         made.loop = loop
         return made
@@ -1586,6 +1553,10 @@ class TrainerCallbacks(Callback):
             loop.stop_reason = ASKED_TO_STOP
         loop.asked |= {wanted for flag, wanted in ASKED.items() if getattr(self.control, flag)}
 
+    on_epoch_start = partialmethod(tell, "on_epoch_begin")
+    on_step_start = partialmethod(tell, "on_step_begin")
+    on_epoch_end = partialmethod(tell, "on_epoch_end")
+
     def on_fit_start(self, state: State) -> None:
         if state.stop_reason == ASKED_TO_STOP:  # of the run that is resumed
             state.stop_reason = None
@@ -1593,12 +1564,6 @@ class TrainerCallbacks(Callback):
         for place, entry in enumerate(state.history):  # early stopping counts the evaluations before a resume
             if place not in state.own_entries:
                 self.judge(entry, state.step, replayed=True)
-
-    def on_epoch_start(self, state: State) -> None:
-        self.tell("on_epoch_begin", state)
-
-    def on_step_start(self, state: State) -> None:
-        self.tell("on_step_begin", state)
 
     def before_update(self, group: Sequence[object]) -> None:
         """Call on_pre_optimizer_step within a step, when gradients are clipped and the weights have not changed yet."""
@@ -1658,9 +1623,6 @@ class TrainerCallbacks(Callback):
             is_saved = seen.best_global_step == state.step or best.is_dir()
             seen.best_model_checkpoint = str(best) if is_saved else seen.best_model_checkpoint
         self.tell("on_save", state)
-
-    def on_epoch_end(self, state: State) -> None:
-        self.tell("on_epoch_end", state)
 
     def on_fit_end(self, state: State) -> None:
         if state.batch:  # the training stops within an epoch; the Trainer calls on_train_end, after the last log

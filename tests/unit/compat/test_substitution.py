@@ -12,16 +12,14 @@ import pytest
 
 import glassloop
 from glassloop.compat.names import (
-    MOVED,
-    MOVED_BY_CALL,
     OLD_MODULES,
     OLD_NAMES,
     instead_of,
-    is_portable,
     module_today,
     why_their_trainer,
     why_untranslated,
 )
+from glassloop.compat.port import MOVED, MOVED_BY_CALL, is_portable
 from glassloop.compat.substitution import (
     LEDGER,
     REPLACES_ITSELF,
