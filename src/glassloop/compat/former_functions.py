@@ -108,7 +108,6 @@ def __getattr__(name: str) -> type:
 
 
 def settings_today(kind: type, named: Mapping[str, object]) -> dict[str, object]:
-    """Return settings under the names that a class of settings has today."""
     known = {entry.name for entry in fields(kind)}
     settings = dict(named)
     switches = {"group_by_length": "train_sampling_strategy", "adafactor": "optim"}  # their names are the values of today
@@ -127,7 +126,6 @@ def settings_today(kind: type, named: Mapping[str, object]) -> dict[str, object]
 
 
 def trainer_arguments(named: dict[str, object]) -> dict[str, object]:
-    """Return arguments of a Trainer under the names that they have today."""
     if "tokenizer" in named:
         LEDGER.note("Trainer(tokenizer=)", "processing_class=", "removed in transformers 5")
         named.setdefault("processing_class", named.pop("tokenizer"))
@@ -146,8 +144,6 @@ glue_output_modes = {name: "classification" if task.label_names else "regression
 
 @dataclass
 class InputExample:
-    """One row of a task."""
-
     guid: str
     text_a: str
     text_b: str | None = None
@@ -156,8 +152,6 @@ class InputExample:
 
 @dataclass(eq=False)
 class InputFeatures(Mapping[str, object]):
-    """One encoded row."""
-
     input_ids: list[int]
     attention_mask: list[int] | None = None
     token_type_ids: list[int] | None = None
@@ -251,7 +245,6 @@ def compute_class_weight(class_weight: object, *positional: object, **named: obj
 
 
 def mean_squared_error(true: object, predicted: object, *, squared: bool = True, **named: object) -> float | Array:
-    """Return the mean squared error, or its root."""
     from sklearn import metrics
 
     if not squared:
@@ -322,7 +315,6 @@ class AdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update the parameters."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

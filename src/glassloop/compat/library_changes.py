@@ -62,7 +62,6 @@ def changes(models: Mapping[str, str]) -> dict[str, Change]:
 
 
 def resolve_models(kinds: tuple[str, ...], models: Mapping[str, str], module: ModuleType) -> None:
-    """Resolve the names of models in `from_pretrained` of some classes."""
     for kind in {getattr(module, name) for name in kinds if hasattr(module, name)}:
         kind.from_pretrained = classmethod(resolved(kind.from_pretrained.__func__, models))
 
@@ -138,7 +137,6 @@ def listed_column(value: object) -> object:
 
 
 def arguments_today(named: dict[str, object]) -> dict[str, object]:
-    """Return the arguments of a tokenizer under the names they have today."""
     for old, new in RENAMED_ARGUMENTS.items():
         if old in named:
             named.setdefault(new, named.pop(old))
@@ -196,7 +194,6 @@ def change_outputs(module: ModuleType) -> None:
 
 
 def is_unpacking(frame: FrameType) -> bool:
-    """Return whether a frame stands at the unpacking of a value into several names."""
     instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return instruction in ("UNPACK_SEQUENCE", "UNPACK_EX") and is_script(frame.f_code.co_filename)
 
@@ -207,7 +204,6 @@ LOADER_ARGUMENTS = ("dispatch_batches", "split_batches", "even_batches", "use_se
 
 
 def change_accelerator(module: ModuleType) -> None:
-    """Let an Accelerator take arguments it no longer has."""
     constructor = module.Accelerator.__init__
 
     @wraps(constructor)
@@ -218,7 +214,6 @@ def change_accelerator(module: ModuleType) -> None:
 
 
 def accelerator_arguments(named: dict[str, object]) -> dict[str, object]:
-    """Return the arguments of an Accelerator under the names they have today."""
     from accelerate import DataLoaderConfiguration
 
     for precision in ("fp16", "bf16"):
@@ -269,7 +264,6 @@ def change_datasets(module: ModuleType) -> None:
 
 
 def change_pandas(module: ModuleType) -> None:
-    """Give frames the methods that pandas 2 removed."""
 
     def append(self: object, other: object, ignore_index: bool = False, **named: object) -> object:
         LEDGER.note("DataFrame.append", "pandas.concat", "removed in pandas 2.0")

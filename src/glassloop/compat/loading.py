@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GLUE_NAMES = ("glue", "nyu-mll/glue")
 
 REMOVED = {
-    **dict.fromkeys(("trust_remote_code", "script_version", "task"), None),
+    **dict.fromkeys(("trust_remote_code", "script_version", "task")),
     "use_auth_token": "token",
     "ignore_verifications": None,
 }
@@ -114,7 +114,6 @@ class Metric:
     def compute(
         self, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
     ) -> dict[str, float]:
-        """Return the values of all rows by name, then forget the rows."""
         return self.metric.compute(predictions=predictions, references=references, **options)
 
 
@@ -145,11 +144,7 @@ class Combined:
 def load_metric(
     path: str, config_name: str | None = None, *more: object, called: str = "load_metric", **named: object
 ) -> Metric:
-    """Return a metric of Glassloop by its name, or that of the installed `evaluate` if Glassloop has none.
-
-    Raises:
-        SettingsError: If Glassloop has no such metric, and the package `evaluate` is not installed.
-    """
+    """Return a metric of Glassloop by its name; if it has none, that of `evaluate`. Raises if that is not installed."""
     name = Path(path).stem if path.endswith(".py") else path.rpartition("/")[2]
     try:
         metric = Metric(own_metric(name, config_name))

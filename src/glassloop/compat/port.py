@@ -197,10 +197,7 @@ def present_place(place: str) -> str:
 
 @cache
 def is_gone(place: str) -> bool:
-    """Return whether the installed packages do not have a name, given as module.name, which earlier versions may have had.
-
-    The first call imports the library, which may take a second.
-    """
+    """Return whether the installed packages lack a name, given as module.name. The first call imports the library."""
     module, _, name = place.rpartition(".")
     try:
         if find_spec(module) is None:
@@ -269,8 +266,6 @@ def rewritten(text: str) -> tuple[str, list[Finding]]:
 
 
 class Port:
-    """Rewrites a script."""
-
     def __init__(self, script: Script) -> None:
         self.script, self.edits = script, Edits(script)
         self.findings: list[Finding] = []
@@ -472,7 +467,6 @@ class Port:
     # --- calls ---
 
     def check_call(self, node: ast.Call) -> None:
-        """Find out what becomes of a call and of its arguments."""
         name = self.name_of(node.func)
         target = MOVED.get(name) or MOVED_BY_CALL.get(name)
         gone: list[ast.keyword] = []
@@ -696,7 +690,6 @@ class Port:
     # --- imports ---
 
     def change_import_from(self, node: ast.ImportFrom) -> None:
-        """Import each name from where it is today."""
         module = node.module or ""
         if node.names[0].name == "*":
             added = self.imported_once(node) if any(one.startswith(f"{module}.") for one in self.replaced) else []
@@ -796,7 +789,6 @@ class Port:
         return not before and (not after or after.startswith("#"))
 
     def has_comment(self, node: ast.AST) -> bool:
-        """Return whether a comment stands behind a statement or above it."""
         start, end = self.script.span(node)
         first = self.script.line_start(start)
         above = self.script.text[self.script.line_start(first - 1) : first].strip() if first else ""
@@ -860,7 +852,6 @@ AGREE = 2  # how many lines must agree to end a change
 
 
 def difference(before: str, after: str, name: str) -> str:
-    """Return the changes of the code as a unified diff."""
     old, new = before.splitlines(), after.splitlines()
     matcher = SequenceMatcher(None, old, new)
     matcher.opcodes = opcodes(old, new)  # type: ignore[attr-defined]  # its own take seconds for a long script of similar lines
@@ -892,7 +883,7 @@ def opcodes(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, in
             other += 1
         if place > start:
             codes.append(("equal", start, place, first, other))
-        elif place < len(old) or other < len(new):
+        else:
             place, other = next_agreement(old, new, place, other)
             codes.append(("replace", start, place, first, other))
     return codes
@@ -902,8 +893,7 @@ def next_agreement(old: list[str], new: list[str], place: int, other: int) -> tu
     """Return where both versions agree again, with the fewest lines between: the ends if they do not."""
     rest = max(len(old) - place, len(new) - other)
     for distance in range(1, 2 * rest + 1):
-        for skipped in range(distance + 1):
-            left, right = place + distance - skipped, other + skipped
+        for left, right in ((place + distance - skipped, other + skipped) for skipped in range(distance + 1)):
             is_within = left <= len(old) and right <= len(new)
             if is_within and old[left : left + AGREE] == new[right : right + AGREE]:
                 return left, right

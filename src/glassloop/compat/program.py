@@ -32,8 +32,6 @@ class Part:
 
 
 class PartLoader(InspectLoader):
-    """Runs a compiled piece of code in a module."""
-
     def __init__(self, code: CodeType) -> None:
         self.code = code
 

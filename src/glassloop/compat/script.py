@@ -42,10 +42,7 @@ def is_python(code: str) -> bool:
 
 
 def without_magics(code: str, statement: str) -> tuple[str, list[tuple[int, str]]]:
-    """Return the code of a cell with a statement in place of each magic, shell command or question, and where these stand.
-
-    A `{}` in the statement becomes the number of the magic.
-    """
+    """Return the code of a cell with a statement, in which `{}` is a number, in place of each magic, and where these stand."""
     if is_python(code):
         return code, []
     magics: list[tuple[int, str]] = []
@@ -115,10 +112,7 @@ class Script:
         self._origins: dict[tuple[Scope, str], tuple[str, ...]] = {}
         self._bases: dict[ast.ClassDef, frozenset[str]] = {}
         self._bytes: dict[int, bytes] = {}
-        self._read()
-
-    def _read(self) -> None:
-        """Visit every node once, without recursion: long sums and chains are nested deeply."""
+        # Every node is visited once, without recursion: long sums and chains are nested deeply.
         stack: list[tuple[ast.AST, Scope]] = [(self.tree, Scope(self.tree))]
         while stack:
             node, scope = stack.pop()
@@ -178,7 +172,6 @@ class Script:
         return self._origins[key]
 
     def classes(self, node: ast.AST | None) -> list[ast.ClassDef]:
-        """Return the classes of the script that an expression names."""
         return [one.node for one in self.bindings(node)[-20:] if isinstance(one.node, ast.ClassDef)]
 
     def bases(self, node: ast.AST | None) -> frozenset[str]:
@@ -238,7 +231,6 @@ class Script:
         return start + len(self._bytes[line][:column].decode("utf-8", "surrogatepass"))
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return where a node begins and ends in the text."""
         return (
             self.offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]
             self.offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
@@ -263,7 +255,6 @@ class Script:
 
 
 def bind(node: ast.AST, scope: Scope, stars: list[str]) -> None:
-    """Add the names that a node binds to its scope."""
     match node:
         case ast.Import():
             for alias in node.names:
@@ -326,7 +317,6 @@ class Edits:
         self.replace(*self.script.span(node), text)
 
     def result(self) -> str:
-        """Return the changed text."""
         parts, place = [], 0
         for start, end, text in sorted(self.changes, key=lambda change: change[:2]):
             if start < place and end <= place and not (start == end == place):
@@ -367,7 +357,5 @@ class Edits:
 def comma_after(text: str, start: int, end: int) -> int | None:
     """Return the place of the next comma in a part of a text without literals; None if there is none."""
     # A comment up to the end of its line may contain a comma, too.
-    for mark in re.compile(r"#[^\r\n]*|,").finditer(text, start, end):
-        if mark.group() == ",":
-            return mark.start()
-    return None
+    marks = re.compile(r"#[^\r\n]*|,").finditer(text, start, end)
+    return next((mark.start() for mark in marks if mark.group() == ","), None)

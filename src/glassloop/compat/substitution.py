@@ -84,7 +84,6 @@ def script_frame() -> FrameType | None:
 
 
 def place_of(frame: FrameType | None) -> str:
-    """Return the file and line of a frame."""
     return "unknown place" if frame is None else f"{near_name(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
@@ -222,7 +221,6 @@ def serve(module: ModuleType, module_name: str, names: Mapping[str, OldName]) ->
 
 
 def names_of(code: CodeType) -> set[str]:
-    """Return all names that code and the functions inside use."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return {*code.co_names}.union(*map(names_of, inner))
 

@@ -69,7 +69,6 @@ class LossReader:
         return read <= {"labels", "label"} and all(map(self.is_known, calls))
 
     def is_known(self, node: ast.Call) -> bool:
-        """Return whether a call belongs to a usual loss."""
         name = last_name(node.func)
         if is_name(node.func, self.model) or name in LOSSES or self.loss_of(node) or self.focal_loss(node):
             return True
@@ -157,7 +156,6 @@ class LossReader:
         )
 
     def for_focal(self, loss: Loss) -> tuple[str, str]:
-        """Return a function for the focal loss."""
         powers = [one for one in ast.walk(self.method) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Pow)]
         power = self.outside(powers[0].right) if powers else "2.0"
         weight = loss.arguments.get("weight")
@@ -244,7 +242,6 @@ def is_name(node: ast.AST | None, name: str) -> bool:
 
 
 def last_name(node: ast.AST) -> str:
-    """Return the last part of a dotted name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 

@@ -182,7 +182,9 @@ class Trainer(core.Trainer):
             drop_former(own, args)
         model = self._initialized(model_init, args.seed) if model is None and model_init is not None else model
         named: Sequence[str] | None = getattr(args, "label_names", None)
-        self.label_names = labels_of(model) if named is None else named
+        if named is None:  # as in transformers, the inputs of the model with the word in their name
+            named = (find_labels(type(base_of(model))) if isinstance(model, torch.nn.Module) else []) or ["labels"]
+        self.label_names = named
         super().__init__(
             model if model is None else with_config(model),
             args,
@@ -456,7 +458,6 @@ class Trainer(core.Trainer):
         return self.backend.move(inputs)
 
     def _inputs_of(self, batch: TrainingBatch | Batch) -> Inputs:
-        """Return the inputs of a batch and its labels as a script gets them, on the device."""
         inputs: Inputs = {**batch.inputs}  # type: ignore[dict-item]  # batches consist of tensors
         return self.backend.move(inputs if batch.labels is None else {**inputs, "labels": batch.labels})
 
@@ -1223,11 +1224,8 @@ class BareConfig:
 
 
 def with_config(model: Model) -> Model:
-    """Return the model; a plain torch module gets what stands for a config, with as many labels as its last layer has outputs.
-
-    A config that the module has is a script's own: it may be of any kind, and that of an encoder inside says nothing about
-    the outputs of the module.
-    """
+    """Return the model; a plain torch module gets what stands for a config, with a label for each output of its last layer."""
+    # A config that the module has is a script's own, of any kind; that of an encoder inside says nothing about the outputs.
     if isinstance(model, torch.nn.Module) and not isinstance(base_of(model), PreTrainedModel) and not is_bare(model):
         widths = [part.out_features for part in model.modules() if isinstance(part, torch.nn.Linear)]
         number = widths[-1] if widths else 2
@@ -1239,7 +1237,6 @@ def with_config(model: Model) -> Model:
 
 
 def is_bare(model: object) -> bool:
-    """Return whether a model is a plain torch module."""
     return hasattr(model, STAND_IN)
 
 
@@ -1261,12 +1258,6 @@ def flattened(predictions: Nested) -> Nested:
     return (flattened(predictions[0]), *predictions[1:]) if isinstance(predictions, tuple) else predictions
 
 
-def labels_of(model: object) -> list[str]:
-    """Return the inputs of a model that are labels: those with the word in their name, as in transformers."""
-    names = find_labels(type(base_of(model))) if isinstance(model, torch.nn.Module) else []
-    return names or ["labels"]
-
-
 def fits_classes(labels: torch.Tensor | np.ndarray | None, logits: np.ndarray | None = None) -> bool:
     """Return whether labels and logits are those of a classifier: class numbers, or a number for each class."""
     if labels is None or (logits is not None and logits.ndim != 2):
@@ -1275,10 +1266,8 @@ def fits_classes(labels: torch.Tensor | np.ndarray | None, logits: np.ndarray | 
 
 
 def adds_up_batches(model: torch.nn.Module) -> bool:
-    """Return whether transformers' Trainer adds up the losses of the batches of a step, instead of taking their mean.
-
-    It leaves the division to models that accept `num_items_in_batch`. Those for classification ignore it.
-    """
+    """Return whether transformers' Trainer adds up the losses of the batches of a step, instead of taking their mean."""
+    # It leaves the division to models that accept `num_items_in_batch`. Those for classification ignore it.
     accepts = getattr(model, "accepts_loss_kwargs", None)
     kinds = {parameter.kind for parameter in inspect.signature(model.forward).parameters.values()}
     return inspect.Parameter.VAR_KEYWORD in kinds if accepts is None else bool(accepts)
@@ -1441,10 +1430,7 @@ def freezes_weights(callback: TrainerCallback) -> bool:
 
 
 class TrainerState(TheirState):  # type: ignore[misc]
-    """The state of a training, as scripts and callbacks for transformers read it.
-
-    Names that transformers does not have, such as `step` and `history`, are those of the loop's own state.
-    """
+    """The state of a training, as scripts for transformers read it. Other names, such as `step`, are those of the loop's."""
 
     loop: State  # the state of the loop
     global_step: int

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from optuna import Trial
 
 Space = Callable[["Trial"], Mapping[str, object]]
+Caught = tuple[type[BaseException], ...]  # what ends a trial, and not the search
 Objective = Callable[[dict[str, float]], float | Sequence[float]]
 
 OBJECTIVE = "objective"  # of several, objective, objective-1 and so on
@@ -64,8 +65,6 @@ OF_OPTIMIZE = ("timeout", "gc_after_trial", "catch", "callbacks", "show_progress
 
 
 class BestRun(NamedTuple):
-    """The best trial of a search."""
-
     run_id: str  # its number
     objective: float | list[float]
     hyperparameters: dict[str, object]  # what was suggested to it, by name
@@ -119,23 +118,28 @@ def search(
     identity = {"search": digest(what), **{name: rows_text(one) for name, one in rows.items()}}
     seed = trainer.args.seed
     folder = Path(trainer.args.output_dir or DEFAULT_DIR)
-    record = SearchRecord(
-        folder, identity, seed, greater_is_better=directions[0] == "maximize", base=GivenSettings(training=settings)
-    )
+    is_greater_better = directions[0] == "maximize"
+    record = SearchRecord(folder, identity, seed, greater_is_better=is_greater_better, base=GivenSettings(training=settings))
     of_study = {name: value for name, value in options.items() if name not in (*OF_OPTIMIZE, "n_jobs")}
     known = [] if "storage" in of_study else record.known()  # a storage of the user has them
     study = started_search(seed, known, directions, of_study)
     if record.waiting and "storage" not in of_study:
         study.enqueue_trial(record.waiting)
-    caught: tuple[type[BaseException], ...] = tuple(options.get("catch", (DivergedError,)))  # type: ignore[arg-type]
+    caught: Caught = tuple(options.get("catch", (DivergedError,)))  # type: ignore[arg-type]
     callbacks = [*options.get("callbacks", ())]  # type: ignore[misc]  # a list of functions
     if "sampler" not in of_study:
         callbacks.insert(0, lambda study, trial: setattr(study, "sampler", sampler_for(seed, trial.number + 1)))
     of_optimize = {name: options[name] for name in OF_OPTIMIZE if name in options}
     score = objective or (lambda metrics: default_objective(metrics, own_metrics=trainer.compute_metrics is not None))
-    trials = Trials(trainer, reset, space, score, name_of, record, len(directions) == 1, caught)
+
+    def run(trial: Trial) -> float | Sequence[float]:
+        reset(trial)
+        set_hyperparameters(trainer.args, space(trial), trial.number)
+        name = name_of(trial) if name_of else f"run-{trial.number}"
+        return train_trial(trainer, trial, name, score, record, caught, reports=len(directions) == 1)
+
     missing = None if n_trials is None else max(0, n_trials - len(known))
-    study.optimize(trials.run, missing, **of_optimize | {"catch": caught, "callbacks": callbacks})
+    study.optimize(run, missing, **of_optimize | {"catch": caught, "callbacks": callbacks})
     best: list[BestRun] = []
     if any(trial.state.name == "COMPLETE" for trial in study.trials):
         if len(directions) == 1:
@@ -153,7 +157,6 @@ def search(
 def refuse_search(
     trainer: Trainer, model_init: object, directions: Sequence[str], backend: object, options: Mapping[str, object]
 ) -> None:
-    """Raise `SettingsError` for a search that cannot be run."""
     wanted = getattr(backend, "value", backend)
     if wanted not in (None, "optuna"):
         problem = f"hyperparameter_search does not support the backend {visible(str(wanted))}"
@@ -180,69 +183,55 @@ def rows_text(rows: object) -> str:
     return rows_fingerprint(Batches(rows, lambda batch: {}, 1).row_hashes())  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class Trials:
-    """Trains the trials of one search."""
+def train_trial(
+    trainer: Trainer, trial: Trial, name: str, objective: Objective, record: SearchRecord, caught: Caught, *, reports: bool
+) -> float | Sequence[float]:
+    """Train one trial, record it, and return its objective. `reports` to optuna, which allows it for one objective only."""
+    from optuna import TrialPruned
+    from optuna.distributions import distribution_to_json
 
-    trainer: Trainer
-    reset: Callable[[object], None]
-    space: Space
-    objective: Objective
-    name_of: Callable[[Trial], str] | None
-    record: SearchRecord
-    reports: bool  # to optuna, which allows it for one objective only
-    caught: tuple[type[BaseException], ...]
+    began = time.perf_counter()
+    known = record.record.runs.get(name)
+    if known is not None and known.setting != trial.number:
+        name = f"{name}-{trial.number}"  # another trial has that name, which is that of its folder
+    distributions = {part: distribution_to_json(one) for part, one in trial.distributions.items()}
+    reported = record.begin(trial.number, name, trainer.args.seed, trial.params, distributions)
+    folder = record.folder / name
+    for setting, value in {"run_name": name, "push_to_hub": False, "output_dir": str(folder)}.items():
+        setattr(trainer.args, setting, value)
+    watch = Watch(trial, objective, record, name, reports=reports)
+    trainer.callbacks = [*trainer.callbacks, watch]
+    try:
+        checkpoints = [] if reported is None else checkpoints_in(folder)
+        for step, value in (reported or {}).items():
+            if checkpoints and step <= step_of(checkpoints[0]):
+                watch.report(value, step)  # what an earlier process reported before the checkpoint
+        trainer.train(resume_from_checkpoint=True if checkpoints else None)
+        if trainer.state.stop_reason == PRUNED:
+            record.note(name, status=PAUSED, seconds=time.perf_counter() - began)
+            raise TrialPruned
+        reached = watch.note(trainer.evaluate()) if watch.reached is None else watch.reached
+        values = [reached] if isinstance(reached, int | float) else [*reached]
+        if not all(map(math.isfinite, values)):
+            raise DivergedError(f"the objective of trial {trial.number} is {listed(values)}", "check compute_objective")
+    except caught as error:
+        record.failed(name, error, time.perf_counter() - began)
+        raise
+    record.finished(name, values, watch.metrics, time.perf_counter() - began)
+    return reached
 
-    def run(self, trial: Trial) -> float | Sequence[float]:
-        """Train one trial, record it, and return its objective."""
-        from optuna import TrialPruned
-        from optuna.distributions import distribution_to_json
 
-        trainer, record, began = self.trainer, self.record, time.perf_counter()
-        self.reset(trial)
-        self.set_hyperparameters(trial)
-        name = self.name_of(trial) if self.name_of else f"run-{trial.number}"
-        known = record.record.runs.get(name)
-        if known is not None and known.setting != trial.number:
-            name = f"{name}-{trial.number}"  # another trial has that name, which is that of its folder
-        distributions = {part: distribution_to_json(one) for part, one in trial.distributions.items()}
-        reports = record.begin(trial.number, name, trainer.args.seed, trial.params, distributions)
-        folder = record.folder / name
-        for setting, value in {"run_name": name, "push_to_hub": False, "output_dir": str(folder)}.items():
-            setattr(trainer.args, setting, value)
-        watch = Watch(trial, self.objective, record, name, reports=self.reports)
-        trainer.callbacks = [*trainer.callbacks, watch]
-        try:
-            checkpoints = [] if reports is None else checkpoints_in(folder)
-            for step, value in (reports or {}).items():
-                if checkpoints and step <= step_of(checkpoints[0]):
-                    watch.report(value, step)  # what an earlier process reported before the checkpoint
-            trainer.train(resume_from_checkpoint=True if checkpoints else None)
-            if trainer.state.stop_reason == PRUNED:
-                record.note(name, status=PAUSED, seconds=time.perf_counter() - began)
-                raise TrialPruned
-            reached = watch.note(trainer.evaluate()) if watch.reached is None else watch.reached
-            values = [reached] if isinstance(reached, int | float) else [*reached]
-            if not all(map(math.isfinite, values)):
-                raise DivergedError(f"the objective of trial {trial.number} is {listed(values)}", "check compute_objective")
-        except self.caught as error:
-            record.failed(name, error, time.perf_counter() - began)
-            raise
-        record.finished(name, values, watch.metrics, time.perf_counter() - began)
-        return reached
-
-    def set_hyperparameters(self, trial: Trial) -> None:
-        """Assign the hyperparameters of a trial. Raises `SettingsError` if one is not a setting."""
-        hyperparameters = self.space(trial)
-        if not isinstance(hyperparameters, Mapping):
-            problem = f"hp_space returned a {type(hyperparameters).__name__} for trial {trial.number}"
-            raise SettingsError(problem, "return a dict of settings, such as {'learning_rate': trial.suggest_float(…)}")
-        known = [*OWN, *SETTINGS]
-        for name, value in hyperparameters.items():
-            if name not in known:
-                problem = f"hp_space returned {visible(str(name))}, which is not a setting{did_you_mean(str(name), known)}"
-                raise SettingsError(problem, "return settings of TrainingArguments; read other values in model_init(trial)")
-            setattr(self.trainer.args, name, value)
+def set_hyperparameters(args: object, hyperparameters: object, number: int) -> None:
+    """Assign the hyperparameters of a trial. Raises `SettingsError` if one is not a setting."""
+    if not isinstance(hyperparameters, Mapping):
+        problem = f"hp_space returned a {type(hyperparameters).__name__} for trial {number}"
+        raise SettingsError(problem, "return a dict of settings, such as {'learning_rate': trial.suggest_float(…)}")
+    known = [*OWN, *SETTINGS]
+    for name, value in hyperparameters.items():
+        if name not in known:
+            problem = f"hp_space returned {visible(str(name))}, which is not a setting{did_you_mean(str(name), known)}"
+            raise SettingsError(problem, "return settings of TrainingArguments; read other values in model_init(trial)")
+        setattr(args, name, value)
 
 
 class Watch(Callback):
@@ -256,13 +245,11 @@ class Watch(Callback):
         self.reached: float | Sequence[float] | None = None
 
     def note(self, metrics: dict[str, float]) -> float | Sequence[float]:
-        """Keep the metrics of an evaluation, and return its objective."""
         self.reached = self.objective(dict(metrics))
         self.metrics = short_metrics({name: value for name, value in metrics.items() if math.isfinite(value)})
         return self.reached
 
     def report(self, value: float, step: int) -> None:
-        """Report an objective to optuna, and record it."""
         self.reached = value
         self.trial.report(value, step)
         if math.isfinite(value):
@@ -329,10 +316,7 @@ class SearchRecord:
     def begin(
         self, number: int, name: str, seed: int, params: Mapping[str, Value], distributions: Mapping[str, str]
     ) -> dict[int, float] | None:
-        """Note that a trial starts, with what its values were drawn from, as Optuna's JSON.
-
-        Return what it reported before, if an earlier process had started it; else None.
-        """
+        """Note that a trial starts. Return what it reported before, if an earlier process had started it; else None."""
         known = self.record.runs.get(name)
         study = replace(self.record.study, vary={**self.record.study.vary, **distributions})
         rounds = tuple(RoundRecord((one,), 1.0) for one in range(number + 1))
@@ -343,7 +327,6 @@ class SearchRecord:
         return None if known is None else reports_of(known)
 
     def note(self, name: str, **changes: object) -> None:
-        """Write the record with a changed run."""
         run = replace(self.record.runs[name], **changes)  # type: ignore[arg-type]
         self.record = replace(self.record, runs={**self.record.runs, name: run})
         write_study(self.folder, self.record)
@@ -375,5 +358,4 @@ class SearchRecord:
 
 
 def reports_of(run: SeedRecord) -> dict[int, float]:
-    """Return the objective at each step that a trial reported."""
     return {int(step): scores[OBJECTIVE] for step, scores in run.rungs.items()}
