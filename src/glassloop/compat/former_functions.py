@@ -175,8 +175,7 @@ class DataProcessor:
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         raise NotImplementedError
 
-    def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        raise NotImplementedError
+    get_dev_examples = get_train_examples
 
     def get_labels(self) -> list[str]:
         raise NotImplementedError

@@ -297,7 +297,7 @@ class Trainer(core.Trainer):
             optimizers = (self.optimizer, self.lr_scheduler)
         replaced = "training_step" if steps_itself else "compute_loss" if self._replaces_loss() else None
         saves_itself = bool(self._overrides("save_model"))
-        reads_gradients = bool(adapted.gradient_readers)
+        reads_gradients = bool(adapted.listeners(*UPDATES))
         return ScriptParts(
             callbacks=[*([Logged(self)] if self._overrides("log") else []), *self.callbacks],
             optimizers=optimizers,
@@ -310,7 +310,8 @@ class Trainer(core.Trainer):
             before_update=adapted.before_update if reads_gradients else None,
             after_update=adapted.after_update if reads_gradients else None,
             asked_only=True,
-            saves_in_background=not (saves_itself or adapted.reads_checkpoints),
+            # A callback may read a checkpoint, or add files to it, as soon as it is saved.
+            saves_in_background=not (saves_itself or adapted.listeners("on_save")),
             started=self._started,
         )
 
@@ -348,7 +349,7 @@ class Trainer(core.Trainer):
             "the training data has no length": has_no_length,
             "the optimizer is custom": self._own_optimizers() != (None, None),
             "a callback freezes or unfreezes weights": any(map(freezes_weights, self.callback_handler.callbacks)),
-            **{f"{name} may read gradients": True for name in self._adapted.gradient_readers},
+            **{f"{name} may read gradients": True for name in self._adapted.listeners(*UPDATES)},
             "the loss is that of the model": self._model_loss,
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
@@ -816,7 +817,7 @@ class Trainer(core.Trainer):
         by_step, own_loss, loss_sum = self._overrides("prediction_step"), self._replaces_loss(), self._loss_sum()
         change, move = self.preprocess_logits_for_metrics, self.backend.move
         needed = self._predicts or self.compute_metrics is not None or change is not None
-        is_watched = any(overrides(one, TrainerCallback, "on_prediction_step") for one in self.callback_handler.callbacks)
+        is_watched = bool(self._adapted.listeners("on_prediction_step"))
 
         def predictions(outputs: object, *, after_loss: bool = False) -> Nested:
             return (
@@ -1507,16 +1508,10 @@ class TrainerCallbacks(Callback):
         known = ("transformers.", "glassloop.")
         return any(not type(one).__module__.startswith(known) for one in self.trainer.callback_handler.callbacks)
 
-    @property
-    def reads_checkpoints(self) -> bool:
-        """Whether a callback may read a checkpoint, or add files to it, as soon as it is saved."""
-        return any(overrides(one, TrainerCallback, "on_save") for one in self.trainer.callback_handler.callbacks)
-
-    @property
-    def gradient_readers(self) -> list[str]:
-        """The events of callbacks that may read or change gradients, with the name of the class."""
+    def listeners(self, *events: str) -> list[str]:
+        """Return the methods of callbacks for these events, each with the name of its class."""
         known = self.trainer.callback_handler.callbacks
-        return [f"{type(one).__name__}.{name}" for one in known for name in UPDATES if overrides(one, TrainerCallback, name)]
+        return [f"{type(one).__name__}.{name}" for one in known for name in events if overrides(one, TrainerCallback, name)]
 
     def tell(self, event: str, loop: State | None, **facts: object) -> None:
         """Call a method of every callback, and note what their control asks for."""
