@@ -40,7 +40,6 @@ from glassloop.scores.statistics import (
     ROW_METRICS,
     Interval,
     ScoredRows,
-    has_rows_right,
     scored_rows,
 )
 from glassloop.settings.training import SCORE, TrainingArguments
@@ -255,7 +254,7 @@ def answer_text(value: object) -> str:
 
 def quality_of(side: Side) -> Array:
     """Return the share of seeds that get each row right; for scores, minus the mean absolute error of each row."""
-    if has_rows_right(side.record.data.task):
+    if side.record.data.task != SCORE:  # a row is either right or wrong
         return np.asarray(np.mean([rows.right for rows in side.seeds.values()], axis=0))
     return -np.asarray(np.mean([np.abs(rows.predictions - rows.references) for rows in side.seeds.values()], axis=0))
 

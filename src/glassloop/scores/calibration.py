@@ -45,10 +45,7 @@ class Reliability:
 
 
 def confidences(rows: ScoredRows, temperature: float | Array = 1.0) -> tuple[Array, Array]:
-    """Return the confidence of each answer of a classifier, and whether it is right. Several labels are one answer each.
-
-    Logits are divided by the temperature first, or by one temperature of each row (rows x 1).
-    """
+    """Return the confidence of each answer at a temperature, or one of each row, and whether it is right."""
     likely = probabilities(rows.logits / temperature, rows.task)
     if rows.task == CLASSES:
         return likely[np.arange(len(rows)), rows.predictions], rows.right
@@ -71,12 +68,11 @@ def reliability(confidence: Array, right: Array, bins: int = BINS) -> Reliabilit
 
 
 def negative_log_likelihood(rows: ScoredRows, temperature: float = 1.0) -> float:
-    """Return the mean loss of a classifier's rows with logits divided by a temperature, without class weights."""
     return float(row_losses(rows, temperature).mean())
 
 
 def row_losses(rows: ScoredRows, temperature: float | Array = 1.0) -> Array:
-    """Return the loss of each row of a classifier with logits divided by a temperature, or by one of each row (rows x 1)."""
+    """Return the loss of each row, without class weights, at a temperature, or one of each row (rows x 1)."""
     logits = rows.logits / temperature
     if rows.task == SEVERAL:
         return np.asarray(np.logaddexp(0, np.where(rows.references == 1, -logits, logits)).mean(axis=1))
@@ -86,10 +82,7 @@ def row_losses(rows: ScoredRows, temperature: float | Array = 1.0) -> Array:
 
 
 def fitted_temperature(rows: ScoredRows) -> float:
-    """Return the temperature that minimises the loss on these rows (Guo et al. 2017), between 0.01 and 100.
-
-    A border means that the rows give no finite optimum, such as rows without errors.
-    """
+    """Return the temperature that minimises the loss on these rows (Guo et al. 2017); a border if none does."""
     wanted = rows.references if rows.task == SEVERAL else np.eye(rows.logits.shape[1])[rows.references]
     pull = float((wanted * rows.logits).sum())
     # The loss is convex in the inverse of the temperature: bisect its slope.
@@ -131,10 +124,7 @@ class ThresholdCurve:
 
 
 def threshold_curve(probability: Array, positive: Array, most_points: int = MOST_POINTS) -> ThresholdCurve:
-    """Return precision, recall, F1 and the share of rows answered for at most so many thresholds, spread evenly over the rows.
-
-    With the confidence of each answer and whether it is right, the precision is the accuracy of the most confident answers.
-    """
+    """Return precision, recall, F1 and the share of rows answered for at most so many thresholds, spread evenly over rows."""
     thresholds, answered, hits = descending(probability, positive)
     if len(thresholds) > most_points:
         places = np.unique(np.linspace(0, len(thresholds) - 1, most_points).round().astype(np.int64))
@@ -164,8 +154,7 @@ class Limit:
 
 def margins_of(rows: ScoredRows, positive: str | None) -> Margins | None:
     """Return the margins of several labels, or of the positive class of two; None for more classes and for scores."""
-    # Margins of logits, so that thresholds do not depend on the temperature and cross-fitted answers are the same with
-    # and without one.
+    # Of logits, so that thresholds do not depend on the temperature: cross-fitted answers are the same with and without one.
     if rows.task == SEVERAL:
         return Margins(rows.labels, rows.logits, rows.references == 1)
     if rows.task != CLASSES or len(rows.labels) != 2:
@@ -182,13 +171,9 @@ def fitted_limits(margins: Margins, target: Target) -> list[Limit | None]:
 
 
 def best_limit(margin: Array, wanted: Array, target: Target) -> Limit:
-    """Return the limit of one label with the best score of a target; of equal ones, the nearest to a probability of 0.5.
-
-    If no limit keeps the metric that the target limits, the limit with the highest value of that metric is returned.
-    """
-    # The best threshold on the rows, not one computed from calibrated probabilities: the latter lost 5 points of F1
-    # where the margins of both classes differ in spread. It lies between two rows, so that rounding of logits flips no
-    # answer.
+    """Return the limit of one label with the best score of a target; of equal ones, the nearest to a probability of 0.5."""
+    # The best threshold on the rows, not one computed from calibrated probabilities: the latter lost 5 points of F1 where the
+    # margins of both classes differ in spread. It lies between two rows, so that rounding of logits flips no answer.
     values, given, right = descending(margin, wanted)
     middle = (values[:-1] + values[1:]) / 2
     middle = np.where(middle <= values[1:], values[:-1], middle)  # neighbors in floating point
@@ -206,7 +191,7 @@ def best_limit(margin: Array, wanted: Array, target: Target) -> Limit:
     else:
         scores, allowed = recall, (precision >= least) & (given > 0)
     reached = bool(allowed.any())
-    scores = np.where(allowed, scores, -np.inf) if reached else precision
+    scores = np.where(allowed, scores, -np.inf) if reached else precision  # the nearest to what no limit reaches
     best = np.flatnonzero(scores == scores.max())
     place = best[np.argmin(np.abs(cuts[best]))]
     return Limit(float(cuts[place]), float(scores[place]), reached)
@@ -224,8 +209,8 @@ def probability_of(margin: float, temperature: float) -> float:
 class Fitted:
     """A temperature and thresholds that were fitted on all rows, and what they gain on rows they were not fitted on."""
 
-    temperature: float  # the temperature; 1 if the rows do not determine one
-    limits: Sequence[Limit | None]  # the limit of each label that can have a threshold; empty without a target
+    temperature: float  # 1 if the rows do not determine one
+    limits: Sequence[Limit | None]  # of each label that can have a threshold; empty without a target
     names: Sequence[str]  # these labels
     temperature_gains: Sequence[Gain]  # the loss and the calibration error, before and after
     target_gains: Sequence[Gain]  # the scores of the target; empty without one
@@ -233,21 +218,19 @@ class Fitted:
 
     @property
     def temperature_helps(self) -> bool:
-        """Whether the loss of rows that were not used for fitting is lower, by more than the standard error of the change."""
+        """Whether the loss of other rows is lower."""
         return exceeds(self.temperature_gains[0], lower=True)
 
     @property
     def thresholds_help(self) -> bool:
-        """Whether the target is met better on rows that were not used for fitting, by more than the standard error.
-
-        A metric that the target limits counts first: a gain is being closer to the limit, if it was missed by more than a
-        point. A limit is met on about half of all new rows, because it is just met on the rows of the fit.
-        """
+        """Whether the target is met better on rows that were not used for fitting."""
         if self.target is None or not self.target_gains:
             return False
         first = self.target_gains[0]
         if len(self.target_gains) == 1:
             return exceeds(first, lower=first.name == COST)
+        # A metric that the target limits counts first: a gain is being closer to the limit, if it was missed by more than a
+        # point. A limit is met on about half of all new rows, because it is just met on the rows of the fit.
         least, limited = self.target.least or 0.0, self.target_gains[1]
         before, after = (max(0.0, least - MARGIN - value) for value in (limited.before, limited.after))
         return after < before if before != after else exceeds(first)
@@ -275,7 +258,6 @@ def fold_numbers(rows: ScoredRows, folds: int, seed: int = 0) -> Array:
 
 
 def some_rows(rows: ScoredRows, chosen: Array) -> ScoredRows:
-    """Return some of the rows."""
     predictions, references, logits = (part[chosen] for part in (rows.predictions, rows.references, rows.logits))
     return replace(rows, predictions=predictions, references=references, logits=logits)
 
@@ -283,17 +265,8 @@ def some_rows(rows: ScoredRows, chosen: Array) -> ScoredRows:
 def fitted_calibration(
     rows: ScoredRows, target: Target | None = None, positive: str | None = None, *, folds: int = 10, seed: int = 0
 ) -> Fitted:
-    """Fit a temperature and thresholds on all rows of a classifier, and measure their gain by cross-fitting.
-
-    Args:
-        rows: The predictions of a classifier.
-        target: What thresholds are chosen for; None to fit a temperature only.
-        positive: The class of two that has the threshold. Default: the second.
-        folds: Number of folds.
-        seed: Seed of the division into folds.
-    """
-    # Gains are judged on folds that were not fitted on: on the fitted rows they were 3.6 points of F1 too large with
-    # 150 rows.
+    """Fit a temperature, and thresholds for a target if there is one, on all rows, and measure their gain by cross-fitting."""
+    # Gains are judged on folds that were not fitted on: on the fitted rows they were 3.6 points of F1 too large with 150 rows.
     place = fold_numbers(rows, folds, seed)
     margins = margins_of(rows, positive) if target else None
     temperatures = np.ones((len(rows), 1))
@@ -348,11 +321,7 @@ def target_gains(margins: Margins, limits: Array, target: Target) -> list[Gain]:
 
 
 def label_scores(name: str, counts: Array, given: Array, wanted: Array, target: Target) -> Array:
-    """Return a score for each draw of rows: the mean over labels of F1, precision or recall, or the mean cost of a row.
-
-    `counts` is how often each row is drawn (draws x rows); `given` and `wanted` are whether each label is given, and true
-    (rows x labels).
-    """
+    """Return a score for each draw of rows (`counts`: draws x rows): F1, precision or recall over labels, or the mean cost."""
     if name == COST:
         row_cost = target.false_positive * (given & ~wanted).sum(1) + target.false_negative * (~given & wanted).sum(1)
         return np.asarray(counts @ row_cost / counts.sum(axis=1))

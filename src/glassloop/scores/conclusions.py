@@ -48,16 +48,13 @@ class SettingRuns:
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The result of one setting: the metric of each finished seed, with mean, standard deviation and 95 % interval.
-
-    The interval is that of the mean over seeds and rows; over rows only for a single seed; None if there are too few rows.
-    """
+    """The result of one setting: the metric of each finished seed, with mean, standard deviation and 95 % interval."""
 
     name: str
     points: Mapping[int, float]
     mean: float | None  # None without finished seeds
     deviation: float | None  # None for fewer than two
-    interval: Interval | None
+    interval: Interval | None  # of the mean over seeds and rows; over rows only for one seed; None for too few rows
     failed: int  # number of runs at or below the baseline, or without a result
     runs: int
 
@@ -85,9 +82,10 @@ class Conclusion:
     @property
     def correction(self) -> str:
         """What the comparisons are corrected for, in words; empty for a single one."""
-        number = len(self.comparisons)
-        words = f"intervals of differences and p-values corrected for {number:,} comparisons, 95 % for all together"
-        return words if number > 1 else ""
+        words = (
+            f"intervals of differences and p-values corrected for {len(self.comparisons):,} comparisons, 95 % for all together"
+        )
+        return words if len(self.comparisons) > 1 else ""
 
 
 def setting_result(
@@ -99,10 +97,9 @@ def setting_result(
         return SettingResult(setting.name, {}, None, None, None, setting.lost, runs)
     estimate = seeds_estimate([*setting.seeds.values()], key, positive, level=level)
     points = dict(zip(setting.seeds, estimate.points, strict=True))
-    failed = setting.lost
-    if baseline is not None:
-        lower = key in LOWER_IS_BETTER
-        failed += sum(point >= baseline if lower else point <= baseline for point in estimate.points)
+    sign = -1 if key in LOWER_IS_BETTER else 1
+    worse = 0 if baseline is None else sum(sign * point <= sign * baseline for point in estimate.points)
+    failed = setting.lost + worse
     return SettingResult(setting.name, points, estimate.mean, estimate.deviation, estimate.interval, failed, runs)
 
 
@@ -115,18 +112,9 @@ def concluded(
     *,
     margin: float | None = None,
 ) -> Conclusion:
-    """Return the results of all settings and the verdict of each against the reference.
+    """Return the results of all settings, on the same rows, and the verdict of each against the reference.
 
-    Args:
-        settings: The settings, each with its runs on the same rows.
-        key: The metric.
-        positive: The class that it refers to.
-        baseline: The metric of always giving the most frequent answer, if it has one.
-        reference: The setting that the others are compared with. Default: the first with a result.
-        margin: The largest difference that does not matter. Default: one point, or 5 % of an error.
-
-    Raises:
-        SettingsError: If no setting has a result, or the reference has none.
+    By default that is the first with a result, and differences up to one point, or 5 % of an error, do not matter.
     """
     usable = {setting.name: setting for setting in settings if setting.seeds}
     if not usable:
@@ -169,8 +157,8 @@ def sentence_of(reference: str, comparisons: Sequence[Comparison], margin: float
 class Design:
     """What a number of seeds and rows can detect with a probability of 80 %."""
 
-    seeds: int  # number of seeds of each setting
-    rows: int  # number of rows
+    seeds: int  # of each setting
+    rows: int
     by_rows: float  # the smallest detectable difference between two single models
     # the smallest detectable difference between two settings; None while the spread of seeds is unknown
     by_seeds: float | None = None
@@ -224,10 +212,7 @@ class ExpectedBest:
 
 
 def expected_best(scores: Sequence[float], *, lower_is_better: bool = False) -> list[ExpectedBest]:
-    """Return the expected validation performance against the number of runs (Dodge et al. 2019), with its spread.
-
-    `scores` are the validation scores of all runs that were tried, in any order.
-    """
+    """Return the expected validation performance against the number of runs (Dodge et al. 2019) from the scores of all runs."""
     ordered = np.sort(np.asarray(scores, dtype=np.float64))
     if lower_is_better:
         ordered = ordered[::-1]

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = npt.NDArray[Any]
 Numbers: TypeAlias = "npt.ArrayLike | Tensor | Sequence[Tensor]"
-Option: TypeAlias = str | int | Sequence[int] | None
+Chosen: TypeAlias = Sequence[int] | None  # classes
+Option: TypeAlias = str | int | Chosen
 Pair = tuple[Array, Array]  # predictions, references
+Value = Callable[..., float]  # of a key, rows, notes to extend, and options
 
 # Kinds of rows: number of dimensions, what one row is, what to do about another shape, and about another value.
 KINDS = {
@@ -146,12 +148,7 @@ def correlation(key: str, rows: Pair, notes: list[str]) -> float:
 
 
 def averaged(
-    key: str,
-    rows: Pair,
-    notes: list[str],
-    average: str = "binary",
-    pos_label: int | None = None,
-    labels: Sequence[int] | None = None,
+    key: str, rows: Pair, notes: list[str], average: str = "binary", pos_label: int | None = None, labels: Chosen = None
 ) -> float:
     """Return F1, precision or recall. A class with nothing to count is 0, with a note if that makes a difference."""
     import sklearn.metrics
@@ -186,7 +183,7 @@ def averaged(
     return value
 
 
-VALUES: dict[str, Callable[..., float]] = {
+VALUES: dict[str, Value] = {
     **dict.fromkeys(("accuracy", "exact_match", "mse"), mean),
     **dict.fromkeys(("matthews_correlation", *CORRELATIONS), correlation),
     **dict.fromkeys(AVERAGED, averaged),
@@ -207,18 +204,11 @@ class Metric:
     """
 
     def __init__(
-        self,
-        name: str,
-        config_name: str | None,
-        kind: str,
-        keys: tuple[str, ...],
-        values: Mapping[str, Callable[..., float]] | None = None,
-        defaults: Mapping[str, Option] | None = None,
+        self, name: str, config_name: str | None, kind: str, keys: Iterable[str], values: Mapping[str, Value] = VALUES
     ) -> None:
-        self.name, self.config_name = name, config_name
+        self.name, self.config_name, self._kind = name, config_name, kind
         self.notes: list[str] = []
-        self._kind, self._defaults = kind, dict(defaults or {})
-        self._values = {key: (values or {}).get(key, VALUES[key]) for key in keys}
+        self._values = {key: values.get(key, VALUES[key]) for key in keys}
         self._batches: list[Pair] = []
 
     def add(self, *, prediction: Numbers, reference: Numbers) -> None:
@@ -260,8 +250,7 @@ class Metric:
         notes: list[str] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the notes say it
-            chosen = self._defaults | options
-            values = {key: value(key, (predicted, true), notes, **chosen) for key, value in self._values.items()}
+            values = {key: value(key, (predicted, true), notes, **options) for key, value in self._values.items()}
         if not all(map(math.isfinite, values.values())):
             raise DataError(f"{self.name} is too large for a float", "check the data for values that are far too large")
         self._batches, self.notes = [], notes
@@ -307,7 +296,8 @@ def load_metric(path: str, config_name: str | None = None) -> Metric:
         return Metric(path, config_name, "scores" if config_name == "stsb" else "classes", GLUE[config_name])
     keys = COMPUTED[SEVERAL] if path == "multilabel_f1" else (path,)
     kind = "multilabel" if config_name in ("multilabel", "samples") else PLAIN[path]
-    return Metric(path, config_name, kind, keys, defaults={"average": config_name} if config_name in AVERAGES else {})
+    values = {path: partial(averaged, average=config_name)} if config_name in AVERAGES else VALUES
+    return Metric(path, config_name, kind, keys, values)
 
 
 def metrics_for(task: str, num_labels: int, *, keys: tuple[str, ...] | None = None, positive: int | None = None) -> Metric:
@@ -334,7 +324,7 @@ def metrics_for(task: str, num_labels: int, *, keys: tuple[str, ...] | None = No
     if task != CLASSES or not 0 <= positive < num_labels:
         raise SettingsError(f"positive={positive} is not a class of {task} with num_labels={num_labels}", "omit it")
     of_class = dict.fromkeys(AVERAGED, partial(averaged, average="macro", labels=[positive]))
-    return Metric(task, None, kind, keys or ("accuracy", "f1"), values=of_class)
+    return Metric(task, None, kind, keys or ("accuracy", "f1"), of_class)
 
 
 # --- decisions and probabilities -----------------------------------------------------------------------------------------
@@ -425,8 +415,6 @@ class Measures:
 
 def default_measures(task: str, names: Sequence[str]) -> Measures:
     """Return the default metrics of a task: with F1 of the class 1 (or true) if there is one, else macro-F1."""
-    # The loss alone does not show how good a model is, so a Trainer computes metrics that fit the task if none are
-    # given.
     lowered = [name.lower() for name in names]
     pair = next((pair for pair in NUMBERED if sorted(lowered) == [*pair]), None)
     if task == CLASSES and pair:
@@ -450,10 +438,7 @@ def chosen_measures(given: Measures | None, task: str, names: Sequence[str], pos
 
 
 def only_measures(measures: Measures, wanted: Sequence[str], task: str) -> Measures:
-    """Return the metrics that a user names instead of `measures`, with the same class for F1, precision and recall.
-
-    Raises `SettingsError` if a metric does not fit the task, or if it needs a class and none is chosen.
-    """
+    """Return the metrics that a user names instead of `measures`, with the same class for F1, precision and recall."""
     for name in wanted:
         one_of(name, COMPUTED[task], f"metric of {task}")
     of_class = [name for name in wanted if name in AVERAGED]
@@ -494,24 +479,18 @@ def short_metrics(metrics: Mapping[str, float], prefix: str = "eval") -> dict[st
 
 
 def no_better(metrics: Mapping[str, float], baseline: Mapping[str, float], measures: Measures) -> list[str]:
-    """Return the metrics in which a result is no better than always giving the same answer.
+    """Return the metrics in which a result is no better than always giving the same answer."""
 
-    If that answer has no such score (F1 of another class, a correlation), the result must exceed 0.
-    """
-    scored = {key: name for key in metrics if (name := measures.parted(key)[1]) in measures.keys}
-    return [
-        key
-        for key, name in scored.items()
-        if (metrics[key] >= baseline.get(key, math.inf) if name in LOWER_IS_BETTER else metrics[key] <= baseline.get(key, 0.0))
-    ]
+    def is_no_better(key: str, name: str) -> bool:
+        if name in LOWER_IS_BETTER:
+            return metrics[key] >= baseline.get(key, math.inf)
+        return metrics[key] <= baseline.get(key, 0.0)  # an answer without such a score: F1 of another class, a correlation
+
+    return [key for key in metrics if (name := measures.parted(key)[1]) in measures.keys and is_no_better(key, name)]
 
 
 def read_scores(given: object, say_once: Callable[[str], None], best: str | None = None) -> dict[str, float]:
-    """Return the result of a user's `compute_metrics`: numbers as floats, and any other value as it is.
-
-    Report each name whose value is not a finite number, which neither the history of a run nor its report can show. Raise
-    `SettingsError` if it is not a dict, or if `best`, the metric that selects the best evaluation, is not a number.
-    """
+    """Return the result of a user's `compute_metrics`: numbers as floats, and other values, which are reported, as they are."""
     if not isinstance(given, Mapping):
         raise SettingsError(f"compute_metrics returned a {type(given).__name__}", "return a dict of names and numbers")
     scores: dict[str, float] = {}

@@ -71,17 +71,14 @@ class Verdict:
 class Result:
     """One pass over a split."""
 
-    split: str  # the split
-    rows: ScoredRows  # logits, predictions and labels as arrays
-    measures: Measures  # the metrics
+    split: str
+    rows: ScoredRows
+    measures: Measures
     metrics: Mapping[str, float]  # their values by key, and the loss
-    # the same metrics for always giving the same answer; None if the training rows are not known
-    baseline: Mapping[str, float] | None = None
+    baseline: Mapping[str, float] | None = None  # of always giving the same answer; None if the training rows are not known
     verdict: Verdict | None = None  # what the result means next to the baseline; None without one
-    # the metrics as the loop reports them: with a prefix such as `eval_`, and with timings
-    timed: Mapping[str, float] = field(default_factory=dict)
-    # the lines of the predictions file with the texts, if the result was read from a run folder
-    entries: Sequence[Mapping[str, Json]] = ()
+    timed: Mapping[str, float] = field(default_factory=dict)  # as the loop reports them: `eval_accuracy`, and with timings
+    entries: Sequence[Mapping[str, Json]] = ()  # the lines of the predictions file, if the result was read from a run folder
 
     @cached_property
     def classes(self) -> dict[str, ClassRecord]:
@@ -159,15 +156,11 @@ def usual_answer(labels: Array, task: str) -> float | Array:
 
 
 def constant_rows(rows: ScoredRows, answer: float | Array) -> ScoredRows:
-    """Return the predictions of always giving one answer."""
     return replace(rows, predictions=np.broadcast_to(answer, rows.references.shape))
 
 
 def baseline_scores(rows: ScoredRows, answer: float | Array, measures: Measures) -> dict[str, float]:
-    """Return the metrics of always giving one answer.
-
-    Omits correlations, and the F1 of a class that is never predicted: they are not defined.
-    """
+    """Return the metrics of always giving one answer, without those that are not defined for it."""
     undefined = ["matthews_correlation", *CORRELATIONS]
     if rows.task == CLASSES and rows.labels[int(answer)] != measures.positive:
         undefined += AVERAGED
@@ -195,10 +188,7 @@ def answer_name(choice: float | Array, names: Sequence[str]) -> str:
 
 
 def verdict_on(rows: ScoredRows, answer: float | Array, facts: TrainingFacts | None = None) -> Verdict:
-    """Return whether a model is better than always giving one answer on the same rows, by a paired test.
-
-    The advice comes from the facts of the training, if they are known.
-    """
+    """Return whether a model is better than always giving one answer on the same rows, with advice if the facts are known."""
     key = VERDICT_KEYS[rows.task]
     constant = constant_rows(rows, answer)
     value, level = (metric.value for metric in row_metrics_of([rows, constant], key))
@@ -261,9 +251,7 @@ class TrainingFacts:
     def fall(self) -> tuple[float, float] | None:
         """The mean of the first and of the last losses; None if there are too few."""
         few = len(self.losses) // 5 or 1
-        if len(self.losses) < 2:
-            return None
-        return sum(self.losses[:few]) / few, sum(self.losses[-few:]) / few
+        return (sum(self.losses[:few]) / few, sum(self.losses[-few:]) / few) if len(self.losses) > 1 else None
 
 
 def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights: int | None) -> TrainingFacts:

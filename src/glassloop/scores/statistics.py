@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,10 +21,9 @@ SHARES = ("accuracy", "exact_match")  # shares of rows that are right
 SMALLEST_SHARE = 1e-12  # the part of a sum that rounding may leave of nothing
 LEVEL = 0.95
 NO_INTERVAL = "too few rows"  # shown instead of an interval
-# From a simulation (docs/log.md). Correcting the value for its estimated bias instead covers only 50 to 90% for stratified
-# rows.
-LEAST_ROWS = 8  # per class: with fewer rows, or with a bias of more standard errors,
-MOST_BIAS = 0.5  # intervals covered less than 93 % in simulations (docs/log.md)
+# With fewer rows per class, or a bias of more standard errors, intervals covered less than 93 % in simulations (docs/log.md).
+LEAST_ROWS = 8
+MOST_BIAS = 0.5
 ROUNDING = 1e-9
 ALPHA, POWER = 0.05, 0.80
 MOST_SEEDS = 10_000
@@ -57,8 +56,12 @@ class ScoredRows:
     @property
     def right(self) -> Array:
         """Whether each row is predicted correctly. Of several labels, all must be right."""
-        equal = self.predictions == self.references
-        return np.asarray(equal.all(axis=1) if equal.ndim == 2 else equal)
+        return rows_right(self.predictions, self.references)
+
+
+def rows_right(predictions: Array, references: Array) -> Array:
+    equal = predictions == references
+    return np.asarray(equal.all(axis=1) if equal.ndim == 2 else equal)
 
 
 def stored_logits(entries: Sequence[Mapping[str, Json]], width: int, path: Path) -> Array:
@@ -74,11 +77,8 @@ def stored_logits(entries: Sequence[Mapping[str, Json]], width: int, path: Path)
 
 
 def numbers_of(value: object) -> Array | None:
-    """Return a number, or lists of numbers, as an array; None for texts, and for numbers that are not those of a model.
-
-    Beyond fp32, differences and squares of numbers are no longer finite.
-    """
-    try:
+    """Return a number, or lists of numbers, as an array; None for texts, and for numbers that are not those of a model."""
+    try:  # beyond fp32, differences and squares of numbers are no longer finite
         array = np.asarray(value)
         is_of_model = array.dtype.kind in "iuf" and bool((np.abs(array.astype(np.float64)) <= LARGEST).all())
     except (TypeError, ValueError, OverflowError):
@@ -87,11 +87,7 @@ def numbers_of(value: object) -> Array | None:
 
 
 def scored_rows(entries: Sequence[Mapping[str, Json]], task: str, labels: Sequence[str] | None, path: Path) -> ScoredRows:
-    """Return the lines of a predictions file as arrays. `labels` are the label names of the run; None for regression.
-
-    Raises:
-        ModelError: If a row has no label or logits, or a label that is not one of `labels`.
-    """
+    """Return the lines of a predictions file as arrays. Raise `ModelError` if a row has no logits, or no label of `labels`."""
     names = tuple(labels or ())
     numbers = {name: number for number, name in enumerate(names)}
     logits = stored_logits(entries, 1 if task == SCORE else len(names), path)
@@ -121,11 +117,6 @@ def scored_split(folder: Path, record: RunRecord, split: str) -> ScoredRows:
     return scored_rows(read_predictions(folder, split), record.data.task, record.data.labels, path)
 
 
-def has_rows_right(task: str) -> bool:
-    """Return whether a row of this task is either right or wrong."""
-    return task != SCORE
-
-
 # --- metrics and what each row contributes to them -----------------------------------------------------------------------
 
 
@@ -133,16 +124,15 @@ def has_rows_right(task: str) -> bool:
 class RowMetric:
     """A metric and what each row contributes to it."""
 
-    value: float  # the metric
+    value: float
     changes: Array  # for each row, the metric minus the metric without this row
-    # the number of rows that count for the metric. F1 of one class ignores rows that neither have it nor are given it, and a
-    # mean over classes is as uncertain as its smallest classes make it.
+    # Rows that count: F1 ignores those that neither have the class nor are given it; a mean over classes is as uncertain as
+    # its smallest classes make it.
     counted: float
     classes: int = 1  # the number of classes or labels that the metric is a mean over
 
     @property
     def variance(self) -> float:
-        """The jackknife estimate of the variance over rows."""
         return float(covariance_of(self.changes[None])[0, 0])
 
     @property
@@ -155,8 +145,7 @@ def row_metric(key: str, task: str, predictions: Array, references: Array, posit
     """Return a metric and the change that each row makes. f1, precision and recall are those of class `positive`, or of 1."""
     one_of(key, ROW_METRICS[task], f"metric of {task}")
     if key in SHARES:
-        equal = predictions == references
-        return mean_of((equal.all(axis=1) if equal.ndim == 2 else equal).astype(np.float64))
+        return mean_of(rows_right(predictions, references).astype(np.float64))
     if key == "mse":
         return mean_of(np.square(predictions - references))
     if task == SCORE:
@@ -169,9 +158,13 @@ def row_metric(key: str, task: str, predictions: Array, references: Array, posit
         return ratio_of((given & wanted) * (2 if key == "f1" else 1), under)
     if task == CLASSES:
         return (macro_f1 if key == "f1_macro" else matthews)(predictions, references)
-    if key == "f1_macro":
-        return label_f1(predictions, references)
-    hits, total = (predictions * references).sum(axis=1), (predictions + references).sum(axis=1)
+    both = predictions + references
+    if key == "f1_macro":  # the mean of all labels, of which a row may have several
+        f1, right, wrong = f1_changes((both == 2).sum(axis=0), both.sum(axis=0))
+        counts = np.count_nonzero(both, axis=0)
+        changes = ((both == 2) @ right + (both == 1) @ wrong) / len(f1)
+        return RowMetric(float(f1.mean()), changes, balanced_rows(counts), max(int(np.count_nonzero(counts)), 1))
+    hits, total = (both == 2).sum(axis=1), both.sum(axis=1)
     return mean_of(_ratio(2 * hits, total)) if key == "f1_samples" else ratio_of(2 * hits, total)
 
 
@@ -192,24 +185,19 @@ def covariance_of(changes: Array) -> Array:
 
 
 def one_row_variance(changes: Array) -> float:
-    """Return the mean square of what a row contributes, weighted by the squares themselves; 0 if no row contributes anything.
-
-    Seeds with equal scores, models that differ on a handful of rows, and errors that a few rows dominate prove less than their
-    variance says, by about the contribution of a row.
-    """
+    """Return the mean square of what a row contributes, weighted by the squares themselves; 0 if no row contributes."""
+    # Equal seeds, models that differ on few rows, and errors of a few rows prove less than their variance says, by about this.
     squares = np.square(changes)
     total = float(squares.sum())
     return float(np.square(squares).sum()) / total if total else 0.0
 
 
-def _ratio(over: Array, under: Array) -> Array:
-    """Return a quotient, and 0 where there is nothing to count."""
+def _ratio(over: Array, under: Array) -> Array:  # 0 where there is nothing to count
     over = np.asarray(over, dtype=np.float64)
     return np.asarray(np.divide(over, under, out=np.zeros(np.broadcast(over, under).shape), where=np.asarray(under) > 0))
 
 
 def mean_of(values: Array) -> RowMetric:
-    """Return the mean of one value per row."""
     mean = float(values.mean())
     return RowMetric(mean, (values - mean) / max(len(values) - 1, 1), len(values))
 
@@ -239,11 +227,8 @@ def class_counts(predictions: Array, references: Array, size: int = 0) -> tuple[
 
 
 def f1_changes(hits: Array, total: Array) -> tuple[Array, Array, Array]:
-    """Return F1 of each class, and its change by a row that is right, and by one that either has or is given the class.
-
-    `total` is the number of rows that have the class plus the number of rows that are given it.
-    """
-    f1 = _ratio(2 * hits, total)
+    """Return F1 of each class, and its change by a row that is right, and by one that either has or is given the class."""
+    f1 = _ratio(2 * hits, total)  # `total`: the rows that have the class plus those that are given it
     return f1, f1 - _ratio(2 * (hits - 1), total - 2), f1 - _ratio(2 * hits, total - 1)
 
 
@@ -257,17 +242,7 @@ def macro_f1(predictions: Array, references: Array) -> RowMetric:
     return RowMetric(float(f1.sum() / number), changes / number, counted, number)
 
 
-def label_f1(predictions: Array, references: Array) -> RowMetric:
-    """Return the mean F1 of all labels, of which a row may have several."""
-    both = predictions + references
-    f1, right, wrong = f1_changes((both == 2).sum(axis=0), both.sum(axis=0))
-    counts = np.count_nonzero(both, axis=0)
-    changes = ((both == 2) @ right + (both == 1) @ wrong) / len(f1)
-    return RowMetric(float(f1.mean()), changes, balanced_rows(counts), max(int(np.count_nonzero(counts)), 1))
-
-
 def matthews(predictions: Array, references: Array) -> RowMetric:
-    """Return Matthews' correlation of classes."""
     hits, predicted, true = class_counts(predictions, references)
     right = (predictions == references).astype(np.float64)
 
@@ -348,7 +323,6 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """Half of the distance between both ends."""
         return (self.high - self.low) / 2
 
     def __contains__(self, value: float) -> bool:
@@ -412,9 +386,8 @@ def mean_interval(values: Iterable[float], level: float = LEVEL) -> Estimate:
 
 def metric_interval(metric: RowMetric, key: str, level: float = LEVEL) -> Interval | None:
     """Return the interval of a metric over rows; None if there are too few rows for one."""
-    # The jackknife, not the bootstrap: draws of rows miss whole classes if there are few rows of each, which shifts
-    # macro F1 (an interval of 0.354 to 0.378 was seen for a value of 0.390). Leaving out each row once has a closed
-    # form, needs no seed and takes milliseconds.
+    # The jackknife, not the bootstrap: draws miss whole classes if there are few rows of each, which shifts macro F1 (0.354 to
+    # 0.378 was seen for a value of 0.390). Leaving out each row once has a closed form, needs no seed and takes milliseconds.
     rows, value, variance = len(metric.changes), metric.value, metric.variance
     if too_few_rows(metric, key) or is_biased(metric.bias, variance) or (key in COMPUTED[SCORE] and not variance):
         return None
@@ -436,18 +409,12 @@ def metric_interval(metric: RowMetric, key: str, level: float = LEVEL) -> Interv
 
 
 def too_few_rows(metric: RowMetric, key: str) -> bool:
-    """Return whether too few rows count for a metric: fewer than 8, or, for a mean over classes, fewer than 8 per class.
-
-    Shares of rows have an interval for any number of rows. The mean over classes is the harmonic one.
-    """
+    """Return whether fewer than 8 rows count for a metric, or per class on (harmonic) average; a share of rows needs none."""
     return key not in SHARES and metric.counted / metric.classes < LEAST_ROWS
 
 
 def is_biased(bias: float, variance: float) -> bool:
-    """Return whether so few rows shift a metric by so much that no interval around it covers as it claims.
-
-    This happens to a mean over many classes with few rows each.
-    """
+    """Return whether few rows, as of many classes, shift a metric so much that no interval around it covers as it claims."""
     return abs(bias) > max(MOST_BIAS * math.sqrt(variance), ROUNDING)
 
 
@@ -480,11 +447,9 @@ class Spread:
 
     @property
     def variance(self) -> float:
-        """The variance of the mean."""
         return self.rows.variance + (self.seeds.variance if self.seeds else 0.0)
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """Return the interval of the mean."""
         reach = joint_reach(self.seeds, self.rows, 1 - level)
         return Interval(self.mean - reach, self.mean + reach, level, "t")
 
@@ -503,11 +468,10 @@ class Spread:
 
 def joint_reach(seeds: Part | None, rows: Part, alpha: float) -> float:
     """Return half the width of the interval, with level 1 - alpha, of a mean that varies over seeds and over rows."""
-    # With many seeds, the squares of both half-widths add up. The t quantile of few seeds is so large that the sum would
-    # cover too much. The exponent is therefore larger for them, 3 with three seeds. With two seeds only the larger
-    # half-width counts, and that of the seeds is discounted where rows vary more. By numerical integration, a 95% interval
-    # covers 94.7 to 97% for any ratio of both parts. Satterthwaite's degrees of freedom cover only 87 to 93% with two or
-    # three seeds, the fiducial interval up to 98.8%.
+    # With many seeds, the squares of both half-widths add up. The t quantile of few seeds is so large that the sum would cover
+    # too much, so their exponent is larger: 3 with three seeds. With two, only the larger half-width counts, and that of the
+    # seeds is discounted where rows vary more. By numerical integration, a 95% interval covers 94.7 to 97% for any ratio of
+    # both parts; Satterthwaite's degrees of freedom only 87 to 93% with two or three seeds, the fiducial interval up to 98.8%.
     from scipy.special import stdtrit
 
     def reach(part: Part) -> float:
@@ -525,27 +489,22 @@ def joint_reach(seeds: Part | None, rows: Part, alpha: float) -> float:
 
 
 def spread_of(points: Array, changes: Array) -> Spread:
-    """Return the mean over seeds of a metric, or of differences that are paired by seed, with both parts of its variance.
-
-    `changes` is what each row contributes to them: seeds x rows. Equal scores count as half a row apart.
-    """
-    # Equal seeds share the order of the rows, dropout and the new head. Pairing costs degrees of freedom if the scores
-    # are not correlated, but the test is right in both cases.
+    """Return the mean over seeds of a metric, or of differences paired by seed; `changes` are those of rows: seeds x rows."""
+    # Equal seeds share the order of the rows, dropout and the new head. Pairing costs degrees of freedom if scores are not
+    # correlated, but the test is right in both cases.
     number, mean, num_rows = len(points), float(np.mean(points)), changes.shape[1]
     covariance = covariance_of(changes)
     freedom = max(num_rows - 1, 1)
     if number == 1:
         return Spread(mean, None, Part(float(covariance[0, 0]), freedom), 1, num_rows)
+    # Equal scores count as half a row apart.
     shared = (covariance.sum() - np.trace(covariance)) / (number * (number - 1))
     seeds = Part(max(float(np.var(points, ddof=1)) / number, one_row_variance(changes) / (2 * number) ** 2), number - 1)
     return Spread(mean, seeds, Part(max(float(shared), 0.0), freedom), number, num_rows)
 
 
 def unpaired_spread(first: tuple[Array, Array], second: tuple[Array, Array]) -> Spread:
-    """Return the spread of the first mean minus the second, over different seeds on the same rows.
-
-    A side is the metric of each seed and what each row contributes: seeds x rows.
-    """
+    """Return the spread of the first mean minus the second, over other seeds on the same rows, from points and changes."""
     one, other, num_rows = spread_of(*first), spread_of(*second), first[1].shape[1]
     cross = covariance_of(np.concatenate([first[1], second[1]]))[: len(first[0]), len(first[0]) :]
     rows = Part(max(one.rows.variance + other.rows.variance - 2 * float(cross.mean()), 0.0), max(num_rows - 1, 1))
@@ -596,13 +555,9 @@ def stacked(metrics: Sequence[RowMetric]) -> tuple[Array, Array]:
 def detectable_by_rows(
     rows: int, discordance: float = USUAL_DISCORDANCE, alpha: float = ALPHA, power: float | None = POWER
 ) -> float:
-    """Return the smallest difference in accuracy between two fixed models that McNemar's test detects.
+    """Return the smallest difference in accuracy between two fixed models that McNemar's test detects with a probability.
 
-    Args:
-        rows: Number of rows.
-        discordance: Share of rows that exactly one of the two gets right; larger if the difference itself is.
-        alpha: Level of the test.
-        power: Probability of detecting it; None for the smallest difference that is significant when it is observed.
+    `discordance` is the share of rows that exactly one gets right. Without `power`, it is significant once it is observed.
     """
     from scipy.special import ndtri
 
@@ -620,10 +575,7 @@ def detectable_by_rows(
 
 
 def power_of(effect: float, freedom: float, border: float) -> float:
-    """Return the probability that a two-sided t test finds a difference of `effect` standard errors.
-
-    The difference is significant from the t value `border` on.
-    """
+    """Return the probability that a t value, with a mean of `effect` standard errors, lies beyond `border` on either side."""
     from scipy.special import nctdtr, ndtr
 
     if freedom > MANY_DEGREES:
@@ -671,28 +623,14 @@ def detectable_by_seeds(
     return high
 
 
-def seeds_to_detect(difference: float, deviation: float, row_variance: float = 0.0, *, alpha: float = ALPHA) -> int | None:
-    """Return the number of seeds of each setting that detects a difference with 80 % power; None if no number does."""
-    return _smallest(lambda seeds: power_of_seeds(difference, seeds, deviation, row_variance, alpha=alpha) >= POWER)
-
-
-def seeds_for_equivalence(
-    difference: float, deviation: float, row_variance: float, margin: float, *, alpha: float = ALPHA
+def seeds_to_detect(
+    difference: float, deviation: float, row_variance: float = 0.0, *, alpha: float = ALPHA, power: float = POWER
 ) -> int | None:
-    """Return the number of seeds that shows, with 80 % power, that a difference is within `margin`; None if none does.
+    """Return the number of seeds of each setting, from 2 on, that detects a difference; None if no number does."""
 
-    The interval that must lie within the margin has the level 1 - alpha.
-    """
-    room = margin - abs(difference)
-    if room <= 0:
-        return None
-    # Both ends must stay inside: with a difference near 0 each end needs half of the remaining 20 %.
-    power = POWER if abs(difference) > margin / 4 else (1 + POWER) / 2
-    return _smallest(lambda seeds: power_of_seeds(room, seeds, deviation, row_variance, alpha=alpha) >= power)
+    def is_enough(seeds: int) -> bool:
+        return power_of_seeds(difference, seeds, deviation, row_variance, alpha=alpha) >= power
 
-
-def _smallest(is_enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from 2 on that is enough, or None."""
     high = 2
     while not is_enough(high):
         high *= 2
@@ -701,17 +639,24 @@ def _smallest(is_enough: Callable[[int], bool]) -> int | None:
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if middle >= 2 and is_enough(middle) else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high
+
+
+def seeds_for_equivalence(
+    difference: float, deviation: float, row_variance: float, margin: float, *, alpha: float = ALPHA
+) -> int | None:
+    """Return the number of seeds whose interval, of level 1 - alpha, lies within `margin` with 80 % power; None if none."""
+    room = margin - abs(difference)
+    # Both ends must stay inside: with a difference near 0 each end needs half of the remaining 20 %.
+    power = POWER if abs(difference) > margin / 4 else (1 + POWER) / 2
+    return seeds_to_detect(room, deviation, row_variance, alpha=alpha, power=power) if room > 0 else None
 
 
 def rows_to_detect(
     difference: float, row_variance: float, rows: int, alpha: float = ALPHA, seed_variance: float = 0.0
 ) -> int | None:
-    """Return the number of rows on which this difference would be significant with 80 % power; None if no number is enough.
-
-    `row_variance` is the variance of the difference on `rows` rows; more rows do not reduce `seed_variance`.
-    """
+    """Return the number of rows that detect a difference, whose variance on `rows` rows is `row_variance`; None if none do."""
     from scipy.special import ndtri
 
     allowed = (difference / (normal_quantile(1 - alpha) + float(ndtri(POWER)))) ** 2 - seed_variance
@@ -725,8 +670,8 @@ def rows_to_detect(
 class Difference:
     """The metric of one side minus that of the first, with its interval and p-value."""
 
-    value: float  # the difference
-    interval: Interval  # its interval. It contains 0 unless the difference is significant.
+    value: float
+    interval: Interval  # It contains 0 unless the difference is significant.
     p_value: float  # the two-sided p-value of no difference, not corrected
     method: str  # the test: "exact McNemar test", "paired jackknife" or "seeds and rows"
     spread: Spread  # what its variance consists of
@@ -774,9 +719,6 @@ def compare(
 
     Two single models are compared by McNemar's exact test, or by the paired jackknife for a metric that is not a share of
     rows. With several seeds on a side, the interval and the test cover seeds and rows; equal seeds are paired.
-
-    Raises:
-        SettingsError: If the two sides have different labels for their rows.
     """
     models = [*first.values(), *second.values()]
     for model in models[1:]:
@@ -800,7 +742,7 @@ def compare(
         interval = agreeing(share_interval(lost, won, rows, level), spread.mean, p_value < 1 - level)
         return Difference(spread.mean, interval, p_value, MCNEMAR, spread, p_value)
     interval, p_value = spread.interval(level), spread.p_value
-    if not interval.half_width and has_rows_right(models[0].task):  # the same answers: other rows could still differ
+    if not interval.half_width and models[0].task != SCORE:  # the same answers: other rows could still differ
         interval = agreeing(share_interval(0, 0, rows, level), spread.mean, p_value < 1 - level)
     method = JACKKNIFE if spread.seeds is None else CLUSTERED
     return Difference(spread.mean, interval, p_value, method, spread, p_value)
@@ -823,13 +765,9 @@ def compare_all(
     *,
     alpha: float = ALPHA,
 ) -> list[Difference]:
-    """Return the difference of each other side from the first, corrected for their number.
-
-    In all but `alpha` of studies, all intervals contain the true differences (Bonferroni), and no difference that is 0 has a
-    corrected p-value below `alpha` (Holm). Where Holm's correction finds a difference that the wider intervals leave open, the
-    interval ends at 0, so that both agree.
-    """
-    # The intervals that belong to Holm's method have no upper end for decided comparisons, so they are Bonferroni's.
+    """Return the difference of each other side from the first, corrected for their number."""
+    # The intervals that belong to Holm's method have no upper end for decided comparisons, so they are Bonferroni's. Where
+    # Holm's correction finds a difference that these leave open, the interval ends at 0, so that both agree.
     level = 1 - alpha / max(len(others), 1)
     differences = [compare(first, other, key, positive, level=level) for other in others]
     adjusted = holm([one.p_value for one in differences])
@@ -854,10 +792,9 @@ class ComparisonVerdict:
     def __str__(self) -> str:
         if self.kind == SAME:
             return f"no difference larger than {self.margin:.3g}"
-        if self.more_seeds is not None:
-            return f"undecided: about {counted(self.more_seeds, 'more seed', 'more seeds')} would decide"
-        if self.more_rows is not None:
-            return f"undecided: about {counted(self.more_rows, 'more row', 'more rows')} would decide"
+        for number, what in ((self.more_seeds, "more seed"), (self.more_rows, "more row")):
+            if number is not None:
+                return f"undecided: about {counted(number, what, f'{what}s')} would decide"
         return self.kind
 
 
@@ -867,11 +804,7 @@ def margin_for(key: str, value: float) -> float:
 
 
 def decided(difference: Difference, key: str, margin: float = MARGIN, alpha: float = ALPHA) -> ComparisonVerdict:
-    """Return the verdict on a difference, whose interval and p-value are corrected for the number of comparisons.
-
-    It is better or worse if the corrected p-value is below `alpha`, and no difference if the whole interval lies within the
-    margin. Otherwise it is undecided.
-    """
+    """Return the verdict on a difference, whose interval and p-value are corrected for the number of comparisons."""
     # A p-value above 0.05 is no evidence of equality; an interval within the margin is.
     if difference.corrected < alpha:
         improved = (difference.value > 0) != (key in LOWER_IS_BETTER)
@@ -880,28 +813,25 @@ def decided(difference: Difference, key: str, margin: float = MARGIN, alpha: flo
         return ComparisonVerdict(SAME, margin)
     strictness = max(alpha * difference.p_value / difference.corrected, alpha / 100) if difference.corrected else alpha
     seeds = more_seeds(difference, margin, strictness)
-    rows = None if seeds is not None else more_rows(difference, strictness)
-    return ComparisonVerdict(UNDECIDED, margin, seeds, rows)
+    return ComparisonVerdict(UNDECIDED, margin, seeds, more_rows(difference, strictness) if seeds is None else None)
 
 
 def more_seeds(difference: Difference, margin: float, alpha: float = ALPHA) -> int | None:
     """Return how many more seeds would decide if the observed difference and spread are the true ones; None if none would."""
-    value, spread = difference.value, difference.spread
+    spread, of_rows = difference.spread, difference.spread.rows.variance
     if spread.seeds is None:
         return None
     deviation = math.sqrt(spread.seeds.variance * spread.num_seeds)  # of one seed's difference
-    level_of_equality = 1 - difference.interval.level
-    candidates = [
-        seeds_to_detect(value, deviation, spread.rows.variance, alpha=alpha),
-        seeds_for_equivalence(value, deviation, spread.rows.variance, margin, alpha=level_of_equality),
-    ]
+    candidates = (
+        seeds_to_detect(difference.value, deviation, of_rows, alpha=alpha),
+        seeds_for_equivalence(difference.value, deviation, of_rows, margin, alpha=1 - difference.interval.level),
+    )
     useful = [number for number in candidates if number is not None and number <= MOST_USEFUL]
     return max(1, min(useful) - spread.num_seeds) if useful else None
 
 
 def more_rows(difference: Difference, alpha: float = ALPHA) -> int | None:
     """Return how many more rows would decide if the observed difference and spread are the true ones; None if none would."""
-    spread = difference.spread
-    of_seeds = spread.seeds.variance if spread.seeds else 0.0
-    needed = rows_to_detect(difference.value, spread.rows.variance, spread.num_rows, alpha, of_seeds)
-    return needed - spread.num_rows if needed and spread.num_rows < needed <= MOST_USEFUL * spread.num_rows else None
+    spread, rows = difference.spread, difference.spread.num_rows
+    needed = rows_to_detect(difference.value, spread.rows.variance, rows, alpha, spread.seeds.variance if spread.seeds else 0.0)
+    return needed - rows if needed and rows < needed <= MOST_USEFUL * rows else None
