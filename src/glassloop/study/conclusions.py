@@ -68,11 +68,8 @@ class Scores:
     def rows(self, runs: Mapping[int, str], split: str) -> dict[int, ScoredRows]:
         """Return the stored predictions of runs for a split."""
         paths = {number: self.folder / RUNS_NAME / name for number, name in runs.items()}
-        return {
-            number: scored_split(path, read_run(path), split)
-            for number, path in paths.items()
-            if split in predicted_splits(path)
-        }
+        stored = {number: path for number, path in paths.items() if split in predicted_splits(path)}
+        return {number: scored_split(path, read_run(path), split) for number, path in stored.items()}
 
     def runs_of(self, number: int) -> SettingRuns:
         """Return the runs of a setting with their validation rows; equal seeds and folds have equal numbers."""
@@ -82,7 +79,6 @@ class Scores:
         return SettingRuns(setting_name(self.record.tried[number]), self.rows(named, VALIDATION), lost)
 
     def result(self, setting: SettingRuns) -> SettingResult:
-        """Return the result of a setting next to the baseline."""
         return setting_result(setting, self.key, self.positive, self.baseline)
 
     def compared(self) -> dict[str, object]:
@@ -114,11 +110,8 @@ class Scores:
         """Return what is known about a setting, and its comparison with the chosen one, as plain values."""
         record, result = self.record, self.result(setting)
         runs = [*record.runs_of(number).values()]
-        ended = [
-            part.fraction
-            for part in record.rounds
-            if any(run.scores_at(part.fraction) or run.status == FAILED for run in runs) and number in part.settings
-        ]
+        fractions = [part.fraction for part in record.rounds if number in part.settings]
+        ended = (one for one in fractions if any(run.scores_at(one) or run.status == FAILED for run in runs))
         trained = max(ended, default=0.0)  # 0 if the budget ended before
         points = [scores[record.metric] for run in runs if record.metric in (scores := run.scores_at(trained) or {})]
         difference = comparison.difference if comparison else None
@@ -161,18 +154,14 @@ class Scores:
 
     def together(self, final: Mapping[int, str], split: str) -> dict[str, object] | None:
         """Return mean and interval of the final runs on a split, and the score of all of them as one model."""
-        seeds = self.rows(final, split)
-        if not seeds:
+        if not (seeds := self.rows(final, split)):
             return None
         ensemble = SettingRuns("ensemble", {0: ensemble_of([*seeds.values()])}) if len(seeds) > 1 else None
         mean = plain_result(self.result(SettingRuns("final", seeds)))
         return {**mean, "ensemble": plain_result(self.result(ensemble)) if ensemble else None}
 
     def soup(self, final: Sequence[str], seeds: Mapping[int, ScoredRows]) -> dict[str, object] | None:
-        """Average the weights of the final runs, score the model on validation, and keep it only if it beats the mean of them.
-
-        The result says whether it is offered; it is None if there is no soup.
-        """
+        """Average the weights of the final runs, score the model on validation, and offer it only if it beats their mean."""
         models = [self.folder / RUNS_NAME / name / MODEL_NAME for name in final]
         soup = self.folder / SOUP_NAME
         if not all((model / WEIGHTS_NAME).is_file() for model in models) or len(seeds) < 2:

@@ -1,8 +1,4 @@
-"""The runs of a study as tasks of a Ray cluster: several on a GPU, repeated if a node dies, and without a shared disk.
-
-What a task needs travels as bytes: the files of its run so far, and the data and model files that its node does not have. What
-it wrote comes back the same way.
-"""
+"""The runs of a study as tasks of a Ray cluster, without a shared disk: what a task needs and writes travels as bytes."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.util import find_spec
+from itertools import starmap
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -181,8 +178,7 @@ def remote_part(task: Task, files: Files, shipment: Shipment) -> tuple[SeedRecor
         record = record_of(folder)
         rows = record.data.splits.get("validation") if record else None
         if rows and shipment.validation and rows.fingerprint != shipment.validation:
-            problem = f"the data on node {os.uname().nodename} is not that of the study"
-            error = (problem, "give all nodes the same data")
+            error = (f"the data on node {os.uname().nodename} is not that of the study", "give all nodes the same data")
             answer = SeedRecord(status=FAILED, exit_code=DataError.exit_code, error=error)
         return answer, packed(folder)
 
@@ -202,7 +198,7 @@ def placed(given: GivenSettings, shipment: Shipment, scratch: Path) -> GivenSett
         is_shipped = any(path == name or path.startswith(f"{name.rstrip('/')}/") for path in shipment.files)
         return str(scratch / name.lstrip("/")) if is_shipped else name
 
-    if all(is_here(name, content) for name, content in shipment.files.items()):
+    if all(starmap(is_here, shipment.files.items())):
         return given
     for name, content in shipment.files.items():
         path = scratch / name.lstrip("/")

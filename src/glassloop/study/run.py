@@ -96,12 +96,10 @@ NOT_COMPARED = (
 
 
 class SharedParts:
-    """Loads the parts of runs. If it keeps them, later runs with the same data and model do not load them again.
+    """Loads the parts of runs. If it keeps them, later runs with the same data and model do not load them again."""
 
-    A run cannot change what others get: its model is a copy, its rows are read-only, and its tokenizer is reset. Keeping them
-    takes the memory of one more model.
-    """
-
+    # A run cannot change what others get: its model is a copy, its rows are read-only, and its tokenizer is reset. Keeping them
+    # takes the memory of one more model.
     def __init__(self, *, keeps: bool = False) -> None:
         self.keeps = keeps
         self.parts: dict[Hashable, object] = {}
@@ -110,7 +108,6 @@ class SharedParts:
         self.drawn: dict[int, tuple[Tensors, str]] = {}
 
     def kept(self, key: Hashable, load: Callable[[], Part]) -> Part:
-        """Return a part, loaded unless it was kept."""
         if not self.keeps:
             return load()
         if key not in self.parts:
@@ -118,7 +115,6 @@ class SharedParts:
         return self.parts[key]  # type: ignore[return-value]  # what `load` returned for this key
 
     def config(self, name: str) -> Config:
-        """Return the config of a model."""
         return self.kept(("config", name), lambda: load_config(name))
 
     def tokenizer(self, name: str) -> Tokenizer:
@@ -168,7 +164,6 @@ def call_settings(tokenizer: Tokenizer) -> CallSettings:
 
 
 def reset(tokenizer: Tokenizer, settings: CallSettings) -> None:
-    """Undo what calls have changed in a tokenizer."""
     if call_settings(tokenizer) == settings:
         return
     backend, (truncation, padding) = tokenizer.backend_tokenizer, settings
@@ -177,14 +172,7 @@ def reset(tokenizer: Tokenizer, settings: CallSettings) -> None:
 
 
 def rows_key(examples: Examples) -> tuple[tuple[str, str], ...]:
-    """Return the name and the fingerprint of each split."""
     return tuple((name, fact.fingerprint) for name, fact in examples.facts.items())
-
-
-def comparison_key(args: TrainingArguments, backend: Backend, examples: Examples, fingerprint: str) -> Hashable:
-    """Return what the comparison of a backend with the plain model depends on: rows, weights and settings."""
-    settings = json.dumps({name: value for name, value in args.to_dict().items() if name not in NOT_COMPARED}, sort_keys=True)
-    return "comparison", backend.name, backend.precision, fingerprint, rows_key(examples), settings
 
 
 # --- before the first step -----------------------------------------------------------------------------------------------
@@ -205,10 +193,7 @@ class AssembledRun:
 def assemble(
     given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts | None = None
 ) -> AssembledRun:
-    """Load the data and the model of a run, and return everything it needs before its first step.
-
-    The default rule replaces the training settings that `given` does not have.
-    """
+    """Load the data and the model of a run, and return everything it needs before its first step."""
     refuse_missing(args.trackers)
     shared = shared or SharedParts()
     model = absolute_name(given.model or "quickstart")
@@ -223,6 +208,7 @@ def assemble(
         examples = replace(examples, notes=[*examples.notes, *notes_on(encoded, limit)])
     if "train" not in encoded:
         raise SettingsError("the data set has no train split", "to score a trained model on it, use glassloop evaluate")
+    # The default rule replaces the settings that `given` does not have.
     chosen = chosen_settings(given, args, examples, config, backend.processes.num_processes)
     args = chosen.settings
     with stage(LOADING):
@@ -239,7 +225,9 @@ def assemble(
     )
     refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
     # A fast backend need not repeat what an earlier run found out about the same rows, weights and settings.
-    compared = comparison_key(args, trainer.backend, examples, fingerprint)
+    settings = json.dumps({name: value for name, value in args.to_dict().items() if name not in NOT_COMPARED}, sort_keys=True)
+    checked = trainer.backend.name, trainer.backend.precision
+    compared = ("comparison", *checked, fingerprint, rows_key(examples), settings)
     known = shared.parts.get(compared)
     if isinstance(known, Difference) and isinstance(trainer.backend, PackedBackend):
         trainer.backend.differences[network] = known
@@ -248,8 +236,18 @@ def assemble(
     if shared.keeps and parts.difference is not None:
         shared.parts[compared] = parts.difference
     number = sum(weight.numel() for weight in network.parameters())
+    data = DataRecord(
+        source=absolute_name(given.source or "quickstart"),
+        settings=data_settings(given.data).with_absolute_paths(),
+        task=examples.task,
+        columns=examples.columns,
+        labels=examples.labels.names if examples.labels else None,
+        label_order=examples.labels.order if examples.labels else None,
+        splits=dict(examples.facts),
+        notes=tuple(examples.notes),
+    )
     record = replace(
-        started_record(parts, data_record(given, examples), ModelRecord(model, config.model_type, number, given.new_head)),
+        started_record(parts, data, ModelRecord(model, config.model_type, number, given.new_head)),
         settings=args,
         chosen=chosen.names,
         max_length=limit.max_length,
@@ -266,10 +264,8 @@ def assemble(
 
 
 def examples_for(given: GivenSettings, config: Config, shared: SharedParts | None = None) -> Examples:
-    """Return the data of a run, with the labels of its model if that keeps its head. Files are read once, even if they change.
-
-    The user may give the labels of the model in another order, but other labels need a new head.
-    """
+    """Return the data of a run, with the labels of its model if that keeps its head. Files are read once."""
+    # The user may give the labels of the model in another order, but other labels need a new head.
     carried = None if given.new_head else carried_labels(config)
     wanted = data_settings(given.data).label_names
     outputs = LabelSet(carried) if carried and {*(wanted or carried)} == {*carried} else None
@@ -286,20 +282,6 @@ def chosen_settings(
         return Chosen(args)
     rows = examples.facts["train"].num_rows
     return choose_settings(args, given.training, rows, examples.num_labels, encoder_weights(config), processes)
-
-
-def data_record(given: GivenSettings, examples: Examples) -> DataRecord:
-    """Return the record of the data of a run."""
-    return DataRecord(
-        source=absolute_name(given.source or "quickstart"),
-        settings=data_settings(given.data).with_absolute_paths(),
-        task=examples.task,
-        columns=examples.columns,
-        labels=examples.labels.names if examples.labels else None,
-        label_order=examples.labels.order if examples.labels else None,
-        splits=dict(examples.facts),
-        notes=tuple(examples.notes),
-    )
 
 
 def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
@@ -324,11 +306,7 @@ def train_run(
     shared: SharedParts | None = None,
     with_report: bool = True,
 ) -> Path:
-    """Train a run and return its folder. A resumed run keeps its own settings where none are given.
-
-    `resume` is the folder of a run or of one of its checkpoints, or "newest" for the run in `output_dir`. `restart` starts it
-    again from step 0 and moves its checkpoints aside.
-    """
+    """Train a run, or resume that of a folder, of a checkpoint, or the "newest" of `output_dir`, and return its folder."""
     began = time.perf_counter()
     checkpoint: bool | Path | None = None
     stored: RunRecord | None = None
@@ -336,8 +314,15 @@ def train_run(
         raise SettingsError("--restart needs a run to restart", "glassloop train --resume RUN --restart")
     if resume is not None:
         given, folder, checkpoint, stored = find_resumed(given, resume, restart=restart)
-        if stored and stored.finished:
-            complete_files(folder, with_report=with_report)
+        if stored and stored.finished:  # perhaps killed before card and report were complete
+            say(f"{folder} is already complete")
+            if not (folder / MODEL_NAME / CARD_NAME).exists():
+                update_card(folder)
+            if leftovers(folder):  # of the report; or it is writing it right now and holds the lock
+                with suppress(LockedError), locked(folder, say):
+                    remove_leftovers(folder)
+                    if with_report:
+                        write_report(folder)
             return folder
     args = training_arguments(given.training)
     if args.disable_tqdm:
@@ -372,15 +357,12 @@ def train_run(
 def find_resumed(
     given: GivenSettings, resume: str, *, restart: bool
 ) -> tuple[GivenSettings, Path, bool | Path, RunRecord | None]:
-    """Return the settings, the folder, the checkpoint and the record of a run to resume.
-
-    The record is None for a run that ended before it wrote one: it starts again with the given settings.
-    """
+    """Return the settings, the folder, the checkpoint and the record of a run to resume."""
     output_dir = given.training.get("output_dir")
     folder, checkpoint = resumed_folder(resume, str(output_dir) if output_dir else None)
     given = replace(given, training={**given.training, "output_dir": str(folder)})
     if given.source is not None and not is_run(folder):
-        return given, folder, checkpoint, None
+        return given, folder, checkpoint, None  # it ended before it wrote a record, and starts again
     stored = read_run(folder)
     if stored.finished and restart:
         raise SettingsError(f"{folder} is finished and will not be overwritten", "train again with another --output_dir")
@@ -392,18 +374,6 @@ def find_resumed(
     )
     given = replace(started.overridden_by(given), new_head=stored.model.new_head)
     return given, folder, checkpoint, stored
-
-
-def complete_files(folder: Path, *, with_report: bool) -> None:
-    """Write the card and the report of a finished run that was killed before they were complete."""
-    say(f"{folder} is already complete")
-    if not (folder / MODEL_NAME / CARD_NAME).exists():
-        update_card(folder)
-    if leftovers(folder):  # of the report; or it is writing it right now and holds the lock
-        with suppress(LockedError), locked(folder, say):
-            remove_leftovers(folder)
-            if with_report:
-                write_report(folder)
 
 
 def run_to_end(
@@ -444,27 +414,21 @@ def run_to_end(
 
 
 def evaluated(run: AssembledRun) -> list[Result]:
-    """Return the evaluation of a trained model on every validation split.
-
-    A signal ends the process instead: the model is saved, and a resumed run evaluates it.
-    """
+    """Return the evaluation of a trained model on every validation split."""
     trainer, splits, results = run.trainer, held_out_splits(run.examples.facts), []
     facts = facts_of(run.record, trainer.state.history, encoder_weights(trainer.model.config))
     try:
         for split, prefix in zip(splits, prefixes(splits), strict=True):
             evaluation = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
             results.append(result_of(run.examples, split, evaluation, trainer.measures, prefix, facts=facts))
-    except Interrupted:
+    except Interrupted:  # by a signal: the model is saved, and a resumed run evaluates it
         stop_if_asked(trainer.state, trainer.backend.processes, run.parts.say)
         raise
     return results
 
 
 def banner(record: RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
-    """Return a table with data, task, model, steps, learning rate, device and folder of a run.
-
-    `chosen` says which settings the default rule chose, and from what.
-    """
+    """Return what a run is about to do; `chosen` says which settings the default rule chose, and from what."""
     args, plan, model = record.settings, record.plan, record.model
     size = f"{args.per_device_train_batch_size} rows"
     size += f" × {record.processes} processes" if record.processes > 1 else ""

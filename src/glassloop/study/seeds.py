@@ -150,8 +150,15 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool, report:
         write_seeds(record)
         if len(unfinished) > 1:
             note(f"{counted(len(unfinished), 'seed', 'seeds')}, {num_at_once} at a time → {folder}")
+        tasks = []
+        for seed in unfinished:
+            run = folder.absolute() / seed_name(seed)
+            training = replace(record.settings.training, seed=seed, output_dir=str(run))
+            tasks.append(Task(run.name, replace(record.settings, training=training).given(), alone=True, report=report))
+            if not is_run(run):
+                write_settings(run.with_suffix(".toml"), tasks[-1].given)
         with LocalWorkers([Place()] * num_at_once) as workers, closing(SeedsRunner(record, num_steps)) as runner:
-            run_tasks([task_of(record, seed, report=report) for seed in unfinished], workers, signals, runner)
+            run_tasks(tasks, workers, signals, runner)
             record = runner.record
         stopped = bool(signals and record.unfinished)
         record = replace(record, status=STOPPED if stopped else FAILED if record.unfinished else FINISHED)
@@ -160,16 +167,6 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool, report:
         note(f"stopped by {signal.Signals(signals[0]).name}; {resume_hint(record)}")
         leave(signals[0])
     return record
-
-
-def task_of(record: SeedsRecord, seed: int, *, report: bool) -> Task:
-    """Return the task of training or resuming one seed, and write the settings of a new run to a file."""
-    run = record.folder.absolute() / seed_name(seed)
-    training = replace(record.settings.training, seed=seed, output_dir=str(run))
-    given = replace(record.settings, training=training).given()
-    if not is_run(run):
-        write_settings(run.with_suffix(".toml"), given)
-    return Task(run.name, given, alone=True, report=report)
 
 
 class SeedsRunner(Watcher):
@@ -184,7 +181,6 @@ class SeedsRunner(Watcher):
         self.close = self.progress.close
 
     def started(self, task: Task) -> None:
-        """Show where the output of a seed goes."""
         self.say(f"seed {task.given.training['seed']}: started, log in {self.record.folder / task.log.name}")
 
     def ended(self, task: Task, answer: SeedRecord) -> None:
@@ -202,7 +198,6 @@ class SeedsRunner(Watcher):
         write_seeds(self.record)
 
     def tick(self, num_waiting: int, num_running: int) -> None:
-        """Show the progress of all seeds."""
         self.progress.update(self.ended_seeds)
 
 
@@ -282,11 +277,9 @@ def refuse_other_settings(record: SeedsRecord, given: GivenSettings) -> None:
     stored = record.settings
     then: dict[str, object] = {"source": stored.source, "model": stored.model, "new_head": stored.new_head}
     then |= {**stored.training.to_dict(), **asdict(stored.data)}
-    now: dict[str, object] = {
-        "source": absolute_name(given.source) if given.source else stored.source,
-        "model": absolute_name(given.model) if given.model else stored.model,
-        "new_head": given.new_head or stored.new_head,
-    }
+    source, model = (name and absolute_name(name) for name in (given.source, given.model))
+    now: dict[str, object] = {"source": source or stored.source, "model": model or stored.model}
+    now["new_head"] = given.new_head or stored.new_head
     now |= training_arguments({**stored.training.to_dict(), **given.training}).to_dict()
     now |= asdict(data_settings({**asdict(stored.data), **given.data}).with_absolute_paths())
     for name in ("seed", "output_dir"):
@@ -309,8 +302,7 @@ def show_seeds(
     rows = {f"seed {seed}": entry.metrics for seed, entry in finished.items()}
     rows |= {f"mean of {len(finished)}": record.mean}
     rows |= {"standard deviation": deviation} if (deviation := record.standard_deviation) else {}
-    rows |= {"all seeds as one model": together} if together else {}
-    rows |= {baseline: record.baseline}
+    rows |= {**({"all seeds as one model": together} if together else {}), baseline: record.baseline}
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column(Text(printable(title)), no_wrap=True)
     for name in map(measures.title, record.mean):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
 
-
 FIRST_RUNG = 0.25  # the weaker half stops after a quarter of the training
 KEPT = 2  # one of so many settings continues
 MOST_DRAWS = 1000  # attempts to draw a setting that was not drawn before
@@ -128,10 +127,7 @@ def started_search(
 
 
 def next_optuna_round(study: StudySettings, seed: int, tried: Sequence[Values], played: Sequence[Played]) -> Next | None:
-    """Return the next settings that Optuna's TPE sampler proposes, or None if there are enough.
-
-    Several at a time, so that the proposals do not depend on the timing of the runs.
-    """
+    """Return the next settings that Optuna's TPE sampler proposes, or None if there are enough."""
     if len(tried) >= study.num_settings:
         return None
     refuse_without_optuna("strategy optuna")
@@ -156,7 +152,6 @@ def next_optuna_round(study: StudySettings, seed: int, tried: Sequence[Values], 
 
 
 def distribution(part: Choices | Range) -> BaseDistribution:
-    """Return choices or a range as Optuna describes them."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(part, Choices):

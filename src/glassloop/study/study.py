@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -208,7 +209,15 @@ def run_study(
         else:
             refuse_taken(folder)
         (folder / RUNS_NAME).mkdir(exist_ok=True)
-        note(described(settings, examples, folder))
+        rows = max(fact.num_rows for name, fact in examples.facts.items() if name.startswith("validation"))
+        note(
+            f"{counted(settings.num_settings, 'setting', 'settings')} x {counted(settings.seeds, 'seed', 'seeds')}"
+            + (f" x {settings.fold} folds" if settings.fold else "")
+            + f" = {counted(settings.num_settings * settings.runs_per_setting, 'run', 'runs')}, {settings.chosen_strategy}; "
+            f"{counted(rows, 'validation row', 'validation rows')} detect differences of about "
+            f"{100 * detectable_by_rows(rows):.1f} points between two models; chosen on "
+            f"{listed(settings.folds)} of the training rows ({SELECTION}) → {folder}"
+        )
         with executor_for(record, need, at_once, on) as executor:
             record = replace(record, threads=record.threads or executor.threads)
             write_study(folder, record)
@@ -217,9 +226,9 @@ def run_study(
             record = conclude(folder, record, note)
             write_study(folder, record)
             write_page(folder, record)
-            for name, run in ({} if record.chosen is None else record.runs_of(record.chosen, final=True)).items():
-                if run.finished:
-                    update_card(folder / RUNS_NAME / name)
+            final = {} if record.chosen is None else record.runs_of(record.chosen, final=True)
+            for name in (name for name, run in final.items() if run.finished):
+                update_card(folder / RUNS_NAME / name)
     if record.status == STOPPED and signals:
         note(f"stopped by {signal.Signals(signals[0]).name}; continue with: glassloop study --resume {folder}")
         leave(signals[0])
@@ -231,11 +240,11 @@ def run_study(
 
 def refuse_changed_inputs(folder: Path, earlier: StudyRecord, record: StudyRecord) -> None:
     """Raise `ResumeError` if data or models have changed since the study was started: its runs could not be used again."""
-    changed = []
+    splits: list[str] = []
     asked, before = ((one.base.source, one.base.model, one.base.data, one.study.folds) for one in (record, earlier))
     if asked == before:  # else the user has asked for other rows
         splits = [name for name in {**earlier.data, **record.data} if earlier.data.get(name) != record.data.get(name)]
-        changed += [f"the rows of {listed(splits)} in {near_name(record.base.source or 'quickstart')}"] if splits else []
+    changed = [f"the rows of {listed(splits)} in {near_name(record.base.source or 'quickstart')}"] if splits else []
     changed += [f"the files of the model {name}" for name, key in earlier.models.items() if record.models.get(name, key) != key]
     if changed and earlier.runs:
         raise ResumeError(
@@ -292,25 +301,11 @@ def model_key(name: str) -> str:
 def checked_need(record: StudyRecord) -> float:
     """Check model and data with the largest batch, cache the tokens, and return the GPU memory that a run may need."""
     base, sizes = record.base, record.study.space.get(BATCH)
-    training = dict(base.training)
-    if sizes is not None:
-        training[BATCH] = max(sizes.values) if isinstance(sizes, Choices) else int(sizes.high)  # type: ignore[type-var]
+    largest = max(sizes.values) if isinstance(sizes, Choices) else sizes and int(sizes.high)  # type: ignore[type-var]
+    training = base.training if largest is None else {**base.training, BATCH: largest}
     data = {**base.data, "selection_fold": record.study.folds[0]}
     runs = (replace(base, model=name, training=training, data=data) for name in model_names(base.model, record.study))
     return max(check_run(run.checked(), record.seeds[0])[0] for run in runs)
-
-
-def described(settings: StudySettings, examples: Examples, folder: Path) -> str:
-    """Return a line about the size of a study before it starts."""
-    rows = max(fact.num_rows for name, fact in examples.facts.items() if name.startswith("validation"))
-    runs = settings.num_settings * settings.runs_per_setting
-    return (
-        f"{counted(settings.num_settings, 'setting', 'settings')} x {counted(settings.seeds, 'seed', 'seeds')}"
-        + (f" x {settings.fold} folds" if settings.fold else "")
-        + f" = {counted(runs, 'run', 'runs')}, {settings.chosen_strategy}; {counted(rows, 'validation row', 'validation rows')}"
-        f" detect differences of about {100 * detectable_by_rows(rows):.1f} points between two models; chosen on "
-        f"{listed(settings.folds)} of the training rows ({SELECTION}) → {folder}"
-    )
 
 
 def executor_for(record: StudyRecord, need: float, at_once: int | None, on: str | None) -> RayTrials | LocalWorkers:
@@ -369,16 +364,13 @@ class RunSettler:
 
 
 class StudyRunner(Watcher):
-    """Runs one study in its folder, which the caller has locked: the search, the choice, and the runs of the chosen setting.
-
-    The record has the runs that are known from an earlier start. The first signal that this process received stops the study.
-    """
+    """Runs one study in its folder, which the caller has locked: the search, the choice, and the runs of the chosen setting."""
 
     def __init__(
         self, folder: Path, record: StudyRecord, executor: Executor, signals: Sequence[int], say: Callable[[str], None]
     ) -> None:
         self.folder, self.executor, self.signals, self.say = folder, executor, signals, say
-        self.stored = record.runs
+        self.stored = record.runs  # from an earlier start
         self.record = replace(record, runs={}, tried=(), rounds=(), status=RUNNING)
         self.settler = RunSettler(record)
         self.sign = 1 if record.greater_is_better else -1
@@ -387,16 +379,14 @@ class StudyRunner(Watcher):
     def run(self) -> StudyRecord:
         """Search, choose, and train the chosen setting on all training rows. Return the record."""
         self.search()
+        finished = False
         if not self.signals:
             self.choose()
-        final: Mapping[str, SeedRecord] = {}
-        if self.record.chosen is not None:
-            if not self.signals:
-                runs = self.planned([self.record.chosen], final=True)
-                self.say(f"final: {counted(len(runs), 'run', 'runs')} of the chosen setting on all training rows")
-                self.train(runs, 1.0)
-            final = self.record.runs_of(self.record.chosen, final=True)
-        finished = any(run.finished for run in final.values())
+        if not self.signals and (chosen := self.record.chosen) is not None:
+            runs = self.planned([chosen], final=True)
+            self.say(f"final: {counted(len(runs), 'run', 'runs')} of the chosen setting on all training rows")
+            self.train(runs, 1.0)
+            finished = any(run.finished for run in self.record.runs_of(chosen, final=True).values())
         self.update(status=STOPPED if self.signals else FINISHED if finished else FAILED, seconds=self.elapsed)
         return self.record
 
@@ -407,41 +397,28 @@ class StudyRunner(Watcher):
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the time of the search is over."""
         most = self.record.study.limit.seconds
         return most is not None and self.elapsed >= most
 
     def update(self, **changes: object) -> None:
-        """Change the record and write it."""
         self.record = replace(self.record, **changes)  # type: ignore[arg-type]  # fields of the record
         write_study(self.folder, self.record)
 
     def planned(self, settings: Sequence[int], *, final: bool = False) -> Runs:
-        """Return the runs of some settings, known ones with what they have reached.
-
-        There is one for each seed and fold; of final ones, one for each seed, on all training rows.
-        """
+        """Return a run of each setting, seed and fold, known ones with what they have reached; final ones on all rows."""
         record, known = self.record, {**self.stored, **self.record.runs}
         runs = {}
-        for number in settings:
-            for seed in record.seeds:
-                for fold in (None,) if final else record.study.folds:
-                    given = self.settler.given(record.tried[number], seed, fold)
-                    name = f"{'final-' if final else ''}{self.settler.name_of(given)}"
-                    runs[name] = (replace(known.get(name, SeedRecord()), setting=number, seed=seed, fold=fold), given)
+        for number, seed, fold in product(settings, record.seeds, (None,) if final else record.study.folds):
+            given = self.settler.given(record.tried[number], seed, fold)
+            name = f"{'final-' if final else ''}{self.settler.name_of(given)}"
+            runs[name] = (replace(known.get(name, SeedRecord()), setting=number, seed=seed, fold=fold), given)
         return runs
 
     def search(self) -> None:
-        """Train round after round until the strategy, the budget or a signal ends the search.
-
-        Rounds that an earlier start has trained are repeated from their scores, even if the time is over.
-        """
+        """Train round after round until the strategy, the budget or a signal ends it; earlier rounds are only read again."""
         played: list[Played] = []
         propose = next_optuna_round if self.record.study.chosen_strategy == OPTUNA else next_round
-        while not self.signals:
-            proposed = propose(self.record.study, self.record.seeds[0], self.record.tried, played)
-            if proposed is None:
-                return
+        while not self.signals and (proposed := propose(self.record.study, self.record.seeds[0], self.record.tried, played)):
             before, numbers, fraction = self.record, proposed.round.settings, proposed.round.fraction
             self.update(tried=(*before.tried, *proposed.added), rounds=(*before.rounds, proposed.round))
             runs = self.planned(numbers)
@@ -487,11 +464,9 @@ class StudyRunner(Watcher):
         return tasks
 
     def may_start(self) -> bool:
-        """Return whether more runs may start: the time of the search is not over."""
         return not (self.is_search and self.out_of_time)
 
     def ended(self, task: Task, answer: SeedRecord) -> None:
-        """Write the result of a run to the record."""
         run = reached(self.record.runs[task.name], answer, task.fraction)
         self.update(runs={**self.record.runs, task.name: run}, seconds=self.elapsed)
         if run.status == FAILED:
@@ -540,7 +515,6 @@ class StudyRunner(Watcher):
 
 
 def nothing_trained(record: StudyRecord, folder: Path) -> GlassloopError:
-    """Return why a study has no setting to choose: all its runs failed, or the budget was too small."""
     failed = [*record.failed.values()]
     if not failed:
         return SettingsError("the budget ended before one setting was trained", "raise --budget and start again")

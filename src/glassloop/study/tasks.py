@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +46,6 @@ class Task:
 
     @property
     def folder(self) -> Path:
-        """The run folder."""
         return Path(str(self.given.training["output_dir"]))
 
     @property
@@ -59,8 +59,8 @@ class Task:
 
 def stored_answer(folder: Path, fraction: float) -> SeedRecord | None:
     """Return what a run has reached if that is enough, or None if it has to be trained."""
-    record, rungs = record_of(folder), read_rungs(folder)
-    if record and record.finished:
+    rungs = read_rungs(folder)
+    if (record := record_of(folder)) and record.finished:
         return finished_answer(record, rungs)
     return SeedRecord(status=PAUSED, rungs=rungs) if f"{fraction:g}" in rungs else None
 
@@ -120,11 +120,9 @@ class Executor(Protocol):
 
     def start(self, task: Task) -> None: ...
 
-    def wait(self) -> list[tuple[str, SeedRecord]]:
-        """Return the names of tasks that ended, and the answers. May wait a moment, and return none."""
+    def wait(self) -> list[tuple[str, SeedRecord]]: ...  # tasks that ended, and their answers, perhaps after a moment
 
-    def stop(self) -> None:
-        """Ask all running tasks to save a checkpoint and end."""
+    def stop(self) -> None: ...  # asks all running tasks to save a checkpoint and end
 
 
 class Watcher:
@@ -137,11 +135,9 @@ class Watcher:
 
     def started(self, task: Task) -> None: ...
 
-    def ended(self, task: Task, answer: SeedRecord) -> None:
-        """Note that a task ended, or that a signal stopped it."""
+    def ended(self, task: Task, answer: SeedRecord) -> None: ...  # or a signal stopped it
 
-    def tick(self, num_waiting: int, num_running: int) -> None:
-        """Note that a moment has passed."""
+    def tick(self, num_waiting: int, num_running: int) -> None: ...  # a moment has passed
 
 
 def run_tasks(tasks: Sequence[Task], executor: Executor, signals: Sequence[int], watcher: Watcher) -> None:
@@ -188,10 +184,7 @@ class Place:
 
 
 def places_for(gpus: Mapping[str, int], at_once: int | None, cores: int) -> list[Place]:
-    """Return the place of each worker, from the number of runs at a time on each GPU, by its name in CUDA_VISIBLE_DEVICES.
-
-    `at_once` is the number of runs at a time without GPUs, by default one for every four cores.
-    """
+    """Return the place of each worker, from the number of runs at a time on each GPU, or `at_once` without GPUs."""
     names = [gpu for turn in range(max(gpus.values(), default=0)) for gpu, runs in gpus.items() if turn < runs]
     number = len(names) or at_once or max(1, cores // CORES_PER_RUN)
     threads = max(1, cores // number) if number > 1 else None  # a single run keeps torch's default
@@ -206,10 +199,7 @@ def visible_gpus(count: int, environment: Mapping[str, str]) -> list[str]:
 
 # Workers stay alive: importing torch and starting CUDA takes longer than a short run.
 class Worker:
-    """One worker process. A thread reads its answers.
-
-    What it prints before its first task goes to the log of that task, then each task redirects it to a log of its own.
-    """
+    """One worker process. A thread reads its answers. Each task redirects what it prints to a log of its own."""
 
     def __init__(self, place: Place, log: Path, answers: queue.Queue[tuple[Worker, str, SeedRecord]]) -> None:
         self.answers = answers
@@ -230,12 +220,10 @@ class Worker:
         """Hand over a task. If the process has died, `read` answers."""
         self.task = task
         self.start_of_log = start_of_log
-        try:
-            if self.process.stdin:
+        if self.process.stdin:
+            with suppress(OSError):
                 self.process.stdin.write(json.dumps(asdict(task)) + "\n")
                 self.process.stdin.flush()
-        except OSError:
-            pass
 
     def read(self) -> None:
         """Pass on every answer. A process that dies has failed its task, with the last lines of its log as the error."""
@@ -252,7 +240,6 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self.process.poll() is None
 
 
@@ -311,11 +298,9 @@ class LocalWorkers:
         if kind is not None:
             self.stop()
         for worker in self.workers.values():
-            try:
+            with suppress(OSError):
                 if worker.process.stdin:
                     worker.process.stdin.close()  # a worker ends when its input does
-            except OSError:
-                pass
         for worker in self.workers.values():
             try:
                 worker.process.wait(GRACE_SECONDS)

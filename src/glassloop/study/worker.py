@@ -124,10 +124,8 @@ def trained_part(task: Task, began: float, shared: SharedParts | None) -> SeedRe
 
 
 def drop_damaged_checkpoints(folder: Path) -> bool:
-    """Remove the checkpoints of a run if none is intact, so that it starts again. Return whether there were any.
-
-    Those of a paused run are not synced: after a loss of power they may be incomplete.
-    """
+    """Remove the checkpoints of a run if none is intact, so that it starts again. Return whether there were any."""
+    # Those of a paused run are not synced: after a loss of power they may be incomplete.
     paths = checkpoints_in(folder)
     for path in paths:
         with suppress(ModelError):
