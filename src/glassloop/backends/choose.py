@@ -35,13 +35,10 @@ def choose_device(wanted: str) -> str:
 
 
 def choose_precision(wanted: str, device: str, *, falls_back: bool = False) -> str:
-    """Return fp32, bf16 or fp16; auto is bf16 on a GPU that supports it, else fp32.
-
-    Raises `SettingsError` for a precision that does not work on this machine; if the caller `falls_back`, it is fp32 instead.
-    """
+    """Return fp32, bf16 or fp16. One that does not work here is refused or, if the caller `falls_back`, replaced by fp32."""
     if wanted == "auto":
         return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    problem, remedy = "", "use precision fp32"
+    problem = ""
     if wanted == "fp8":  # from accelerate's config
         raise SettingsError("precision fp8 is not supported", "use bf16")
     if wanted == "fp16" and device == "cpu":
@@ -53,7 +50,7 @@ def choose_precision(wanted: str, device: str, *, falls_back: bool = False) -> s
         elif finding.state != GOOD:
             say(f"bf16 {finding.found}")
     if problem and not falls_back:
-        raise SettingsError(problem, remedy)
+        raise SettingsError(problem, "use precision fp32")
     if problem:
         say(f"{problem}: using fp32")
     return "fp32" if problem else wanted
@@ -72,19 +69,24 @@ def launched_processes() -> int:
 
 
 def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = None, *, falls_back: bool = False) -> Backend:
-    """Return the backend for the settings. `falls_back`: use fp32 if half precision does not work on this machine.
-
-    Accelerate is used if the settings ask for it, if it started this process, or if several processes were launched.
-    Otherwise `single_backend` chooses.
-    """
-    # auto takes a fast backend because the mathematics is the same. A custom optimizer, collator or hook could see the
-    # difference, so it gets the plain one.
+    """Return the backend for the settings. `falls_back`: use fp32 if half precision does not work on this machine."""
+    # Accelerate is used if the settings ask for it, if it started this process, or if several processes were launched.
     launched, by_accelerate = launched_processes(), "ACCELERATE_USE_CPU" in os.environ  # set even for one process
     split, wanted = wants_fsdp(accelerator), vars(args)["device"]  # a script reads args.device as a device of torch
     alone = accelerator is None and launched == 1
     if alone and args.backend != "accelerate" and not (args.backend == "auto" and (by_accelerate or split)):
         device = choose_device(wanted)
-        return single_backend(args.backend, device, choose_precision(args.precision, device, falls_back=falls_back))
+        precision = choose_precision(args.precision, device, falls_back=falls_back)
+        # auto takes a fast backend because the mathematics is the same. A custom optimizer, collator or hook could see the
+        # difference, so it gets the plain one.
+        name = {"cuda": "graphs", "cpu": "packed"}.get(device, "plain") if args.backend == "auto" else args.backend
+        if name == "graphs" and device != "cuda":
+            raise SettingsError(f"backend graphs needs a CUDA device, but the device is {device}", "use backend auto")
+        if name == "plain":
+            return PlainBackend(device, precision)
+        from glassloop.backends.packed import PackedBackend
+
+        return PackedBackend(device, precision, captures=name == "graphs")
     if args.backend not in ("auto", "accelerate") and launched > 1:
         problem = f"backend is {args.backend}, but several processes were launched"
         raise SettingsError(problem, "use backend auto or accelerate")
@@ -123,18 +125,6 @@ def wait_for_threads() -> None:
     """Wait a moment before the process exits: gloo's threads abort if they free tensors after Python has shut down."""
     if torch.distributed.is_initialized():
         time.sleep(EXIT_DELAY)
-
-
-def single_backend(wanted: str, device: str, precision: str) -> Backend:
-    """Return the backend of one process; auto is graphs on a CUDA device, packed on a CPU, else plain."""
-    name = {"cuda": "graphs", "cpu": "packed"}.get(device, "plain") if wanted == "auto" else wanted
-    if name == "graphs" and device != "cuda":
-        raise SettingsError(f"backend graphs needs a CUDA device, but the device is {device}", "use backend auto")
-    if name == "plain":
-        return PlainBackend(device, precision)
-    from glassloop.backends.packed import PackedBackend
-
-    return PackedBackend(device, precision, captures=name == "graphs")
 
 
 def wants_fsdp(accelerator: Accelerator | None) -> bool:

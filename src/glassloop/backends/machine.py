@@ -141,14 +141,12 @@ def disk_found() -> Finding:
         return Finding("disk", BAD, error.problem, error.remedy)
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
-        remedy = "set GLASSLOOP_CACHE to a folder that can be written to"
-        return Finding("disk", BAD, f"{existing} cannot be written to", remedy)
+        problem = f"{existing} cannot be written to"
+        return Finding("disk", BAD, problem, "set GLASSLOOP_CACHE to a folder that can be written to")
     free = shutil.disk_usage(existing).free
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
     text = f"{free / 1024**3:.0f} GiB free; the cache {folder} uses {used / 1024**2:,.0f} MiB"
-    if free <= LEAST_FREE_BYTES:
-        return Finding("disk", FAIR, text, "free some disk space")
-    return Finding("disk", GOOD, text)
+    return Finding("disk", GOOD, text) if free > LEAST_FREE_BYTES else Finding("disk", FAIR, text, "free some disk space")
 
 
 # Another process asks for the free memory of each GPU, so that this one takes none of it.
@@ -169,10 +167,7 @@ def runs_at_once(device: str, need: float) -> int:
 
 
 def runs_on_gpus(num_gpus: int, need: float) -> list[int]:
-    """Return how many runs of `need` bytes to train at the same time on each GPU.
-
-    A GPU without enough free memory gets none. If none has enough, one run is tried on the one with the most.
-    """
+    """Return how many runs of `need` bytes to train at the same time on each GPU; one in all where none has enough memory."""
     asked = subprocess.run([sys.executable, "-c", FREE_MEMORY], capture_output=True, encoding="utf-8", check=False)
     words = asked.stdout.split() if asked.returncode == 0 else []
     known = [int(word) for word in words] if all(word.isdigit() for word in words) else []

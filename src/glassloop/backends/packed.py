@@ -15,27 +15,11 @@ import torch
 from torch import nn
 
 from glassloop.backends import graphs
-from glassloop.backends.fast import inference_model as inference
-from glassloop.backends.fast.encoder_parts import (
-    HOOKS,
-    LayerParts,
-    layers_of,
-    packing_form,
-    why_not_flat,
-    why_not_packed,
-    why_not_unmodified,
-)
-from glassloop.backends.fast.inference_model import InferenceLayers, why_no_kernels
+from glassloop.backends.fast import encoder_parts, packing
+from glassloop.backends.fast.encoder_parts import layers_of, packing_form, why_not_flat, why_not_packed, why_not_unmodified
+from glassloop.backends.fast.inference_model import InferenceLayers, Ranges, why_no_kernels
 from glassloop.backends.fast.optimizer import FlatAdamW
-from glassloop.backends.fast.packing import (
-    EVALUATION_TOKENS,
-    LENGTH_MULTIPLE,
-    PackedBatches,
-    Packing,
-    packed_rows,
-    why_not_columns,
-    why_not_masks,
-)
+from glassloop.backends.fast.packing import EVALUATION_TOKENS, LENGTH_MULTIPLE, why_not_columns
 from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary, choose_vocabulary
 from glassloop.backends.fast.training_model import FastModel, OwnLayers, ReplacedLayers
 from glassloop.backends.plain import PlainBackend
@@ -51,14 +35,12 @@ NO_TRAINING = TrainingUse((), 0.0)
 
 
 class PackedBackend(PlainBackend):
-    """One process, one device: packed batches, and an optimizer over flat storage.
-
-    With `captures` it is the backend "graphs", whose steps are captured as CUDA graphs. With `int8` it is for predictions on a
-    CPU: its first passes are in fp32, and measure; after `quantize`, linear layers run in int8.
-    """
+    """One process, one device: packed batches, and an optimizer over flat storage."""
 
     name = "packed"
 
+    # With `captures` it is the backend "graphs", whose steps are captured as CUDA graphs. With `int8` it is for predictions on
+    # a CPU: its first passes are in fp32, and measure; after `quantize`, linear layers run in int8.
     def __init__(
         self, device: str | torch.device = "cpu", precision: str = "fp32", *, captures: bool = False, int8: bool = False
     ) -> None:
@@ -66,7 +48,7 @@ class PackedBackend(PlainBackend):
         self.name = "graphs" if captures else "int8" if int8 else "packed"
         self.compute_dtype = self.autocast_dtype or torch.float32  # of matrix multiplications
         self.stream = graphs.capture_stream(torch.cuda.current_device()) if captures else None
-        self.ranges: dict[nn.Module, inference.Ranges] | None = {} if int8 else None  # of the layers that run over all tokens
+        self.ranges: dict[nn.Module, Ranges] | None = {} if int8 else None  # of the layers that run over all tokens
         self.quantized = False
         self.savings: FastModel | InferenceLayers | None = None
         self.optimizer: FlatAdamW | None = None
@@ -87,7 +69,7 @@ class PackedBackend(PlainBackend):
     def why_not_rows(self, model: Model, batches: Batches, *, training: bool) -> str | None:
         """Return why this backend cannot run the rows of a data set; None if it can. An evaluation runs odd rows padded."""
         reason = why_not_columns(batches)
-        return why_not_masks(batches) if reason is None and training and why_not_packed(model) is None else reason
+        return packing.why_not_masks(batches) if reason is None and training and why_not_packed(model) is None else reason
 
     @property
     def storage(self) -> FlatStorage:
@@ -103,16 +85,15 @@ class PackedBackend(PlainBackend):
         groups = decay_groups(model, use.weight_decay)
         low_gradients = self.compute_dtype is not torch.float32 and self.device.type == "cuda"
         self.use = use
-        savings = make_fast_model(
+        self.savings = make_fast_model(
             model,
             self.compute_dtype,
             no_decay={id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]},
             vocabulary=None if use.reads_gradients else choose_vocabulary(model, use.data_sets, use.weight_decay),
             low_precision_gradients=low_gradients and not (use.reads_gradients or use.adds_gradients),
         )
-        self.savings = savings
-        if isinstance(savings, FastModel):
-            savings.open_for_training()
+        if isinstance(self.savings, FastModel):
+            self.savings.open_for_training()
         return self.make_optimizer
 
     def make_optimizer(
@@ -142,17 +123,9 @@ class PackedBackend(PlainBackend):
 
     def fast_form(self, model: Model) -> FastModel | InferenceLayers:
         """Return the form of a model for predictions; in int8, with layers that measure, or with quantized ones."""
-        ranges = self.ranges
-        if ranges is None:
+        if self.ranges is None:
             return make_fast_model(model, self.compute_dtype, trains=False)
-
-        def make_layer(parts: LayerParts) -> inference.InferenceLayer | inference.Int8Layer:
-            if not self.quantized:
-                return inference.MeasuredLayer(parts, ranges)
-            seen = ranges.get(parts.module)  # nobody measures the last one, which stays in fp32
-            return inference.InferenceLayer(parts) if seen is None else inference.Int8Layer(parts, seen)
-
-        return InferenceLayers(model, make_layer)
+        return InferenceLayers(model, self.ranges, quantized=self.quantized)
 
     def quantize(self) -> None:
         """Run the layers whose ranges were measured in int8 from now on."""
@@ -174,11 +147,9 @@ class PackedBackend(PlainBackend):
         return graphs.GraphStep(partial(step, scheduler=graphs.Idle()), flat, scheduler, say, own_modules=not replaced)
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
-        """Return what a step without an update computes for `group`, run in the same way as the steps of a training.
-
-        If steps are captured, a model's own modules are captured with `other`, which has the same shapes, and replayed with
-        `group`: that reveals values that a captured graph would wrongly reuse.
-        """
+        """Return what a step without an update computes for `group`, run in the same way as the steps of a training."""
+        # If steps are captured, a model's own modules are captured with `other`, which has the same shapes, and replayed with
+        # `group`: that reveals values that a captured graph would wrongly reuse.
         if self.stream is not None and isinstance(self.savings, ReplacedLayers):
             graphs.compile_kernels(self.savings, None, self.backward)
         if self.stream is None or self.use.reads_gradients or isinstance(self.savings, ReplacedLayers):
@@ -196,40 +167,38 @@ class PackedBackend(PlainBackend):
         if not savings.packs:
             return with_few_shapes(batches)
         if savings.vocabulary is not None and not any(rows is known for known in self.use.data_sets):
-            savings.sync_to_model()
+            self.sync_to_model()
             return batches
         numbers = savings.vocabulary.new_ids if savings.vocabulary is not None else None
         flash = self.compute_dtype is not torch.float32
-        return PackedBatches(batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash)
+        return packing.PackedBatches(batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash)
 
     def logits_of(self, rows: Sequence[Row]) -> np.ndarray | None:
-        """Return the logits of some tokenized rows in their order, by one forward pass on a CPU; None if that is not possible.
-
-        It computes the same as a pass over a split, without the preparations of a pass, which matter for a single row.
-        """
+        """Return the logits of some tokenized rows in their order, by one forward pass on a CPU; None where it cannot be."""
+        # The same as a pass over a split, without the preparations of a pass, which matter for a single row.
         savings, lengths = self.savings, [len(row["input_ids"]) for row in rows]
         if not isinstance(savings, InferenceLayers) or sum(lengths) > EVALUATION_TOKENS["cpu"]:
             return None
         order = np.argsort([-length for length in lengths], kind="stable")
-        inputs = packed_rows([rows[place] for place in order], savings.uncounted, savings.limits)
+        inputs = packing.packed_rows([rows[place] for place in order], savings.uncounted, savings.limits)
         with torch.inference_mode():
-            logits = savings.run(Packing.from_inputs(torch.from_numpy(inputs["packed"]), inputs)).numpy()
+            logits = savings.run(packing.Packing.from_inputs(torch.from_numpy(inputs["packed"]), inputs)).numpy()
         found = np.empty_like(logits)
         found[order] = logits
         return found
 
     def sync_to_model(self) -> None:
         """Copy trained word vectors into the model: only those that occur in the data are trained."""
-        if self.savings is not None:
+        if isinstance(self.savings, FastModel):
             self.savings.sync_to_model()
 
     def sync_from_model(self) -> None:
-        if self.savings is not None:
+        if isinstance(self.savings, FastModel):
             self.savings.sync_from_model()
 
     def backward(self, loss: torch.Tensor) -> None:
         super().backward(loss)
-        if self.savings is not None:
+        if isinstance(self.savings, FastModel):
             self.savings.after_backward()
 
     def clip(self, model: nn.Module, max_norm: float) -> torch.Tensor:
@@ -268,10 +237,10 @@ def make_fast_model(
         return OwnLayers(model, packs=packs, trains=trains, no_decay=no_decay)
     if not trains and matmul_dtype is torch.float32 and next(model.parameters()).device.type == "cpu":
         return InferenceLayers(model)
-    gradients = low_precision_gradients
     return ReplacedLayers(
-        model, matmul_dtype, trains=trains, no_decay=no_decay, vocabulary=vocabulary, low_precision_gradients=gradients
-    )
+        model, matmul_dtype, trains=trains, no_decay=no_decay, vocabulary=vocabulary,
+        low_precision_gradients=low_precision_gradients,
+    )  # fmt: skip
 
 
 def with_few_shapes(batches: Batches) -> Batches:
@@ -284,10 +253,9 @@ def with_few_shapes(batches: Batches) -> Batches:
 
 
 def why_not_int8(model: Model) -> str | None:
-    if (reason := PackedBackend(int8=True).why_not(model)) is not None:
-        return reason
-    reason = why_no_kernels()
-    return None if reason is None else f"this CPU: {reason}"
+    if (reason := PackedBackend(int8=True).why_not(model)) is None and (problem := why_no_kernels()) is not None:
+        reason = f"this CPU: {problem}"
+    return reason
 
 
 # Each run compares: a new release of transformers can change the computation of a family without renaming a module. Forward
@@ -332,26 +300,32 @@ def plain_figures(model: nn.Module, batch: Batch, backend: PlainBackend, *, trai
     return Figures(logits.detach(), {name: gradient for name, gradient in pairs if gradient is not None})
 
 
-def fast_figures(model: nn.Module, batches: RowBatches, backend: PackedBackend, *, trains: bool) -> Figures:
+def fast_figures(backend: PackedBackend, model: nn.Module, sample: Batches, use: TrainingUse | None) -> Figures:
     """Return what the backend computes for the first batch. Captured steps are captured with the second one and replayed."""
-    first, second = batches.epoch()
-    widened = None if "packed" in first.inputs else first
-    if not trains:
-        with torch.inference_mode(), backend.forward(model):
-            return Figures(model(**backend.move(first.inputs)).logits.float(), {}, widened)
-    storage = backend.storage
+    if use is None:
+        with backend.evaluation_context(model):
+            first, _ = backend.adapt_batches(sample, sample.rows).epoch()
+            with torch.inference_mode(), backend.forward(model):
+                logits = model(**backend.move(first.inputs)).logits.float()
+        return Figures(logits, {}, None if "packed" in first.inputs else first)
 
     def step(group: list[Batch]) -> torch.Tensor:
         with backend.forward(model):
             logits: torch.Tensor = model(**backend.move(group[0].inputs)).logits.float()
         backend.backward(trial_loss(logits))
-        storage.zero_missing_gradients()
-        storage.clear_gradients()
+        backend.storage.zero_missing_gradients()
+        backend.storage.clear_gradients()
         return logits.detach()
 
-    logits = backend.trial_step(step, [first], [second])
-    named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
-    return Figures(logits, {name: storage.full_gradient(weight) for name, weight in named}, widened)
+    backend.start_training(model, use)
+    try:
+        first, second = backend.adapt_batches(sample, use.data_sets[0]).epoch()
+        logits = backend.trial_step(step, [first], [second])
+        named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+        gradients = {name: backend.storage.full_gradient(weight) for name, weight in named}
+    finally:
+        backend.end_training()
+    return Figures(logits, gradients, None if "packed" in first.inputs else first)
 
 
 def distance(found: Figures, wanted: Figures) -> tuple[float, float]:
@@ -420,11 +394,8 @@ def verified_backend(
     backend: Backend, model: Model, batches: Callable[[], Batches], say: Say = lambda line: None,
     use: TrainingUse | None = None, *, by_name: bool = False,
 ) -> Backend:  # fmt: skip
-    """Return the backend after comparing it with the plain model, once per model; the plain one if they differ.
-
-    `use` None: an evaluation, for which only logits are compared. Raises `ModelError` if they differ and the user asked
-    for this backend `by_name`.
-    """
+    """Return the backend after comparing it with the plain model, once per model; the plain one if they differ."""
+    # Without `use`, only the logits of an evaluation are compared. A backend that was asked for `by_name` must not differ.
     if not isinstance(backend, PackedBackend) or backend.savings is not None or backend.why_not(model) is not None:
         return backend
     with random_states_kept():
@@ -440,21 +411,11 @@ def verified_backend(
 
 def why_not_verified(backend: PackedBackend, model: Model, batches: Batches, use: TrainingUse | None) -> str | None:
     """Return how a backend differs from the plain model as it will be used, or how it fails; None if both agree."""
-
-    def fast() -> Figures:
-        if use is None:
-            with backend.evaluation_context(model):
-                return fast_figures(model, backend.adapt_batches(sample, sample.rows), backend, trains=False)
-        backend.start_training(model, use)
-        try:
-            return fast_figures(model, backend.adapt_batches(sample, use.data_sets[0]), backend, trains=True)
-        finally:
-            backend.end_training()
-
     known = backend.differences.get(model)
     if known is None or not known.holds or (use is not None and known.gradients is None):
         with random_states_kept():
             sample = sample_batches(batches)
+        fast = partial(fast_figures, backend, model, sample, use)
         try:
             with backend.training_context(), random_states_kept(backend.device):
                 known = backend.differences[model] = compare(backend, model, sample, fast, trains=use is not None)
@@ -481,8 +442,7 @@ def state_of(model: Model) -> State:
     found = []
     for part in model.modules():
         values = vars(part)
-        found.append((id(part), sum(len(values[hooks]) for hooks in HOOKS)))
-        for weight in values["_parameters"].values():
-            if weight is not None:
-                found.append((weight.data_ptr(), 0 if weight.is_inference() else weight._version))
+        found.append((id(part), sum(len(values[hooks]) for hooks in encoder_parts.HOOKS)))
+        weights = (weight for weight in values["_parameters"].values() if weight is not None)
+        found += [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
     return tuple(found)

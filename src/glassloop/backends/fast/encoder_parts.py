@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from operator import attrgetter
 from types import FunctionType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -87,37 +87,30 @@ class EmbeddingParts:
         return self.positions.num_embeddings - unused, self.words.num_embeddings
 
 
-class HeadParts(NamedTuple):
-    """The classification head: a layer on the first token, its activation, and the outputs."""
-
-    dense: nn.Linear
-    activate: Callable[[torch.Tensor], torch.Tensor]
-    outputs: nn.Linear
+HeadParts = tuple[nn.Linear, Callable[[torch.Tensor], torch.Tensor], nn.Linear]  # of first tokens, its activation, outputs
 
 
 def layers_of(model: Model) -> list[LayerParts]:
     """Return each layer of an encoder once (ALBERT runs one several times); an empty list if it has no fast form."""
     config, family = model.config, FAMILIES.get(model.config.model_type)
     approximate = GELU_APPROXIMATIONS.get(str(getattr(config, "hidden_act", getattr(config, "activation", ""))))
-    places = getattr(config, "position_embedding_type", None)
-    if approximate is None or family is None or family.layout is None or places not in (None, "absolute"):
-        return []
-    if getattr(config, "is_decoder", False):
+    usual = getattr(config, "position_embedding_type", None) in (None, "absolute") and not getattr(config, "is_decoder", False)
+    if approximate is None or family is None or family.layout is None or not usual:
         return []
     layout = family.layout
     parts_of = attrgetter(
         *(layout.query, layout.key, layout.value, layout.attention_output, layout.attention_norm),
         *(layout.up, layout.down, layout.feed_forward_norm, layout.num_heads),
     )
-    try:
-        layers = [model.base_model]
+    layers, found = [model.base_model], []
+    with contextlib.suppress(AttributeError):  # a version of transformers that builds this family in another way
         for path in layout.layers:
             layers = [layer for start in layers for layer in attrgetter(path)(start)]
-        dropouts = [[attrgetter(path)(layer) if path else None for path in layout.dropouts] for layer in layers]
-        parts = [[layer, *parts_of(layer), approximate, drop] for layer, drop in zip(layers, dropouts, strict=True)]
-        return [LayerParts(*group) for group in parts]
-    except AttributeError:  # a version of transformers that builds this family in another way
-        return []
+        for layer in layers:
+            dropouts = [attrgetter(path)(layer) if path else None for path in layout.dropouts]
+            found.append(LayerParts(*[layer, *parts_of(layer), approximate, dropouts]))
+        return found
+    return []
 
 
 def layer_calls(model: Model) -> list[int]:
@@ -134,12 +127,10 @@ def embeddings_of(model: Model) -> EmbeddingParts | None:
         return None
     layout = family.layout
     parts_of = attrgetter(layout.words, layout.positions, layout.embeddings_norm, layout.embeddings_dropout)
-    try:
+    with contextlib.suppress(AttributeError):  # as above
         module = attrgetter(layout.embeddings)(model.base_model)
-        types = getattr(module, layout.token_types, None)
-        return EmbeddingParts(module, *parts_of(module), types, uncounted_token_of(model))
-    except AttributeError:  # a version of transformers that builds this family in another way
-        return None
+        return EmbeddingParts(module, *parts_of(module), getattr(module, layout.token_types, None), uncounted_token_of(model))
+    return None
 
 
 def head_of(model: Model) -> HeadParts | None:
@@ -147,7 +138,7 @@ def head_of(model: Model) -> HeadParts | None:
     if family is None or family.head is None:
         return None
     dense, outputs = linear_at(model, family.head.dense), linear_at(model, family.head.outputs)
-    return HeadParts(dense, head_activation(family.head.activation), outputs) if dense and outputs else None
+    return (dense, head_activation(family.head.activation), outputs) if dense and outputs else None
 
 
 def projection_of(model: Model) -> nn.Linear | None:
@@ -172,7 +163,7 @@ def uncounted_token_of(model: Model) -> int | None:
     return int(padding) if family is not None and family.positions_after_padding and padding is not None else None
 
 
-def fast_weights(layers: Sequence[LayerParts], embeddings: EmbeddingParts) -> set[int]:
+def weight_ids(layers: Sequence[LayerParts], embeddings: EmbeddingParts) -> set[int]:
     """Return the ids of the weights that fast layers and fast tables read, and whose gradients they write."""
     groups = [group for layer in layers for group in (*layer.matrices, layer.vectors)]
     return {id(weight) for group in (*groups, embeddings.tables, embeddings.vectors) for weight in group}
@@ -189,10 +180,9 @@ MAY_CHANGE = ("training", "p", "inplace", "gradient_checkpointing")  # attribute
 
 def packing_form(model: Model) -> str:
     """Return how a model runs packed batches: by fast "layers", by its own "modules", or by "none"."""
-    kind = type(model)
-    family = FAMILIES.get(model.config.model_type)
-    known = family is not None and kind.__module__.startswith("transformers.models.") and family.classifier == kind.__name__
-    return family.packing if family is not None and known else "none"
+    kind, family = type(model), FAMILIES.get(model.config.model_type)
+    of_transformers = kind.__module__.startswith("transformers.models.")
+    return family.packing if family is not None and of_transformers and family.classifier == kind.__name__ else "none"
 
 
 def why_not_packed(model: Model) -> str | None:
@@ -214,7 +204,7 @@ def why_not_packed(model: Model) -> str | None:
         return f"{kind} has embeddings without a fast form"
     if "position_ids" not in inspect.signature(type(model).forward).parameters:
         return f"{kind} does not accept position_ids"
-    known = fast_weights(layers, embeddings)
+    known = weight_ids(layers, embeddings)
     run_as_they_are = tuple(f"{part}." for part in FAMILIES[model.config.model_type].unpacked)
     for name, weight in model.base_model.named_parameters():
         if id(weight) not in known and not name.startswith(run_as_they_are):
@@ -223,11 +213,9 @@ def why_not_packed(model: Model) -> str | None:
 
 
 def why_not_unmodified(model: Model) -> str | None:
-    """Return how a model differs from what transformers builds from its config; None if it does not.
-
-    A fast path reads weights without calling their modules, and a captured CUDA graph calls no Python at all: a part that was
-    replaced, patched or hooked would be ignored.
-    """
+    """Return how a model differs from what transformers builds from its config; None if it does not."""
+    # A fast path reads weights without calling their modules, and a captured CUDA graph calls no Python at all: a part that
+    # was replaced, patched or hooked would be ignored.
     kind = type(model)
     if not kind.__module__.startswith("transformers.models."):
         return f"{kind.__name__} is not a class of transformers"
@@ -266,28 +254,19 @@ def why_not_flat(model: Model) -> str | None:
     return "gradient checkpointing is on" if getattr(model, "is_gradient_checkpointing", False) else None
 
 
-class Blueprint(NamedTuple):
+class Blueprint:
     """What a module is, without the values of its weights."""
 
-    kind: type
-    attributes: dict[str, object]  # plain values
-    weights: dict[str, torch.Size | None]  # the shapes of its weights and buffers
-    functions: frozenset[str]  # the names of attributes that can be called
-
-    @classmethod
-    def of(cls, part: nn.Module) -> Blueprint:
+    def __init__(self, part: nn.Module) -> None:
         values = {name: value for name, value in vars(part).items() if not name.startswith("_") and name not in MAY_CHANGE}
-        attributes = {name: value for name, value in values.items() if type(value) in (int, float, str, bool, type(None))}
-        functions = frozenset(name for name, value in vars(part).items() if callable(value))
-        return cls(type(part), attributes, weight_shapes(part), functions)
+        self.kind, self.weights = type(part), weight_shapes(part)
+        self.attributes = {name: value for name, value in values.items() if type(value) in (int, float, str, bool, type(None))}
+        self.functions = {name for name, value in vars(part).items() if callable(value)}
 
     def is_like(self, part: nn.Module) -> bool:
         """Return whether a module has this class, these weights and these attributes; it may have more attributes."""
-        return (
-            type(part) is self.kind
-            and weight_shapes(part) == self.weights
-            and all(vars(part).get(name, ...) == value for name, value in self.attributes.items())
-        )
+        alike = type(part) is self.kind and weight_shapes(part) == self.weights
+        return alike and all(vars(part).get(name, ...) == value for name, value in self.attributes.items())
 
 
 def weight_shapes(part: nn.Module) -> dict[str, torch.Size | None]:
@@ -312,7 +291,7 @@ def blueprints_of(model: Model) -> Built:
     if model not in BLUEPRINTS or BLUEPRINTS[model][0] != settings:
         with torch.device("meta"), torch.random.fork_rng(devices=[]):  # without memory for weights
             fresh = type(model)(deepcopy(model.config))
-        built = {name: Blueprint.of(part) for name, part in fresh.named_modules()}
+        built = {name: Blueprint(part) for name, part in fresh.named_modules()}
         BLUEPRINTS[model] = (settings, (built, shared_weights(fresh)))
     return BLUEPRINTS[model][1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -121,10 +121,14 @@ def joined_parts(parts: LayerParts) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat([part.weight.detach() for part in linears]), torch.cat([part.bias.detach() for part in linears])
 
 
-class InferenceLayer:
-    """One post-norm layer with prepared weights."""
+Ranges = dict[str, torch.Tensor]  # by linear layer, the smallest and the largest value of each input channel over all tokens
 
-    def __init__(self, parts: LayerParts) -> None:
+
+class InferenceLayer:
+    """One post-norm layer with prepared weights; its calls record the ranges of values under its module in `ranges`."""
+
+    def __init__(self, parts: LayerParts, ranges: dict[nn.Module, Ranges] | None = None) -> None:
+        self.module, self.ranges = parts.module, ranges
         self.heads, self.approximate = parts.heads, parts.gelu_approximate
         self.width = parts.query.weight.shape[0]
         self.queries_keys_values = PreparedLinear(*joined_parts(parts))
@@ -136,23 +140,25 @@ class InferenceLayer:
         self.out_norm, self.down_norm = parts.out_norm, parts.down_norm
 
     def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        return self.feed_forward(self.attend(x, groups), x)
+        seen = self.ranges.setdefault(self.module, {}) if self.ranges is not None else None
+        return self.feed_forward(self.attend(x, groups), x, seen, groups[-1].stop)
 
-    def feed_forward(self, attended: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    def feed_forward(
+        self, attended: torch.Tensor, source: torch.Tensor, seen: Ranges | None = None, tokens: int = 0
+    ) -> torch.Tensor:
         """Return what follows attention: a sum and its norm, GELU between two linear layers, a sum and its norm."""
         hidden = self.out_norm(self.out.add(attended, source))
-        found: torch.Tensor = self.down_norm(self.down.add(self.up.gelu(hidden, self.approximate), hidden))
-        return found
+        inner = self.up.gelu(hidden, self.approximate)
+        if seen is not None:
+            for name, values in {"joined": source, "out": attended, "up": hidden, "down": inner}.items():
+                seen[name] = widened(seen.get(name), values[:tokens])
+        return self.down_norm(self.down.add(inner, hidden))  # type: ignore[no-any-return]
 
     def attend(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
         return attended(self.queries_keys_values(x), self.heads, groups)
 
     def first_tokens(self, x: torch.Tensor, groups: Sequence[Group], first: torch.Tensor) -> torch.Tensor:
-        """Return the output of the layer only for the first token of each row, which the head reads.
-
-        The key and value matrices are multiplied with the few queries and with what these attend to, not with all tokens:
-        see `attend_first_tokens` in training_model.py.
-        """
+        """Return the output only for the first token of each row, computed as in `training_model.attend_first_tokens`."""
         number, source = len(first), filled(x.index_select(0, first))
         queries = self.query(source)[:number].view(number, self.heads, -1)
         folded = torch.bmm(queries.transpose(0, 1), self.key).transpose(0, 1)
@@ -166,39 +172,17 @@ class InferenceLayer:
         return self.feed_forward(filled(values.reshape(number, self.width)), source)[:number]
 
 
-Ranges = dict[str, torch.Tensor]  # by linear layer, the smallest and the largest value of each input channel over all tokens
-
-
 def widened(seen: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
     """Return the smallest and the largest value of each channel, of some tokens and of those seen before."""
     low, high = x.amin(0), x.amax(0)
     return torch.stack([low, high] if seen is None else [torch.minimum(seen[0], low), torch.maximum(seen[1], high)])
 
 
-class MeasuredLayer(InferenceLayer):
-    """A layer in fp32 that records the ranges of its values."""
-
-    def __init__(self, parts: LayerParts, ranges: dict[nn.Module, Ranges]) -> None:
-        super().__init__(parts)
-        self.module, self.ranges = parts.module, ranges
-
-    def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
-        seen = self.ranges.setdefault(self.module, {})
-        found = self.attend(x, groups)
-        hidden = self.out_norm(self.out.add(found, x))
-        inner = self.up.gelu(hidden, self.approximate)
-        for name, values in {"joined": x, "out": found, "up": hidden, "down": inner}.items():
-            seen[name] = widened(seen.get(name), values[: groups[-1].stop])
-        return self.down_norm(self.down.add(inner, hidden))  # type: ignore[no-any-return]
-
-
 class Scales:
-    """How the inputs of a linear layer become uint8.
-
-    `scale` is what one step of the integers means, for each channel or for all, and `middle` the value that 127.5 stands for.
-    """
+    """How the inputs of a linear layer become uint8."""
 
     def __init__(self, scale: torch.Tensor, middle: torch.Tensor) -> None:
+        # What one step of the integers means, for each channel or for all, and the value that 127.5 stands for.
         self.scale, self.middle = scale, middle
         self.factor = 1 / scale
         self.offset = HALF - middle / scale + 0.5  # a conversion to integers cuts off the fraction
@@ -231,39 +215,30 @@ class Scales:
 
 
 class Int8Linear:
-    """x @ weight^T + bias for quantized tokens x.
-
-    `inputs` says how x was quantized, `limit` is the largest quantized weight, by default the largest that works on this CPU.
-    """
+    """x @ weight^T + bias for tokens x that `inputs` quantized; `limit` is the largest quantized weight."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor, inputs: Scales, limit: int | None = None) -> None:
-        weight = weight.detach()
+        self.inputs, weight = inputs, weight.detach()
         rounded, self.factors = quantized_weight(weight * inputs.scale, limit or weight_limit())
         middles = weight @ inputs.middle.expand(weight.shape[1])
         self.bias = bias.detach() + middles - rounded.sum(1) * self.factors * HALF
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         self.weight = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), [TYPICAL_TOKENS, weight.shape[1]])
 
+    # A kernel takes scale, zero and type of its results, and the function that follows.
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._run(x, 1.0, 0, torch.float32, "none", [], "")
+        weights = (self.weight, self.factors, self.zeros, self.bias)
+        return torch.ops.onednn.qlinear_pointwise(x, 1.0, 0, *weights, 1.0, 0, torch.float32, "none", [], "")  # type: ignore[no-any-return]
 
     def gelu(self, x: torch.Tensor, approximate: str, results: Scales) -> torch.Tensor:
         """Return GELU(x @ weight^T + bias), quantized."""
-        return self._run(x, float(results.scale), results.zero, torch.uint8, "gelu", [], approximate)
-
-    def _run(self, x: torch.Tensor, *results: object) -> torch.Tensor:
-        """Return the result of the kernel: scale, zero and type of the results, and the function that follows."""
-        found: torch.Tensor = torch.ops.onednn.qlinear_pointwise(
-            x, 1.0, 0, self.weight, self.factors, self.zeros, self.bias, *results
-        )
-        return found
+        weights, kind = (self.weight, self.factors, self.zeros, self.bias), (float(results.scale), results.zero, torch.uint8)
+        return torch.ops.onednn.qlinear_pointwise(x, 1.0, 0, *weights, *kind, "gelu", [], approximate)  # type: ignore[no-any-return]
 
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = torch.ops.onednn.qlinear_pointwise.binary(
-            x, 1.0, 0, self.weight, self.factors, self.zeros, residual, self.bias, 1.0, 0, torch.float32, 1.0, 0, "sum", 1.0,
-            "none", [], "",
-        )  # fmt: skip
-        return found
+        weights, results = (self.weight, self.factors, self.zeros, residual, self.bias), (1.0, 0, torch.float32, 1.0, 0)
+        return torch.ops.onednn.qlinear_pointwise.binary(x, 1.0, 0, *weights, *results, "sum", 1.0, "none", [], "")  # type: ignore[no-any-return]
 
 
 def quantized_weight(weight: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -279,26 +254,24 @@ class Int8Layer:
         self.parts, self.heads, self.approximate = parts, parts.heads, parts.gelu_approximate
         self.out_norm, self.down_norm = parts.out_norm, parts.down_norm
         weights, biases = joined_parts(parts)
-        self.inputs = Scales.of_channels(seen["joined"], weights)
-        self.queries_keys_values = Int8Linear(weights, biases, self.inputs)
-        self.attended = Scales.of_channels(seen["out"], parts.out.weight.detach())
-        self.out = Int8Linear(parts.out.weight, parts.out.bias, self.attended)
-        self.hidden = Scales.of_channels(seen["up"], parts.up.weight.detach())
-        self.up = Int8Linear(parts.up.weight, parts.up.bias, self.hidden)
+        self.queries_keys_values = Int8Linear(weights, biases, Scales.of_channels(seen["joined"], weights))
+        self.out, self.up = (
+            Int8Linear(part.weight, part.bias, Scales.of_channels(seen[name], part.weight.detach()))
+            for name, part in (("out", parts.out), ("up", parts.up))
+        )
         channels = torch.argsort(seen["down"][1] - seen["down"][0])  # the widest range last
         others, wide = channels[:-WIDE_CHANNELS], channels[-WIDE_CHANNELS:]
         weight, bias = parts.down.weight.detach(), parts.down.bias.detach()
-        self.inner = Scales.of_results(seen["down"][:, others])
-        self.down = Int8Linear(weight.index_fill(1, wide, 0.0), bias, self.inner)
+        self.down = Int8Linear(weight.index_fill(1, wide, 0.0), bias, Scales.of_results(seen["down"][:, others]))
         self.wide_up = PreparedLinear(parts.up.weight[wide], parts.up.bias[wide])
         self.wide_down = PreparedLinear(weight[:, wide].contiguous(), torch.zeros_like(bias))
 
     def __call__(self, x: torch.Tensor, groups: Sequence[Group]) -> torch.Tensor:
         """Return the output of the layer for all tokens. It overwrites x, which nothing else reads."""
-        joined = self.queries_keys_values(self.inputs.quantized(x))
-        found = self.attended.quantized(attended(joined, self.heads, groups))
-        hidden = self.out_norm(self.out.add_to(x, found))
-        inner = self.up.gelu(self.hidden.quantized(hidden), self.approximate, self.inner)
+        joined = self.queries_keys_values(self.queries_keys_values.inputs.quantized(x))
+        mixed = self.out.inputs.quantized(attended(joined, self.heads, groups))
+        hidden = self.out_norm(self.out.add_to(x, mixed))
+        inner = self.up.gelu(self.up.inputs.quantized(hidden), self.approximate, self.down.inputs)
         residual = self.wide_down.add(self.wide_up.gelu(hidden, self.approximate), hidden)
         return self.down_norm(self.down.add_to(residual, inner))  # type: ignore[no-any-return]
 
@@ -316,12 +289,16 @@ class InferenceLayers:
 
     packs, vocabulary = True, None
 
-    def __init__(self, model: Model, make_layer: Callable[[LayerParts], InferenceLayer | Int8Layer] = InferenceLayer) -> None:
+    def __init__(self, model: Model, ranges: dict[nn.Module, Ranges] | None = None, *, quantized: bool = False) -> None:
+        """Layers in fp32 fill `ranges`; then, `quantized`, those whose ranges are known run in int8."""
         embeddings, head = embeddings_of(model), head_of(model)
         if embeddings is None or head is None:
             raise ModelError(f"{type(model).__name__} has embeddings or a head without a fast form", "use backend plain")
         self.model, self.embeddings, self.projection, self.head = model, embeddings, projection_of(model), head
-        layers = [make_layer(parts) for parts in layers_of(model)]
+        layers: list[InferenceLayer | Int8Layer] = []
+        for parts in layers_of(model):
+            seen = ranges.get(parts.module) if ranges is not None and quantized else None  # nobody measures the last layer
+            layers.append(InferenceLayer(parts, None if quantized else ranges) if seen is None else Int8Layer(parts, seen))
         *self.layers, self.last_layer = [layers[number] for number in layer_calls(model)]
         self.uncounted, self.limits = embeddings.uncounted, embeddings.limits
         self.plain_forward = model.forward
@@ -329,13 +306,6 @@ class InferenceLayers:
 
     def remove(self) -> None:
         vars(self.model).pop("forward", None)
-
-    def sync_to_model(self) -> None:
-        """Do nothing, like the next two: the weights of the model do not change."""
-
-    def sync_from_model(self) -> None: ...
-
-    def after_backward(self) -> None: ...
 
     def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> object:
         if packed is None:
@@ -359,14 +329,10 @@ class InferenceLayers:
 
 @cache
 def weight_limit() -> int:
-    """Return the largest quantized weight with which the kernels of this CPU compute right results.
-
-    Without VNNI instructions, kernels add two products in 16 bits, which overflow unless the weights are halved. Raise
-    `RuntimeError` if there are no kernels, or none that are right.
-    """
+    """Return the largest quantized weight with which the kernels of this CPU are right; raise `RuntimeError` without one."""
     if not hasattr(torch.ops.onednn, "qlinear_pointwise"):
         raise RuntimeError("this build of torch has no int8 kernels for it")
-    for limit in (127, 63):
+    for limit in (127, 63):  # without VNNI, kernels add two products in 16 bits, which overflow unless weights are halved
         if kernel_difference(limit) < ALLOWED:
             return limit
     raise RuntimeError("its int8 kernels compute wrong results")
@@ -385,10 +351,8 @@ def why_no_kernels() -> str | None:
 
 @cache
 def crash_of_kernels() -> str | None:
-    """Return how the kernels for AMX end a process, which a child process tries out; None if they do not.
-
-    Some virtual machines report AMX instructions that they do not execute.
-    """
+    """Return how the kernels for AMX end a process, which a child process tries out; None if they do not."""
+    # Some virtual machines report AMX instructions that they do not execute.
     if not getattr(torch.cpu, "_is_amx_tile_supported", bool)():
         return None
     trial = f"from {__name__} import weight_limit; weight_limit()"

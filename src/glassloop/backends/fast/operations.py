@@ -6,10 +6,10 @@ fp32. `saved` is what a forward function keeps for its backward function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,18 +24,7 @@ RATE_STEPS = 65536  # dropout rates are multiples of 1/65,536 here; kept values 
 ONE_BLOCK = 128  # keys of a sequence that one block of flash attention's backward pass handles, at the least
 Saved: TypeAlias = tuple[Any, ...]  # what a forward function keeps for its backward function; only these two know what it is
 Launch: TypeAlias = tuple[tuple[int, ...], tuple[object, ...], dict[str, object]]  # grid, arguments, options
-
-
-class CompiledKernel(Protocol):
-    run: object  # reading it loads the kernel onto the device
-
-
-class Kernel(Protocol):
-    """A function decorated with `triton.jit`."""
-
-    def __getitem__(self, grid: tuple[int, ...], /) -> Callable[..., object]: ...
-
-    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> CompiledKernel: ...
+Kernel: TypeAlias = Any  # a function decorated with `triton.jit`
 
 
 class KernelLauncher:
@@ -67,7 +56,7 @@ def compile_instead_of_running(*launchers: KernelLauncher) -> Iterator[None]:
     def compile_kernel(kernel: Kernel) -> None:
         with suppress(Exception), torch.cuda.device(device):  # an error is raised later, when the kernel is launched
             for grid, args, options in recorded[kernel]:
-                _ = kernel.warmup(*args, grid=grid, **options).run
+                _ = kernel.warmup(*args, grid=grid, **options).run  # reading it loads the kernel onto the device
 
     with ThreadPoolExecutor(max(len(recorded), 1)) as pool:
         list(pool.map(compile_kernel, recorded))
@@ -113,11 +102,9 @@ def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, packing: Packing, rate: float, masks: DropoutMasks,
     window: int = -1,
 ) -> tuple[torch.Tensor, Saved]:  # fmt: skip
-    """Return the attended values [queries, heads, width] and what `attend_backward` needs.
-
-    `query` holds those of all tokens, or only those of the first token of each row. `window` is how many tokens to each side a
-    token attends to; -1 for its whole sequence.
-    """
+    """Return the attended values [queries, heads, width] and what `attend_backward` needs."""
+    # `query` holds those of all tokens, or only those of the first token of each row. `window` is how many tokens to each
+    # side a token attends to; -1 for its whole sequence.
     first_tokens_only = query.shape[0] == packing.rows and query.shape[0] != key.shape[0]
     if can_flash(query):
         bounds = packing.bounds
@@ -248,12 +235,9 @@ def from_grid(grid: torch.Tensor, packing: Packing) -> torch.Tensor:
 
 
 class TorchOperations:
-    """Linear layers with GELU, dropout, residual sums and layer norms, and embeddings: forward and backward.
+    """Linear layers with GELU, dropout, residual sums and layer norms, and embeddings: forward and backward."""
 
-    A forward method returns what its backward method needs as `saved`. Backward methods return the gradients of their inputs
-    and add those of parameters to the storage.
-    """
-
+    # Backward methods return the gradients of their inputs and add those of parameters to the storage.
     def __init__(self, device: torch.device, matmul_dtype: torch.dtype = torch.float32) -> None:
         self.masks, self.matmul_dtype = DropoutMasks(device), matmul_dtype
         self.launch = KernelLauncher()
@@ -360,9 +344,8 @@ class TorchOperations:
         self, x: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
     ) -> tuple[torch.Tensor, torch.Tensor]:
         pre_activation = self.linear(x, storage.matmul_weight(linear.weight), linear.bias.to(self.matmul_dtype))
-        if self.needs_gradients:
-            return pre_activation, functional.gelu(pre_activation, approximate=approximate)
-        return pre_activation, aten.gelu_(pre_activation, approximate=approximate)
+        activate = functional.gelu if self.needs_gradients else aten.gelu_  # in place if no backward pass reads its input
+        return pre_activation, activate(pre_activation, approximate=approximate)
 
     def linear_gelu_backward(
         self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage

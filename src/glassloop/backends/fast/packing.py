@@ -62,11 +62,9 @@ class Grids(NamedTuple):
 
 
 class Packing:
-    """A packed batch on its device: `rows` sequences of at most `longest` tokens.
+    """A packed batch on its device: `rows` sequences of at most `longest` tokens."""
 
-    On a GPU the number of tokens is rounded up, and a filler sequence at the end holds the surplus (`has_filler`).
-    """
-
+    # On a GPU the number of tokens is rounded up, and a filler sequence at the end holds the surplus (`has_filler`).
     def __init__(self, numbers: torch.Tensor, tokens: int, rows: int, longest: int, has_filler: bool) -> None:
         self.numbers, self.tokens, self.rows, self.longest, self.has_filler = numbers, tokens, rows, longest, has_filler
         self.sequences = rows + has_filler
@@ -150,11 +148,9 @@ def pack(
     ids: Ragged, types: np.ndarray | None, uncounted: int | None = None, multiples: tuple[int, int] | None = None,
     vocabulary: np.ndarray | None = None, *, ordered: bool = True,
 ) -> PackedInputs:  # fmt: skip
-    """Pack rows of token ids and their joined token types into the inputs of a packed batch.
-
-    Positions start after the id `uncounted` and skip it. `multiples`: on a GPU, what the number of tokens and the longest
-    length are rounded up to. `ordered`: sort the tokens by id and by position, which only gradients on a GPU need.
-    """
+    """Pack rows of token ids and their joined token types into the inputs of a packed batch."""
+    # `multiples`: on a GPU, what the number of tokens and the longest length are rounded up to. `ordered`: sort the tokens by
+    # id and by position, which only gradients on a GPU need.
     words, lengths = ids
     rows, total, has_filler = len(lengths), len(words), multiples is not None
     multiple, grid = multiples or (1, GRID_MULTIPLE)
@@ -189,9 +185,6 @@ def pack(
 
 class HiddenInsideError(SettingsError):
     """An attention mask hides tokens that are not at the end of their row."""
-
-    def __init__(self) -> None:
-        super().__init__(HIDDEN, "use backend plain")
 
 
 def why_not_columns(batches: Batches) -> str | None:
@@ -229,37 +222,34 @@ def why_not_masks(batches: Batches) -> str | None:
 
 def first_row(batches: Batches) -> Row:
     rows = batches.rows
-    row: Row = rows.first if isinstance(rows, RowReader) else batches.read(np.zeros(1, dtype=np.int64))[0]
-    return row
+    return rows.first if isinstance(rows, RowReader) else batches.read(np.zeros(1, dtype=np.int64))[0]
 
 
 class ListColumn:
     """A column of lists in a memory-mapped file: rows are read by number, without copies."""
 
-    def __init__(self, values: list[np.ndarray], offsets: list[np.ndarray]) -> None:
-        self.values, self.offsets = values, offsets
+    def __init__(self, parts: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        self.parts = parts  # values and offsets, which count from the start of the file's own values
 
     def __getitem__(self, number: int) -> np.ndarray:
         part, row = divmod(int(number), READ_ROWS)
-        offsets = self.offsets[part]
-        return self.values[part][offsets[row] : offsets[row + 1]]
+        values, offsets = self.parts[part]
+        return values[offsets[row] : offsets[row + 1]]
 
     def join(self, numbers: np.ndarray) -> Ragged:
-        if len(self.values) > 1:
+        if len(self.parts) > 1:
             return join_rows([self[number] for number in numbers])
-        starts = self.offsets[0][numbers]
-        lengths = self.offsets[0][numbers + 1] - starts
-        return self.values[0][np.repeat(starts, lengths) + positions_within(lengths)], lengths
+        values, offsets = self.parts[0]
+        lengths = offsets[numbers + 1] - offsets[numbers]
+        return values[np.repeat(offsets[numbers], lengths) + positions_within(lengths)], lengths
 
     def hides_inside(self) -> bool:
         """Return whether this is an attention mask that hides tokens inside a row, not only at its end."""
-        parts = zip(self.values, self.offsets, strict=True)
-        return any(hides_inside((values[offsets[0] : offsets[-1]], np.diff(offsets))) for values, offsets in parts)
+        return any(hides_inside((values[offsets[0] : offsets[-1]], np.diff(offsets))) for values, offsets in self.parts)
 
     def sums(self) -> np.ndarray:
         """Return the sum of each row, none of which is empty."""
-        parts = zip(self.values, self.offsets, strict=True)
-        return np.concatenate([np.add.reduceat(cells[: at[-1]], at[:-1], dtype=np.int64) for cells, at in parts])
+        return np.concatenate([np.add.reduceat(cells[: at[-1]], at[:-1], dtype=np.int64) for cells, at in self.parts])
 
 
 def read_columns(rows: Dataset) -> dict[str, ListColumn | np.ndarray]:
@@ -269,21 +259,18 @@ def read_columns(rows: Dataset) -> dict[str, ListColumn | np.ndarray]:
     for name in parts[0].column_names:
         cells = [part[name].combine_chunks() for part in parts]
         if hasattr(cells[0], "offsets"):
-            # Offsets count from the start of the file's own values.
             values = [cell.values.to_numpy(zero_copy_only=False) for cell in cells]
-            columns[name] = ListColumn(values, [cell.offsets.to_numpy() for cell in cells])
+            columns[name] = ListColumn([*zip(values, (cell.offsets.to_numpy() for cell in cells), strict=True)])
         else:
             columns[name] = np.concatenate([cell.to_numpy(zero_copy_only=False) for cell in cells])
     return columns
 
 
 class PackedBatches:
-    """The batches of `Batches`, packed, in their order. Several at a time are uploaded to a GPU ahead of their steps.
+    """The batches of `Batches`, packed, in their order. Several at a time are uploaded to a GPU ahead of their steps."""
 
-    Positions start after the id `uncounted` and skip it. `vocabulary` is the new id of each token id, if only some word vectors
-    are trained. `limits` are the most tokens of a row, and the number of word vectors. `flash`: flash attention will run.
-    """
-
+    # Positions start after the id `uncounted` and skip it. `vocabulary` is the new id of each token id, if only some word
+    # vectors are trained. `limits` are the most tokens of a row, and the number of word vectors.
     def __init__(
         self, batches: Batches, device: torch.device, uncounted: int | None = None, vocabulary: torch.Tensor | None = None,
         limits: tuple[int, int] | None = None, *, flash: bool = False,
@@ -301,10 +288,7 @@ class PackedBatches:
         return self.upload(self.order(epoch)[skip:], ordered=True)
 
     def whole(self, rank: int = 0, num_processes: int = 1) -> Iterator[Batch]:
-        """Yield this process's batches of a pass over all rows; rows of known lengths are grouped by number of tokens.
-
-        A batch whose attention mask hides tokens inside a row is yielded padded.
-        """
+        """Yield this process's batches of a pass over all rows; rows of known lengths are grouped by number of tokens."""
         order, lengths = self.order()[rank::num_processes], self.padded.lengths
         mask = self.stored.get("attention_mask") if self.stored is not None else None
         if isinstance(mask, ListColumn):
@@ -322,7 +306,7 @@ class PackedBatches:
         for numbers in order:
             try:
                 yield from self.upload([numbers], ordered=False)
-            except HiddenInsideError:
+            except HiddenInsideError:  # this batch stays padded
                 yield self.padded.batch(numbers, numbers)
 
     def upload(self, order: list[np.ndarray], *, ordered: bool) -> Iterator[Batch]:
@@ -331,7 +315,9 @@ class PackedBatches:
         most = UPLOAD_TOKENS if self.device.type == "cuda" and self.stored is not None else 0
         pending: list[tuple[PackedInputs, np.ndarray | None, np.ndarray]] = []
         for index, numbers in enumerate(order):
-            pending.append((*self.packed(numbers, ordered=ordered), numbers))
+            tokens, others = self.columns(numbers)
+            inputs = packed_tokens(tokens, self.uncounted, self.limits, self.multiples, self.vocabulary, ordered=ordered)
+            pending.append((inputs, labels_among(others), numbers))
             if index + 1 < len(order) and sum(inputs["tokens"] for inputs, _, _ in pending) < most:
                 continue
             lines = to_device([inputs["packed"] for inputs, _, _ in pending], self.device)
@@ -340,11 +326,6 @@ class PackedBatches:
             for (inputs, _, rows), line, label in zip(pending, lines, labels, strict=True):
                 yield Batch({**inputs, "packed": line}, label, rows, len(rows))  # type: ignore[dict-item]
             pending = []
-
-    def packed(self, numbers: np.ndarray, *, ordered: bool) -> tuple[PackedInputs, np.ndarray | None]:
-        tokens, others = self.columns(numbers)
-        inputs = packed_tokens(tokens, self.uncounted, self.limits, self.multiples, self.vocabulary, ordered=ordered)
-        return inputs, labels_among(others)
 
     def columns(self, numbers: np.ndarray) -> tuple[dict[str, Ragged], dict[str, np.ndarray | list[np.ndarray]]]:
         """Return the chosen rows: columns of tokens, and the other columns."""
@@ -362,11 +343,8 @@ class PackedBatches:
         else:
             rows = [self.padded.rows[int(number)] for number in numbers]
             for name in [name for name, cell in rows[0].items() if name in LABEL_KEYS or not (stacks and has_no_number(cell))]:
-                cells = [np.asarray(row[name]) for row in rows]
-                if name in TOKEN_KEYS:
-                    tokens[name] = join_rows(cells)
-                else:
-                    others[name] = cells
+                others[name] = [np.asarray(row[name]) for row in rows]
+            tokens = {name: join_rows(others.pop(name)) for name in TOKEN_KEYS if name in others}  # type: ignore[arg-type]
         refuse_other_columns([*tokens, *others])
         if stacks:
             refuse_lengths("input_ids", {(int(length),) for length in tokens["input_ids"][1]})
@@ -388,7 +366,7 @@ def packed_tokens(
     mask, lengths = tokens.pop("attention_mask", (np.ones(1), np.ones(1)))
     if not mask.all():
         if hides_inside((mask, lengths)):
-            raise HiddenInsideError
+            raise HiddenInsideError(HIDDEN, "use backend plain")
         row_of_token = np.repeat(np.arange(len(lengths)), lengths)
         visible = np.bincount(row_of_token, mask, len(lengths)).astype(np.int32)
         tokens = {name: (values[mask.astype(bool)], visible) for name, (values, _) in tokens.items()}

@@ -39,10 +39,8 @@ class ReducedVocabulary:
 
 
 def choose_vocabulary(model: Model, data_sets: Sequence[Rows], weight_decay: float) -> ReducedVocabulary | None:
-    """Return the word vectors that occur in the data; None to train all of them.
-
-    That is for rows that change between reads, for weight decay, which changes every vector, and if most vectors are used.
-    """
+    """Return the word vectors that occur in the data; None to train all of them."""
+    # All of them if rows change between reads, with weight decay, which changes every vector, and if most vectors are used.
     if any(repeats_of(rows) is not Repeats.SAME for rows in data_sets):
         return None
     embedding = model.get_input_embeddings()
@@ -53,10 +51,7 @@ def choose_vocabulary(model: Model, data_sets: Sequence[Rows], weight_decay: flo
 
 
 def used_ids(data_sets: Iterable[Rows], size: int, padding: int) -> np.ndarray:
-    """Return the token ids that occur in encoded data sets, in order, and always the padding token.
-
-    Raise `SettingsError` if a row has a token id that the model has no vector for.
-    """
+    """Return the token ids that occur in encoded data sets, in order, and always the padding token."""
     seen = np.zeros(size, dtype=bool)
     seen[padding] = True
     for ids in (ids for rows in data_sets for ids in token_ids(rows)):
@@ -95,14 +90,12 @@ class Region(NamedTuple):
 # Weights are fp32 with a bf16 copy of the matrices, which AdamW writes. The residual stream and the head stay fp32, as
 # under autocast.
 class FlatStorage:
-    """Weights, gradients and moments, each in one block; every parameter becomes a view of its stretch.
+    """Weights, gradients and moments, each in one block; every parameter becomes a view of its stretch."""
 
-    The matrices of fast layers come first, so that one copy in `matmul_dtype` holds them all; with `low_precision_gradients`
-    their gradients have that type, too. `no_decay` and `tables`, of which only some rows are trained, go by parameter id.
-    `embedding_vectors` are the norm of the embeddings, whose gradients the kernels write like those of the layers' vectors.
-    Unless it `trains`, only what layers read in one piece is copied.
-    """
-
+    # The matrices of fast layers come first, so that one copy in `matmul_dtype` holds them all; with `low_precision_gradients`
+    # their gradients have that type, too. `no_decay` and `tables`, of which only some rows are trained, go by parameter id.
+    # `embedding_vectors` are the norm of the embeddings, whose gradients the kernels write like those of the layers' vectors.
+    # Unless it `trains`, only what layers read in one piece is copied.
     def __init__(
         self, model: nn.Module, layers: Sequence[LayerParts], no_decay: set[int], *,
         embedding_vectors: list[torch.Tensor] | None = None, tables: dict[int, ReducedVocabulary] | None = None,

@@ -12,14 +12,7 @@ from torch.autograd.function import FunctionCtx
 from torch.utils.hooks import RemovableHandle
 
 from glassloop.backends.fast import operations
-from glassloop.backends.fast.encoder_parts import (
-    EmbeddingParts,
-    LayerParts,
-    embeddings_of,
-    fast_weights,
-    layer_calls,
-    layers_of,
-)
+from glassloop.backends.fast.encoder_parts import EmbeddingParts, LayerParts, embeddings_of, layer_calls, layers_of, weight_ids
 from glassloop.backends.fast.operations import DropoutMasks, Saved, TorchOperations, apply_mask, aten, with_filler
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
@@ -70,12 +63,10 @@ class EmbeddingSum(torch.autograd.Function):
 # One layer, written out, serves nine families: they compute the same under different names. Gradients go straight into flat
 # storage.
 class PostNormLayer(torch.autograd.Function):
-    """y = norm(h + dropout(down(gelu(up(h))))) with h = norm(x + dropout(out(attention(x)))).
+    """y = norm(h + dropout(down(gelu(up(h))))) with h = norm(x + dropout(out(attention(x))))."""
 
-    With `first_tokens_only` (the last layer, if the head reads only first tokens) everything but keys and values, and on a CPU
-    these too, is computed only for the first token of each row: the same numbers with a tenth of the work. The gradients of
-    weights are added to the storage.
-    """
+    # With `first_tokens_only` (the last layer, if the head reads only first tokens) everything but keys and values, and on a
+    # CPU these too, is computed only for the first token of each row: the same numbers with a tenth of the work.
 
     @staticmethod
     def forward(
@@ -152,13 +143,10 @@ def attend_first_tokens(
     query: torch.Tensor, x: torch.Tensor, layer: LayerParts, packing: Packing, storage: FlatStorage, rate: float,
     masks: DropoutMasks,
 ) -> tuple[torch.Tensor, Saved]:  # fmt: skip
-    """Return the attended values [rows, heads, width] of one query per row, and what the backward function needs.
-
-    The key and value matrices are multiplied with the few queries and with what these attend to, not with all tokens:
-    query · (K x) is (Kᵀ query) · x, and Σ p (V x + b) is V (Σ p x) + b (Σ p) for attention probabilities p. The bias of the
-    keys adds the same number to all scores of a query, so softmax cancels it.
-    """
-    # Only on a CPU, where matrix multiplications limit the speed. On a GPU it would add several kernel launches to save
+    """Return the attended values [rows, heads, width] of one query per row, and what the backward function needs."""
+    # The key and value matrices are multiplied with the few queries and with what these attend to, not with all tokens:
+    # query · (K x) is (Kᵀ query) · x, and Σ p (V x + b) is V (Σ p x) + b (Σ p) for attention probabilities p. The bias of the
+    # keys adds the same number to all scores of a query, so softmax cancels it. On a GPU, several kernel launches would save
     # one hundredth of the multiplications.
     heads, width = query.shape[1:]
     key, value = storage.matmul_weight(layer.key.weight, layer.value.weight).view(2, heads, width, -1)
@@ -200,15 +188,12 @@ def attend_first_tokens_backward(
 
 
 class FastModel:
-    """A model with flat storage, whose forward method takes packed batches as well as all inputs that it took before.
-
-    Modules, their names and their weights stay the same. `vocabulary` holds the word vectors that are trained; None: all.
-    """
+    """A model with flat storage, whose forward method takes packed batches as well as all inputs that it took before."""
 
     packs = True
     uncounted: int | None = None
     limits: tuple[int, int] | None = None
-    vocabulary: ReducedVocabulary | None = None
+    vocabulary: ReducedVocabulary | None = None  # the word vectors that are trained; None: all
 
     def __init__(self, model: Model, storage: FlatStorage, replaced: list[nn.Module], written: set[int]) -> None:
         self.model, self.storage = model, storage
@@ -262,8 +247,7 @@ class FastModel:
     def run(self, packing: Packing) -> object:
         raise NotImplementedError
 
-    def after_backward(self) -> None:
-        """Finish the gradients of a batch."""
+    def after_backward(self) -> None: ...
 
 
 class OwnLayers(FastModel):
@@ -348,11 +332,7 @@ def no_mask(*args: object, attention_mask: torch.Tensor | None = None, **ignored
 
 
 class ReplacedLayers(FastModel):
-    """A model of a family whose layers have a fast form; padded batches still use the old ones.
-
-    `first_tokens_only`: the last layer computes only the first token of each row, which the head reads. Other options are those
-    of `FlatStorage`.
-    """
+    """A model of a family whose layers have a fast form; padded batches still use the old ones."""
 
     def __init__(
         self, model: Model, matmul_dtype: torch.dtype = torch.float32, *, trains: bool = True, no_decay: set[int] | None = None,
@@ -362,17 +342,12 @@ class ReplacedLayers(FastModel):
         if embeddings is None:
             raise ModelError(f"{type(model).__name__} has embeddings without a fast form", "use backend plain")
         storage = FlatStorage(
-            model,
-            layers,
-            no_decay or set(),
-            embedding_vectors=embeddings.vectors,
+            model, layers, no_decay or set(), embedding_vectors=embeddings.vectors, trains=trains, matmul_dtype=matmul_dtype,
             tables={id(embeddings.words.weight): vocabulary} if vocabulary is not None else {},
-            matmul_dtype=matmul_dtype,
             low_precision_gradients=low_precision_gradients,
-            trains=trains,
-        )
+        )  # fmt: skip
         replaced = [model, *(layer.module for layer in layers), embeddings.module]
-        super().__init__(model, storage, replaced, fast_weights(layers, embeddings))
+        super().__init__(model, storage, replaced, weight_ids(layers, embeddings))
         self.embeddings, self.vocabulary, self.first_tokens_only = embeddings, vocabulary, first_tokens_only
         self.uncounted, self.limits = embeddings.uncounted, embeddings.limits
         self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
@@ -422,8 +397,7 @@ class ReplacedLayers(FastModel):
         if not last:
             self.last_output = (y, y[None])
             return self.last_output[1]
-        first_tokens = y if self.first_tokens_only else y.index_select(0, self.packing.first_tokens)
-        return first_tokens[:, None]
+        return (y if self.first_tokens_only else y.index_select(0, self.packing.first_tokens))[:, None]
 
     def embed(self, plain: PlainForward, *args: object, **inputs: object) -> torch.Tensor:
         if self.packing is None:
