@@ -6,10 +6,10 @@ fp32. `saved` is what a forward function keeps for its backward function.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -24,7 +24,18 @@ RATE_STEPS = 65536  # dropout rates are multiples of 1/65,536 here; kept values 
 ONE_BLOCK = 128  # keys of a sequence that one block of flash attention's backward pass handles, at the least
 Saved: TypeAlias = tuple[Any, ...]  # what a forward function keeps for its backward function; only these two know what it is
 Launch: TypeAlias = tuple[tuple[int, ...], tuple[object, ...], dict[str, object]]  # grid, arguments, options
-Kernel: TypeAlias = Any  # a function decorated with `triton.jit`
+
+
+class CompiledKernel(Protocol):
+    run: object  # reading it loads the kernel onto the device
+
+
+class Kernel(Protocol):
+    """A function decorated with `triton.jit`."""
+
+    def __getitem__(self, grid: tuple[int, ...], /) -> Callable[..., object]: ...
+
+    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> CompiledKernel: ...
 
 
 class KernelLauncher:
@@ -56,7 +67,7 @@ def compile_instead_of_running(*launchers: KernelLauncher) -> Iterator[None]:
     def compile_kernel(kernel: Kernel) -> None:
         with suppress(Exception), torch.cuda.device(device):  # an error is raised later, when the kernel is launched
             for grid, args, options in recorded[kernel]:
-                _ = kernel.warmup(*args, grid=grid, **options).run  # reading it loads the kernel onto the device
+                _ = kernel.warmup(*args, grid=grid, **options).run
 
     with ThreadPoolExecutor(max(len(recorded), 1)) as pool:
         list(pool.map(compile_kernel, recorded))
