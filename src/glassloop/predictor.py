@@ -94,10 +94,9 @@ USE_FP32 = "use precision fp32"
 class LastCall(local):
     """What the latest call of each thread counted in its texts: threads share a predictor, but not what is said to them."""
 
-    def __init__(self) -> None:
-        self.counts = Counts()
-        self.pairs = False
-        self.skipped = BadRows()
+    counts = NOTHING_COUNTED
+    pairs = False
+    skipped = BadRows()
 
 
 class Predictor:
@@ -214,7 +213,7 @@ class Predictor:
 
     def _streamed(self, given: Iterator[Given]) -> Iterator[Prediction]:
         """Yield the predictions for an endless number of texts or pairs, some rows at a time."""
-        before = Counts()
+        before = NOTHING_COUNTED
         while items := [*islice(given, STREAMED_ROWS)]:
             answers = self._answers(items, before)
             before = self._last.counts
@@ -300,7 +299,11 @@ class Predictor:
         """Return logits, and labels and loss if `loss_sum` is given, of one pass over encoded rows."""
         with self._lock, stage(PREDICTING if loss_sum is None else EVALUATING, len(rows)):
             batches = Batches(rows, self._collate, self.batch_size, group_by_length=True)
-            self._open(batches)
+            if self._opened != state_of(self.model):  # savings stay in place as long as nobody changes the model
+                self._savings.close()
+                self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
+                self._savings.enter_context(self.backend.evaluation_context(self.model))
+                self._opened = state_of(self.model)
             return run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
 
     def use(self, backend: Backend) -> None:
@@ -311,15 +314,6 @@ class Predictor:
         """
         self._savings.close()
         self.backend, self._opened = backend, NO_STATE
-
-    def _open(self, batches: Batches) -> None:
-        """Put the savings of forward passes in place, and leave them there as long as nobody changes the model."""
-        if self._opened == state_of(self.model):
-            return
-        self._savings.close()
-        self.backend = verified_backend(self.backend, self.model, lambda: batches, say)
-        self._savings.enter_context(self.backend.evaluation_context(self.model))
-        self._opened = state_of(self.model)
 
     def predict_file(
         self,
@@ -353,7 +347,7 @@ class Predictor:
         """
         if text is None and self.run is not None:
             text, pair = self.run.data.columns.text, pair or self.run.data.columns.text_pair
-        texts = tuple(name for name in (text, pair) if name) if text else ()
+        texts = (text, pair) if text and pair else (text,) if text else ()
         key = model_key(self.model_dirs, self.backend.device.type, self.answering, int8=self.agreement is not None)
         job = FileJob(source, target, texts, data_settings(reading), self.task, tuple(self.names), key, overwrite)
 
@@ -379,8 +373,7 @@ def open_model(
 ) -> tuple[Path, RunRecord | None, Tokenizer, Model, Backend]:
     """Return the folder with the files of a model, its run (None without one), its tokenizer, the model and its backend.
 
-    `folder` is a run folder, a folder with a model and its tokenizer, or an exported folder. `light`: load a known model of a
-    run without transformers, unless it will be quantized. Raise `ModelError` if there is no model, or its files are damaged.
+    `light`: load a known model of a run without transformers, unless it will be quantized.
     """
     one_of(precision, PRECISIONS, "precision of predictions")
     if not folder.is_dir():
@@ -434,10 +427,7 @@ class Agreement:
 
 
 def quantize(predictor: Predictor, folder: Path) -> Agreement:
-    """Let a predictor run in int8 from now on, and return how its predictions agree with those of its run.
-
-    Raise `ModelError` if the model or the CPU has no int8 form, or if a metric drops by more than a point.
-    """
+    """Let a predictor run in int8 from now on, and return how its predictions agree with those of its run."""
     # Answers are what counts, so a metric has a limit and logits have none. There is no option to skip the comparison:
     # a model whose answers nobody compared is not worth its speed.
     if (device := predictor.backend.device.type) != "cpu":
@@ -593,8 +583,13 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     if source is None:
         problem = f"{run} is a model without a run, so there is no data to evaluate on"
         raise SettingsError(problem, "name the data: glassloop evaluate MODEL DATA")
-    settings = {**data_settings_of(record, wanted), "task": task}
-    examples = load_examples(source, outputs=predictor.outputs, **settings)
+    settings = described.given() if described else {}  # as the run read its data
+    if data is not None:  # other data under the column names of the run's own
+        is_named = "text" in wanted.given or "label" in wanted.given or data.startswith(("glue", "quickstart"))
+        columns = {name: value for name, value in asdict(described.columns).items() if value} if described else {}
+        separator = {"label_separator": settings["label_separator"]} if "label_separator" in settings else {}
+        settings = {"validation_share": 0, **separator, **({} if is_named else columns)}
+    examples = load_examples(source, outputs=predictor.outputs, **{**settings, **wanted.given, "task": task})
     splits = evaluated_splits(examples, wanted.split)
     compared = dict.fromkeys(("train", *splits))
     if described and data is None and (changed := split_changes(described.splits, examples.facts, compared)):
@@ -616,19 +611,6 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
         found = predictor.evaluate(encoded[name].rows, measures, prefix)
         results.append(result_of(examples, name, found, measures, prefix, trained_on, facts))
     return Evaluated(source, examples, results)
-
-
-def data_settings_of(record: RunRecord | None, wanted: Wanted) -> dict[str, object]:
-    """Return how to read the data: as the run did, and other data under the column names of the run's own."""
-    described, given = record.data if record else None, wanted.given
-    stored = described.given() if described else {}
-    if wanted.data is None:
-        return {**stored, **given}
-    public = wanted.data.startswith(("glue", "quickstart"))
-    columns = asdict(described.columns) if described and not public else {}
-    named = {name: value for name, value in columns.items() if value}
-    separator = {"label_separator": stored["label_separator"]} if "label_separator" in stored else {}
-    return {"validation_share": 0, **separator, **({} if "text" in given or "label" in given else named), **given}
 
 
 def evaluated_splits(examples: Examples, split: str | None) -> list[str]:

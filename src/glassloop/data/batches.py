@@ -186,10 +186,7 @@ class PaddingCollator:
 
 
 def stacked(rows: Sequence[Row] | CellColumns) -> dict[str, Tensor]:
-    """Return a batch of rows that all have the same length; texts and other cells without numbers are dropped.
-
-    Gives the same batches as transformers' `default_data_collator`.
-    """
+    """Return a batch of rows of the same length without their texts, as transformers' `default_data_collator` does."""
     import torch
 
     if not isinstance(rows, Mapping):
@@ -203,8 +200,7 @@ def stacked(rows: Sequence[Row] | CellColumns) -> dict[str, Tensor]:
         whole = isinstance(cells[0], np.ndarray | np.integer) and cells[0].dtype.kind in "iu"  # a file has small integers
         made = np.stack(list(cells)).astype(np.int64) if whole else torch.stack([torch.as_tensor(cell) for cell in cells])
         batch[name] = torch.as_tensor(made)
-    labels = labels_among({name: rows[name] for name in LABEL_KEYS if name in rows})
-    if labels is not None:
+    if (labels := labels_among(rows)) is not None:
         batch["labels"] = torch.from_numpy(labels)
     return batch
 

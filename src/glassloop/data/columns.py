@@ -167,10 +167,7 @@ def storable(kind: pa.DataType) -> bool:
 
 
 def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Table:
-    """Return a table as it is stored: texts as strings without nulls, the label as numbers, other columns unchanged.
-
-    Of a very wide table only texts and label are stored. A column whose type `datasets` does not support is dropped.
-    """
+    """Return a table as it is stored: texts as strings without nulls, the label as numbers, other columns unchanged."""
     if table.num_columns > MOST_KEPT_COLUMNS:
         names = {*table.column_names}
         table = table.select([name for name in (*columns.texts, *columns.label) if name in names])
@@ -450,7 +447,6 @@ def settle_labels(
     """Return the task and its labels, from the cells of the training rows. `where` names the first row with a cell.
 
     `known` are the names in the order that the source gives, `outputs` the labels of a trained model.
-    Raise `DataError` for cells that are missing, negative or fractions, have stray spaces or gaps, or mix words and numbers.
     """
     # Integer labels must be consecutive and not negative: in this field -1 and -100 mean "no label".
     values, task = found.values(), settings.task
@@ -510,7 +506,7 @@ def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: Lab
 def names_of(values: list[str], found: LabelCells, where: Where, *, fractions: bool = False) -> tuple[str, ...]:
     """Return the names in the order of their numbers: numbers by size, words and codes such as 007 by alphabet.
 
-    1.0 is the whole number 1, as pandas writes it. Other `fractions` are refused unless the user says that they are classes.
+    `fractions`: the user says that they are classes.
     """
     for value in values:
         if value != value.strip() or not value:
@@ -598,9 +594,3 @@ def label_lookup(found: LabelCells, task: str, numbers: Mapping[str, int]) -> pa
 def scores_of(cells: pa.Array) -> pa.Array:
     """Return label cells as scores; null for a cell that is not a finite number."""
     return pa.array([None if cell is None or not is_finite(cell) else float(cell) for cell in cells.to_pylist()], pa.float32())
-
-
-def no_labels(num_rows: int, task: str) -> pa.Array:
-    if task == SEVERAL:
-        return pa.array([[]] * num_rows, pa.list_(pa.int64()))
-    return pa.array([UNLABELLED] * num_rows, pa.float32() if task == SCORE else pa.int64())

@@ -25,7 +25,6 @@ from glassloop.settings.training import SEVERAL
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from tokenizers import Tokenizer as Backend
     from transformers import BatchEncoding
 
     from glassloop.data.examples import Examples
@@ -152,11 +151,8 @@ def cut_rows(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_len
 
 
 def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list[tuple[int, int]]]:
-    """Return, for each row, the first and the last character of each text that the model reads.
-
-    Empty for a tokenizer that does not know the places of its tokens.
-    """
-    if not texts[0] or not getattr(tokenizer, "is_fast", False):
+    """Return, for each row, the first and the last character of each text that the model reads."""
+    if not texts[0] or not getattr(tokenizer, "is_fast", False):  # one that does not know the places of its tokens
         return []
     encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_offsets_mapping=True, verbose=False)
     found = []
@@ -184,11 +180,7 @@ def most_characters(max_length: int) -> int:
 
 
 def shortened(text: str, limit: int, side: str = "right") -> str:
-    """Return `text` cut to `limit` characters, between two words if possible, on the `side` where truncation cuts.
-
-    A tokenizer reads word by word, so the ids of the kept words are those of the whole text. Far more words are kept than a
-    model takes.
-    """
+    """Return `text` cut to `limit` characters, between two words if possible, on the `side` where truncation cuts."""
     if len(text) <= limit:
         return text
     if side == "left":
@@ -197,10 +189,7 @@ def shortened(text: str, limit: int, side: str = "right") -> str:
 
 
 def tokenized_groups(tokenizer: Tokenizer, columns: Texts, max_length: int) -> Iterator[tuple[BatchEncoding, Texts]]:
-    """Tokenize rows, truncated to `max_length`; yield groups of encoded rows with their texts.
-
-    `columns` has the texts, or the first and the second texts of pairs.
-    """
+    """Tokenize rows, truncated to `max_length`; yield groups of encoded rows with their texts."""
     limit = most_characters(max_length)
     columns = [[shortened(text, limit, tokenizer.truncation_side) for text in column] for column in columns]
     for rows in groups_of([sum(map(len, texts)) for texts in zip(*columns, strict=True)]):
@@ -381,7 +370,12 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Token
                 columns[kind] = lists_of(values, lengths)
         if label:
             labels = table[label].combine_chunks()
-            columns["labels"] = zeros_and_ones(labels, examples.num_labels) if examples.task == SEVERAL else labels
+            if examples.task == SEVERAL:  # the form that a loss takes: 0 or 1 for each label
+                marks = np.zeros((len(labels), examples.num_labels), dtype=np.float32)
+                for row, numbers in enumerate(labels.to_pylist()):
+                    marks[row, numbers] = 1.0
+                labels = lists_of(marks.ravel(), [examples.num_labels] * len(labels))
+            columns["labels"] = labels
         written = pa.table(columns)
         writer = writer or pa.ipc.new_stream(str(folder / ROWS_NAME), written.schema)
         writer.write_table(written)
@@ -396,18 +390,10 @@ def lists_of(values: np.ndarray, lengths: Sequence[int]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths], dtype=np.int32)), pa.array(values))
 
 
-def zeros_and_ones(cells: pa.Array, num_labels: int) -> pa.Array:
-    """Return label numbers in the form that a loss takes: 0 or 1 for each label."""
-    rows = np.zeros((len(cells), num_labels), dtype=np.float32)
-    for row, numbers in enumerate(cells.to_pylist()):
-        rows[row, numbers] = 1.0
-    return lists_of(rows.ravel(), [num_labels] * len(cells))
-
-
 def tokenizer_key(tokenizer: Tokenizer) -> str:
     """Return a checksum of all that changes the ids: vocabulary, normalization, special tokens, side of truncation."""
     if backend := getattr(tokenizer, "backend_tokenizer", None):
-        state = backend_state(backend)
+        state = backend_state(backend.to_str())
     else:
         options = getattr(tokenizer, "init_kwargs", {})
         settings = {name: repr(value) for name, value in options.items() if name != "name_or_path"}
@@ -416,14 +402,9 @@ def tokenizer_key(tokenizer: Tokenizer) -> str:
     return key_of(state, type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names, split_special)
 
 
-def backend_state(backend: Backend) -> str:
-    """Return everything that a tokenizer of the `tokenizers` library does, as JSON."""
-    return plain_state(backend.to_str())
-
-
 @lru_cache(maxsize=1)
-def plain_state(text: str) -> str:
-    """Return the JSON of a tokenizer with its keys in order and without the settings of its last call."""
+def backend_state(text: str) -> str:
+    """Return the JSON of a tokenizer of `tokenizers` with its keys in order and without the settings of its last call."""
     state = json.loads(text)
     return json.dumps({name: state[name] for name in state if name not in ("truncation", "padding")}, sort_keys=True)
 

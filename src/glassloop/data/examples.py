@@ -19,6 +19,7 @@ from glassloop.base.output import advance
 from glassloop.data.columns import (
     MODEL,
     NOTHING_KNOWN,
+    UNLABELLED,
     Known,
     LabelCells,
     LabelSet,
@@ -29,7 +30,6 @@ from glassloop.data.columns import (
     label_cells,
     label_lookup,
     look_alikes,
-    no_labels,
     notes_on_columns,
     parts_of,
     refuse_other_kind,
@@ -102,10 +102,7 @@ class RawSplit(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of a raw split that become a split of their own, and what the first pass found in all rows of the raw split.
-
-    That takes 13 bytes per row, whatever the length of the texts.
-    """
+    """The rows of a raw split that become a split of their own, and 13 bytes that the first pass noted for each raw row."""
 
     raw: RawSplit
     columns: Columns
@@ -132,10 +129,9 @@ class Part:
 def prepare(
     raw: Mapping[str, RawSplit], settings: DataSettings, known: Known, folder: Path, outputs: LabelSet | None = None
 ) -> None:
-    """Check all rows, number the labels, hold out a validation split if there is none, and write the splits to `folder`.
+    """Check all rows, number the labels, hold out a validation split if there is none; in a second pass write the splits.
 
-    There are two passes over the rows: the first checks, the second writes. `outputs` are the labels of a trained model.
-    Raise `DataError` for the first row with a fault.
+    `outputs` are the labels of a trained model. Raise `DataError` for the first row with a fault.
     """
     heads = {name: next(split.tables(), None) for name, split in raw.items()}
     for name, head in heads.items():
@@ -342,14 +338,12 @@ def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSetting
         )
     how = f"{'stratified, ' if task == CLASSES else ''}split_seed {settings.split_seed}"
     notes.append(f"no validation split: held out {cut.sum():,} of {len(cut):,} training rows ({how})")
-    return {"train": replace(train, rows=~cut), "validation": replace(train, rows=cut)} | without_train(parts)
+    rest = {"train": replace(train, rows=~cut)}
+    return rest | {"validation": replace(train, rows=cut)} | parts | rest
 
 
 def hold_out_fold(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:
-    """Hold out one of several folds of the training rows as the selection split.
-
-    Each row is in exactly one fold. Folds are stratified by class, and equal texts are always in the same fold.
-    """
+    """Hold out one fold of the training rows as the selection split: stratified by class, equal texts in the same fold."""
     train, (number, folds) = parts["train"], fold_of(settings.selection_fold) or (1, 1)
     rows = np.flatnonzero(train.rows)
     firsts, groups, classes = grouped(train, rows, task)
@@ -364,19 +358,12 @@ def hold_out_fold(parts: dict[str, Part], task: str, settings: DataSettings, not
         raise DataError(problem, "add rows, or use fewer folds")
     size = f"{held_out.sum():,} of {len(rows):,} training rows"
     notes.append(f"selection: fold {number} of {folds}, {size} (split_seed {settings.split_seed})")
-    rest = replace(train, rows=train.rows & ~held_out)
-    return {"train": rest, SELECTION: replace(train, rows=held_out)} | without_train(parts)
-
-
-def without_train(parts: dict[str, Part]) -> dict[str, Part]:
-    return {name: part for name, part in parts.items() if name != "train"}
+    rest = {"train": replace(train, rows=train.rows & ~held_out)}
+    return rest | {SELECTION: replace(train, rows=held_out)} | parts | rest
 
 
 def grouped(part: Part, rows: np.ndarray | slice, task: str) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Group the rows of a part by their texts.
-
-    Return the first row of each group, the group of each row, and the groups of each class in the order of their rows.
-    """
+    """Group rows by their texts: return the first row of each group, the group of each row, and the groups of each class."""
     _, firsts, groups = np.unique(part.all_keys[rows], return_index=True, return_inverse=True)
     strata = part.found.codes[rows][firsts] if task == CLASSES else np.zeros(len(firsts), dtype=np.int32)
     classes = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
@@ -394,7 +381,8 @@ def write_split(path: Path, part: Part, task: str, labels: LabelSet | None, sett
     for table in part.tables():
         rows = slice(index, index + table.num_rows)
         if not found.labelled:
-            label = no_labels(table.num_rows, task)
+            kind = pa.list_(pa.int64()) if task == SEVERAL else pa.float32() if task == SCORE else pa.int64()
+            label = pa.array([[] if task == SEVERAL else UNLABELLED] * table.num_rows, kind)
         elif lookup is None:
             label = scores_of(label_cells(table, columns.label, settings.label_separator))
         else:

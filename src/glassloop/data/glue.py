@@ -77,10 +77,7 @@ def glue_task(name: str) -> GlueTask:
 
 
 def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
-    """Return the files of a task by split, from `data_dir` or `GLASSLOOP_DATA`; None if neither is set or has them.
-
-    Raise `DataError` if `data_dir` does not contain the task, or if a folder has only some of its files.
-    """
+    """Return the files of a task by split, from `data_dir`, which must have them, or `GLASSLOOP_DATA`; None without them."""
     task = glue_task(name)
     if data_dir:
         base = user_path(data_dir)

@@ -16,7 +16,7 @@ import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, islice
@@ -53,10 +53,7 @@ NOT_TEXT = "the row contains a byte that is not text"
 
 
 class BadRows:
-    """The rows of some files that cannot be read. The first one is an error, unless `skip` says to skip and list them.
-
-    They are listed in a file, because a number alone cannot be checked. `offer`: the error suggests to skip such rows.
-    """
+    """The rows of some files that cannot be read. The first one is an error, which may `offer` to skip and list such rows."""
 
     def __init__(self, *, skip: bool = False, offer: bool = False) -> None:
         self.skip, self.offer = skip, offer
@@ -91,7 +88,7 @@ class BadRows:
             )
 
     def write(self, path: Path) -> None:
-        """Write the list as a CSV file: file, row and problem."""
+        """Write a CSV file of file, row and problem, because a number of rows alone cannot be checked."""
         with path.open("w", encoding="utf-8", newline="") as opened:
             writer = csv.writer(opened)
             writer.writerow(["file", "row", "problem"])
@@ -101,18 +98,16 @@ class BadRows:
 
 
 def sound(table: pa.Table, source: str) -> pa.Table:
-    """Return `table` with all its texts as plain strings. Raise `DataError` if its content is damaged.
-
-    Arrow trusts the files it maps: a wrong offset would read other memory, and invalid UTF-8 would end in a traceback.
-    """
+    """Return `table` with all its texts as plain strings. Raise `DataError` if its content is damaged."""
+    # Arrow trusts the files it maps: a wrong offset would read other memory, and invalid UTF-8 would end in a traceback.
     try:
         table.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{source}: the rows are damaged: {error}", "write the data again") from error
-    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    texts = (pa.string(), pa.large_string(), pa.string_view())
     for place, field in enumerate(table.schema):
-        coded = pa.types.is_dictionary(field.type) and any(is_text(field.type.value_type) for is_text in texts)  # categories
-        if coded or pa.types.is_string_view(field.type):
+        is_category = pa.types.is_dictionary(field.type) and field.type.value_type in texts
+        if is_category or pa.types.is_string_view(field.type):
             table = table.set_column(place, field.name, table[place].cast(pa.string()))
     return table
 
@@ -198,35 +193,28 @@ def decompressed(path: Path) -> Path | io.BytesIO:
 def opened_text(
     path: Path, encoding: str | None = None, *, lenient: bool = False, rows_of: Units | None = None
 ) -> Iterator[TextIO]:
-    """Open a file as text: UTF-8, what its byte order mark says, or another encoding.
+    """Open a file as text: what its byte order mark says, else the chosen encoding, else UTF-8.
 
-    `lenient`: a byte that cannot be decoded becomes half of a surrogate pair, for `is_broken` to find. `rows_of` divides the
-    text into rows, so that an error can name the row of a byte. Raise `DataError` if a byte cannot be decoded.
+    `lenient`: a byte that cannot be decoded becomes half of a surrogate pair, for `is_broken` to find; else it is an error,
+    which names its row if `rows_of` divides the text into rows.
     """
     with opened_bytes(path) as opened:
-        name = encoding_of(path, opened.read(SAMPLE_BYTES), encoding)
-    errors = "surrogateescape" if lenient else "strict"
+        start = opened.read(SAMPLE_BYTES)
+    if start.startswith(OLD_OFFICE):
+        raise DataError(f"{path.name}: the file is an Excel file", f"rename it to {path.stem}.xls")
+    marked = next((name for mark, name in MARKS if start.startswith(mark)), None)
+    if marked and encoding and not codecs.lookup(encoding).name.startswith(bare := marked.removesuffix("-sig")):
+        problem = f"{path.name}: the byte order mark says {bare.upper()}, but encoding is {encoding}"
+        raise DataError(problem, "omit --encoding")
+    for first, wide in enumerate(("utf-16-be", "utf-16-le") if not marked and not encoding else ()):
+        if start[first::2].count(0) > len(start) // 4:  # every second byte of Latin letters is 0
+            raise DataError(f"{path.name}: the file seems to be UTF-16 without a byte order mark", f"use --encoding {wide}")
+    name, errors = marked or encoding or "utf-8", "surrogateescape" if lenient else "strict"
     try:
         with opened_bytes(path) as opened, io.TextIOWrapper(opened, encoding=name, errors=errors, newline="") as text:
             yield text
     except UnicodeDecodeError as error:
         raise undecodable(path, name, rows_of) from error
-
-
-def encoding_of(path: Path, start: bytes, chosen: str | None) -> str:
-    """Return the encoding of a file: that of its byte order mark, or the chosen one, or UTF-8."""
-    if start.startswith(OLD_OFFICE):
-        raise DataError(f"{path.name}: the file is an Excel file", f"rename it to {path.stem}.xls")
-    marked = next((name for mark, name in MARKS if start.startswith(mark)), None)
-    if marked and chosen and not codecs.lookup(chosen).name.startswith(marked.removesuffix("-sig")):
-        name = marked.removesuffix("-sig").upper()
-        raise DataError(f"{path.name}: the byte order mark says {name}, but encoding is {chosen}", "omit --encoding")
-    if marked or chosen:
-        return marked or chosen or ""
-    for first, name in enumerate(("utf-16-be", "utf-16-le")):
-        if start[first::2].count(0) > len(start) // 4:  # every second byte of Latin letters is 0
-            raise DataError(f"{path.name}: the file seems to be UTF-16 without a byte order mark", f"use --encoding {name}")
-    return "utf-8"
 
 
 def is_broken(row: Sequence[str]) -> bool:
@@ -252,12 +240,13 @@ def undecodable(path: Path, encoding: str, rows_of: Units | None) -> DataError:
                 break
             position += len(block)
     row = None
-    try:
-        with opened_bytes(path) as opened, io.TextIOWrapper(opened, encoding, "surrogateescape", newline="") as text:
-            rows = rows_of(text) if rows_of else text
-            row = next((number for number, row in enumerate(rows, 1) if is_broken(row)), None)
-    except ValueError:
-        pass  # UTF-16 has no lenient reading
+    with (
+        suppress(ValueError),  # UTF-16 has no lenient reading
+        opened_bytes(path) as opened,
+        io.TextIOWrapper(opened, encoding, "surrogateescape", newline="") as text,
+    ):
+        rows = rows_of(text) if rows_of else text
+        row = next((number for number, row in enumerate(rows, 1) if is_broken(row)), None)
     where = f"{path.name}, {'row' if rows_of else 'line'} {row:,}" if row else path.name
     name = encoding.removesuffix("-sig").upper() if encoding.startswith("utf") else encoding
     encodings = "--encoding cp1252 (Windows) or --encoding latin-1" if name == "UTF-8" else "--encoding utf-8"
@@ -275,10 +264,7 @@ ONLY = "use text, a number or a list"
 
 
 def cell_text(path: Path, number: int, name: str, cell: object) -> CellText:
-    """Return a value as text, a list as a list of texts, and a missing value as None. NaN counts as missing, as in pandas.
-
-    Raise `DataError` for a value without a text form, such as bytes or an object.
-    """
+    """Return a value as text, a list as a list of texts, and a missing value (or NaN, as in pandas) as None."""
     where = f"{path.name}, row {number:,}: {visible(name)}"
     if isinstance(cell, str):
         refuse_half_character(cell, where)
@@ -299,15 +285,6 @@ def cell_text(path: Path, number: int, name: str, cell: object) -> CellText:
     return str(cell)
 
 
-def column_array(path: Path, first: int, name: str, cells: list[CellText]) -> pa.Array:
-    """Return one column of the rows from number `first` on: all texts, or all lists of texts."""
-    kinds = {number: isinstance(cell, list) for number, cell in enumerate(cells, first) if cell is not None}
-    are_lists = next(iter(kinds.values()), False)
-    if odd := [number for number, is_list in kinds.items() if is_list != are_lists]:
-        raise DataError(f"{path.name}, row {odd[0]:,}: {visible(name)} mixes lists and single values", "use only one of them")
-    return pa.array(cells, pa.list_(pa.string()) if are_lists else pa.string())
-
-
 MOST_COLUMNS = 100_000
 SAMPLED_ROWS = 1000
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -321,10 +298,7 @@ USUAL_NAMES = {*LABEL_NAMES, *TEXT_NAMES, *chain.from_iterable(PAIR_NAMES), *OTH
 def settle_header(
     name: str, head: list[list[str]], settings: DataSettings, delimiter: str | None = None
 ) -> tuple[list[str], bool]:
-    """Return the column names of a table, and whether its first row holds them.
-
-    Raise `DataError` if the first row looks like data, or a name is there twice. `delimiter`: to notice a wrong one.
-    """
+    """Return the column names of a table, and whether its first row holds them. `delimiter`: to notice a wrong one."""
     first, header, names = head[0], settings.header, settings.column_names
     if names:
         if len(names) != len(first) and header is not False:
@@ -509,24 +483,20 @@ def read_json(path: Path, encoding: str | None = None, bad: BadRows | None = Non
         if isinstance(first, dict) and not has_columns(first):
             yield from tables_of(path, parsed_lines(path, chain(head, lines), bad), bad)
         else:
-            yield from tables_of(path, enumerate(whole_file(path, start + "".join(lines)), 1), bad)
-
-
-def whole_file(path: Path, text: str) -> list[Json]:
-    """Return the rows of one array of objects, or of one object of columns."""
-    try:
-        whole = strict_json(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path.name}: not JSON: {error}", ONE_OR_ARRAY) from error
-    if isinstance(whole, dict) and has_columns(whole):
-        if len({len(column) for column in whole.values()}) > 1:
-            lengths = listed(f"{name}: {len(column)}" for name, column in whole.items())
-            problem = f"{path.name}: the columns have different lengths ({lengths})"
-            raise DataError(problem, "give all columns the same number of rows")
-        whole = [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
-    if not isinstance(whole, list):
-        raise DataError(f"{path.name}: does not contain rows", ONE_OR_ARRAY)
-    return whole
+            text = start + "".join(lines)
+            try:
+                whole = strict_json(text)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path.name}: not JSON: {error}", ONE_OR_ARRAY) from error
+            if isinstance(whole, dict) and has_columns(whole):
+                if len({len(column) for column in whole.values()}) > 1:
+                    lengths = listed(f"{name}: {len(column)}" for name, column in whole.items())
+                    problem = f"{path.name}: the columns have different lengths ({lengths})"
+                    raise DataError(problem, "give all columns the same number of rows")
+                whole = [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
+            if not isinstance(whole, list):
+                raise DataError(f"{path.name}: does not contain rows", ONE_OR_ARRAY)
+            yield from tables_of(path, enumerate(whole, 1), bad)
 
 
 def has_columns(value: dict[str, Json]) -> TypeGuard[dict[str, list[Json]]]:
@@ -593,9 +563,18 @@ def tables_of(path: Path, rows: Iterable[tuple[int, object]], bad: BadRows | Non
             else:
                 objects.append((number, row))
         num_read += len(objects)
-        cells = {name: [cell_text(path, number, name, row.get(name)) for number, row in objects] for name in columns}
+        arrays: dict[str, pa.Array] = {}
+        texts = {name: [cell_text(path, number, name, row.get(name)) for number, row in objects] for name in columns}
+        for name, cells in texts.items() if objects else ():
+            first = objects[0][0]
+            kinds = {number: isinstance(cell, list) for number, cell in enumerate(cells, first) if cell is not None}
+            are_lists = next(iter(kinds.values()), False)
+            if odd := [number for number, is_list in kinds.items() if is_list != are_lists]:
+                problem = f"{path.name}, row {odd[0]:,}: {visible(name)} mixes lists and single values"
+                raise DataError(problem, "use only one of them")
+            arrays[name] = pa.array(cells, pa.list_(pa.string()) if are_lists else pa.string())
         if objects:
-            yield pa.table({name: column_array(path, objects[0][0], name, column) for name, column in cells.items()})
+            yield pa.table(arrays)
     bad.refuse_most(path, num_read)
 
 

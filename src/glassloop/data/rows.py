@@ -65,11 +65,9 @@ def is_table(rows: object) -> TypeGuard[Dataset]:
 
 
 def arrow_rows(rows: object) -> Dataset | None:
-    """Return the chosen columns of a `Dataset` in Arrow format; None if only its own `[number]` gives what the user chose.
-
-    A format such as torch or numpy changes the type of a value, not the value. A transform, or an option such as a dtype, may
-    change the value.
-    """
+    """Return the chosen columns of a `Dataset` in Arrow format; None if only its own `[number]` gives what the user chose."""
+    # A format such as torch or numpy changes only the type of a value. A transform, or an option such as a dtype, may change
+    # the value.
     if not is_table(rows) or rows.format["format_kwargs"]:
         return None
     columns = chosen_columns(rows)
@@ -83,10 +81,7 @@ def chosen_columns(rows: Dataset) -> list[str]:
 
 
 def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
-    """Return the rows without columns that are not `taken`, and the names of the dropped columns.
-
-    Rows of another kind, and rows that a transform makes, stay as they are.
-    """
+    """Return the rows of a table without columns that are not `taken`, and the names of the dropped columns."""
     if not is_table(rows):
         return rows, []
     columns = chosen_columns(rows)
@@ -127,10 +122,7 @@ class Repeats(Enum):
 
 
 def repeats(read: Callable[[], object]) -> Repeats:
-    """Read three times; return whether the results differ, and which random generator they use.
-
-    The global generators are restored. Using them counts as random, even if this reading shows no difference.
-    """
+    """Read three times; return which random generator the results use. The global generators are restored."""
     with random_states_kept():
         before = global_states()
         first = read()
@@ -162,10 +154,7 @@ def collator_repeats(collate: Collator, rows: Sequence[Row]) -> Repeats:
 
 @contextmanager
 def random_states_kept(device: torch.device | None = None, seed: int | None = None) -> Iterator[None]:
-    """Restore the global random number generators, and that of `device`, at the end of the block.
-
-    Inside the block, the generators on the CPU have the `seed`, by default the state that they had.
-    """
+    """Restore the global random number generators, and that of `device`, after a block that may start with a `seed`."""
     import torch  # here, because `glassloop data` does not load it
 
     python, numpy = random.getstate(), np.random.get_state()
@@ -260,10 +249,7 @@ def without_missing_labels(rows: Rows) -> Rows:
 
 
 def infer_task(config: Config, first_labels: Callable[[], Tensor | None], say: Callable[[str], None]) -> None:
-    """Set multi-label classification if a row has one number for each label, as transformers does for fractions.
-
-    `first_labels` reads the labels of the first row. Raise `DataError` if they do not fit the model's config.
-    """
+    """Set multi-label classification if the first row has one number for each label, as transformers does for fractions."""
     task, num_labels = config.problem_type, int(config.num_labels)
     labels = None if task == SEVERAL else first_labels()
     if labels is None:
@@ -311,10 +297,7 @@ REPORTED = ("input_ids", "attention_mask", *LABEL_KEYS)
 class RowReader:
     """Reads the rows of a data set that is not a file, and remembers what it has read.
 
-    Args:
-        rows: A list of rows, or another object with `len()` and `[number]`.
-        taken: The columns to keep; None keeps all. Rows that are no dicts stay as they are.
-        say: Called with the columns that are dropped.
+    `taken` are the columns to keep, None keeps all; `say` is called with those that are dropped.
     """
 
     def __init__(
@@ -343,10 +326,8 @@ class RowReader:
         return row
 
     def look(self, number: int, *, keep: bool = False) -> Row:
-        """Return a row before its batch is due, and keep it until then if there is room.
-
-        Rows that are not known to repeat are kept only if `keep` says so: a training must draw them when their batch is due.
-        """
+        """Return a row before its batch is due; keep it until then if there is room, and it repeats or `keep` says so."""
+        # A training must draw rows that do not repeat when their batch is due.
         if number in self._ahead:
             return self._ahead[number]
         row = self._read(number)
@@ -407,21 +388,17 @@ class RowReader:
         return self.known_hashes()
 
     def lengths(self, seed: int | None) -> np.ndarray:
-        """Return the number of tokens of each row.
-
-        A training reads random rows with its `seed`: they have the same lengths, and so the same order, after a resume.
-        """
-        if self._lengths is not None:
-            return self._lengths
-        if self.in_memory or (seed is not None and self.repeats is not Repeats.SAME):
+        """Return the number of tokens of each row."""
+        if self._lengths is None and (self.in_memory or (seed is not None and self.repeats is not Repeats.SAME)):
+            # A training reads random rows with its seed: the same lengths, and so the same order, after a resume.
             with random_states_kept(seed=seed or 0):
                 self._lengths = np.array([len(self.rows[number]["input_ids"]) for number in range(len(self))], dtype=np.int32)
-            return self._lengths
-        if not self._is_known_to_repeat:  # each evaluation reads such rows in the same order
+        elif self._lengths is None and not self._is_known_to_repeat:  # each evaluation reads such rows in the same order
             return np.array([len(self.look(number, keep=True)["input_ids"]) for number in range(len(self))], dtype=np.int32)
-        for number in np.flatnonzero(self._seen_lengths < 0).tolist():
-            self._seen_lengths[number] = len(self.look(number)["input_ids"])
-        self._lengths = self._seen_lengths
+        elif self._lengths is None:
+            for number in np.flatnonzero(self._seen_lengths < 0).tolist():
+                self._seen_lengths[number] = len(self.look(number)["input_ids"])
+            self._lengths = self._seen_lengths
         return self._lengths
 
     def release(self) -> None:
@@ -441,11 +418,8 @@ def size_of(row: Row) -> int:
 
 
 def hides_inside(mask: tuple[np.ndarray, np.ndarray]) -> bool:
-    """Return whether a mask hides a token that is followed by a visible one, or a whole row, or is not of 0 and 1.
-
-    `mask` holds the masks of some rows one after the other, and the length of each.
-    """
-    values, lengths = mask
+    """Return whether a mask hides a token that is followed by a visible one, or a whole row, or is not of 0 and 1."""
+    values, lengths = mask  # the masks of some rows one after the other, and the length of each
     starts = (np.cumsum(lengths) - lengths)[lengths > 0]
     follows = np.ones(len(values), dtype=bool)
     follows[starts] = False

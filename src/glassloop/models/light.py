@@ -132,7 +132,7 @@ def load_light_tokenizer(folder: Path, key: object) -> LightTokenizer | None:
     for backend in backends_of(folder / TOKENIZER_NAME):
         backend.encode_special_tokens = split_special is True
         backend.no_padding()
-        state = backend_state(backend)
+        state = backend_state(backend.to_str())
         for names in INPUT_NAMES:
             if key_of(state, settings.get("tokenizer_class"), side, names, split_special).startswith(key):
                 tokenizer = LightTokenizer(backend, settings, names)

@@ -105,10 +105,7 @@ def paired(firsts: list[Given], pairs: str | Sequence[str] | None) -> list[Given
 
 
 def columns_of(items: Iterable[Given], columns: Columns | None, first: int = 0) -> Texts:
-    """Return texts, pairs and dicts as one or two lists of texts. All of them are texts, or all of them pairs.
-
-    `columns` are the text columns of the run, which a dict may name, `first` the number of items before these, for messages.
-    """
+    """Return texts, pairs and dicts, which may name the `columns` of the run, as one or two lists of texts."""
     rows = [texts_of(item, columns, f"text {number:,}") for number, item in enumerate(items, first + 1)]
     for number, row in enumerate(rows, first + 1):
         if len(row) != len(rows[0]):
@@ -145,11 +142,8 @@ def answering_of(
     temperature: float | None,
     thresholds: Mapping[str, float] | None,
 ) -> tuple[Answering, Calibration | None]:
-    """Return how logits become answers, and the calibration that is used; None if there is none.
-
-    The `temperature` of a caller replaces the whole calibration: its thresholds are probabilities at another temperature.
-    The `thresholds` of a caller replace its thresholds only. Raise `ModelError` if the calibration is for other weights.
-    """
+    """Return how logits become answers, and the calibration that is used; None if there is none."""
+    # The temperature of a caller replaces the whole calibration: its thresholds are probabilities at another temperature.
     found = read_calibration(model, run.files if run else None) if temperature is None else None
     if found is not None:
         temperature, thresholds = found.temperature, found.thresholds if thresholds is None else thresholds

@@ -59,20 +59,10 @@ class FileJob:
         return ["prediction", *(f"score_{name}" for name in self.names if self.task != SCORE)]
 
 
-@dataclass(frozen=True)
-class FileRows:
-    """Some rows of a file: their columns as they are written, and the texts to predict."""
-
-    first: int  # the number of the first row in the file
-    table: pa.Table  # the columns of the file
-    texts: Texts  # the texts, or the first and the second texts of pairs
-
-
 def predict_rows(job: FileJob, predict: PredictTexts) -> tuple[Counts, BadRows]:
-    """Predict all rows of a file and write them in their order. A process of several predicts its share and joins nothing.
+    """Predict all rows of a file and write them in their order; a process of several predicts its share and joins nothing.
 
-    Return what was counted in the rows, and the rows that cannot be read.
-    The whole file is checked before the first row is predicted. Parts that an earlier command finished are used again.
+    Return what was counted in the rows, and the rows that cannot be read. Parts of an earlier command are used again.
     """
     refuse_target(job.target, (*TARGETS, PARQUET))
     columns, schema, num_rows = survey(job)
@@ -82,11 +72,11 @@ def predict_rows(job: FileJob, predict: PredictTexts) -> tuple[Counts, BadRows]:
     if not job.overwrite and not parts.folder.is_dir():  # else a command was killed after it had written the file
         refuse_existing(job.target)
     parts.open(alone=num_processes == 1)
-    bad, number, done = bad_rows_of(job), 0, 0
+    bad, number, done = BadRows(skip=job.settings.bad_rows == "skip", offer=True), 0, 0
     with stage(PREDICTING, num_rows):
-        for rows in checked_rows(job, bad):
-            for start in range(0, rows.table.num_rows, PART_ROWS):
-                piece = rows.table.slice(start, PART_ROWS)
+        for _, table, texts in checked_rows(job, bad):
+            for start in range(0, table.num_rows, PART_ROWS):
+                piece = table.slice(start, PART_ROWS)
                 size = piece.num_rows
                 if parts.has(number):
                     done += size
@@ -96,7 +86,7 @@ def predict_rows(job: FileJob, predict: PredictTexts) -> tuple[Counts, BadRows]:
                         say(f"resuming after {counted(done, 'row', 'rows')} of an earlier command")
                         done = 0
                     with part_of_stage(size):
-                        answers, counts = predict([column[start : start + PART_ROWS] for column in rows.texts])
+                        answers, counts = predict([column[start : start + PART_ROWS] for column in texts])
                         cells = zip(piece.to_pylist(), answers, strict=True)
                         parts.write(number, [{**row, **answer} for row, answer in cells], counts)
                 else:
@@ -109,40 +99,34 @@ def predict_rows(job: FileJob, predict: PredictTexts) -> tuple[Counts, BadRows]:
     return found, bad
 
 
-def bad_rows_of(job: FileJob) -> BadRows:
-    return BadRows(skip=job.settings.bad_rows == "skip", offer=True)
-
-
 def survey(job: FileJob) -> tuple[list[str], pa.Schema | None, int]:
-    """Check the whole file, so that an unusable last row is found before hours of work.
-
-    Return the columns to write, their types if that is a Parquet file, and the number of rows.
-    """
+    """Check the whole file; return the columns to write, their types if that is a Parquet file, and the number of rows."""
+    # An unusable last row must be found before hours of work.
     columns: list[str] = []
     schema, num_rows, suffix, name = None, 0, job.target.suffix.lower(), job.source.name
     label = pa.float64() if job.task == SCORE else pa.list_(pa.string()) if job.task == SEVERAL else pa.string()
     added = pa.schema([(column, label if column == "prediction" else pa.float64()) for column in job.added])
     with stage(f"reading {name}"):
-        for rows in checked_rows(job, bad_rows_of(job)):
-            columns = [*rows.table.column_names, *job.added]
+        for first, table, _ in checked_rows(job, BadRows(skip=job.settings.bad_rows == "skip", offer=True)):
+            columns = [*table.column_names, *job.added]
             if suffix == PARQUET:
-                found = pa.schema([*rows.table.schema, *added])
+                found = pa.schema([*table.schema, *added])
                 try:
                     schema = pa.unify_schemas([schema or found, found], promote_options="permissive")
                 except pa.ArrowException as error:
                     problem = f"{name}: a column changes its type: {error}"
                     raise DataError(problem, "write a .jsonl file instead: --out") from error
             elif suffix == ".tsv":
-                refuse_for_tsv(rows.table, rows.first, name, job.added)
-            num_rows += rows.table.num_rows
-            advance(rows.table.num_rows)
+                refuse_for_tsv(table, first, name, job.added)
+            num_rows += table.num_rows
+            advance(table.num_rows)
     if not columns:
         raise DataError(f"{name}: the file has no rows", "use a file with at least one row")
     return columns, schema, num_rows
 
 
-def checked_rows(job: FileJob, bad: BadRows) -> Iterator[FileRows]:
-    """Yield the rows of a file. Raise `DataError` for the first row that cannot be predicted."""
+def checked_rows(job: FileJob, bad: BadRows) -> Iterator[tuple[int, pa.Table, Texts]]:
+    """Yield rows of a file: the number of the first one there, the columns as they are written, and the texts to predict."""
     source, name = job.source, job.source.name
     if source.exists():
         refuse_special(source)
@@ -162,7 +146,7 @@ def checked_rows(job: FileJob, bad: BadRows) -> Iterator[FileRows]:
                 if cell is None or cell == "":
                     raise DataError(f"{where}: the text is empty", "fill or remove the row")
                 raise DataError(f"{where}: {visible(text)} is {visible(cell)}, not text", "name the text column with --text")
-        yield FileRows(number, table, columns)
+        yield number, table, columns
         number += table.num_rows
 
 
@@ -180,10 +164,9 @@ def refuse_columns(source: str, columns: Sequence[str], texts: Sequence[str], ad
 
 
 class Parts:
-    """The parts of one file, in a hidden folder beside it.
+    """The parts of one file, in a hidden folder beside it, named by a checksum of all inputs (`identity`).
 
-    A part is written completely or not at all, so a kill loses at most one part. The folder is named by a checksum of all
-    inputs (`identity`): parts of other inputs never mix.
+    A part is written completely or not at all, so a kill loses at most one part. Parts of other inputs never mix.
     """
 
     def __init__(self, target: Path, identity: Sequence[Json], columns: list[str], schema: pa.Schema | None = None) -> None:
@@ -261,12 +244,9 @@ def content_key(path: Path) -> str:
 
 def share_environments(num_processes: int, num_gpus: int) -> list[dict[str, str]]:
     """Return the environment of each of several processes: its share, and its GPU or its part of the CPU cores."""
-    threads = str(max(1, (os.cpu_count() or 1) // num_processes))
-    found: list[dict[str, str]] = []
-    for rank in range(num_processes):
-        place = {"CUDA_VISIBLE_DEVICES": str(rank % num_gpus)} if num_gpus else {"OMP_NUM_THREADS": threads}
-        found.append({**os.environ, **place, SHARE: f"{rank}/{num_processes}"})
-    return found
+    threads, ranks = str(max(1, (os.cpu_count() or 1) // num_processes)), range(num_processes)
+    places = [{"CUDA_VISIBLE_DEVICES": str(rank % num_gpus)} if num_gpus else {"OMP_NUM_THREADS": threads} for rank in ranks]
+    return [{**os.environ, **place, SHARE: f"{rank}/{num_processes}"} for rank, place in enumerate(places)]
 
 
 def model_key(folders: Sequence[Path], device: str, answering: Answering, *, int8: bool = False) -> tuple[Json, ...]:
