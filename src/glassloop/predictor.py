@@ -47,7 +47,7 @@ from glassloop.models.interface import (
 )
 from glassloop.models.light import load_light
 from glassloop.models.loading import load_model, load_tokenizer
-from glassloop.predict.answers import Given, Prediction, answering_of, columns_of, finite, paired
+from glassloop.predict.answers import Given, Prediction, answering_of, columns_of, finite
 from glassloop.predict.files import FileJob, model_key, predict_rows
 from glassloop.runs.export import is_export, read_export
 from glassloop.runs.history import read_history
@@ -207,7 +207,13 @@ class Predictor:
         """
         if isinstance(texts, Iterator):
             return self._streamed(texts)
-        items = paired([texts] if isinstance(texts, str | Mapping) else [*texts], pairs)
+        items: list[Given] = [texts] if isinstance(texts, str | Mapping) else [*texts]
+        if pairs is not None:
+            seconds = [pairs] if isinstance(pairs, str) else [*pairs]
+            if len(seconds) != len(items):
+                problem = f"there are {len(items):,} texts, but {len(seconds):,} second texts"
+                raise SettingsError(problem, "pass one second text for each text")
+            items = [*zip(items, seconds, strict=True)]  # type: ignore[list-item]
         self._last.counts = Counts()
         return self._answers(items) if items else []
 

@@ -359,21 +359,19 @@ def parts_of(cell: Cell) -> tuple[str, ...]:
 
 def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None) -> pa.Array:
     """Return the label cells of a table as text, or as lists of text if a row may have several labels."""
-    parts = [as_text(table[name].combine_chunks()) for name in columns]
-    if len(columns) > 1:  # the names of the columns with 1; None if a cell is neither 0 nor 1
+    cells, *others = (as_text(table[name].combine_chunks()) for name in columns)
+    if others:  # the names of the columns with 1; None if a cell is neither 0 nor 1
         meaning = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-        marks = (
-            [meaning.get((cell or "").lower()) for cell in row] for row in zip(*map(pa.Array.to_pylist, parts), strict=True)
-        )
+        parts = (part.to_pylist() for part in (cells, *others))
+        marks = ([meaning.get((cell or "").lower()) for cell in row] for row in zip(*parts, strict=True))
         rows = [None if None in row else [name for name, mark in zip(columns, row, strict=True) if mark] for row in marks]
         return pa.array(rows, pa.list_(pa.string()))
-    cells = parts[0]
     if pa.types.is_string(cells.type) and (lists := lists_in(cells.to_pylist())) is not None:
         return pa.array(lists, pa.list_(pa.string()))
     if separator is not None and not pa.types.is_list(cells.type):
-        split = (None if cell is None else cell.split(separator) for cell in cells.to_pylist())
-        parted = [None if row is None else [part.strip() for part in row if part.strip()] for row in split]
-        return pa.array(parted, pa.list_(pa.string()))
+        texts = cells.to_pylist()
+        split = [None if text is None else [*filter(None, map(str.strip, text.split(separator)))] for text in texts]
+        return pa.array(split, pa.list_(pa.string()))
     return cells
 
 
@@ -383,14 +381,11 @@ def is_list(kind: pa.DataType) -> bool:
 
 def as_text(cells: pa.Array) -> pa.Array:
     """Return label cells of any type as text; lists stay lists."""
-    kind = cells.type
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(cells.type):
         return as_text(cells.dictionary_decode())
-    if is_list(kind):
-        return pc.cast(cells, pa.list_(pa.string()))
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(cells.type):
         return pa.array([None if cell is None else repr(cell) for cell in cells.to_pylist()], pa.string())
-    return pc.cast(cells, pa.string())
+    return pc.cast(cells, pa.list_(pa.string()) if is_list(cells.type) else pa.string())
 
 
 # --- the task, the label names and their numbers -------------------------------------------------------------------

@@ -18,12 +18,11 @@ from glassloop.scores.metrics import GLUE
 from glassloop.settings.training import CLASSES, SCORE, DataSettings
 
 USUAL_FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
+GENRES = ("matched", "mismatched")  # of MNLI: those of the training rows, and others
 BOTH_MNLI = {
     "train": "train.tsv",
-    "validation_matched": "dev_matched.tsv",
-    "validation_mismatched": "dev_mismatched.tsv",
-    "test_matched": "test_matched.tsv",
-    "test_mismatched": "test_mismatched.tsv",
+    **{f"validation_{genre}": f"dev_{genre}.tsv" for genre in GENRES},
+    **{f"test_{genre}": f"test_{genre}.tsv" for genre in GENRES},
 }
 MSR_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv")
 MSR_IDS = ("#1 ID", "#2 ID")
@@ -53,8 +52,7 @@ GLUE_TASKS = {
     "stsb": GlueTask("STS-B", SENTENCES, "score", None),
     "qqp": GlueTask("QQP", QUESTIONS, "is_duplicate", ("not_duplicate", "duplicate")),
     "mnli": GlueTask(*MNLI, BOTH_MNLI),
-    "mnli_matched": GlueTask(*MNLI, {"validation": "dev_matched.tsv", "test": "test_matched.tsv"}),
-    "mnli_mismatched": GlueTask(*MNLI, {"validation": "dev_mismatched.tsv", "test": "test_mismatched.tsv"}),
+    **{f"mnli_{genre}": GlueTask(*MNLI, {"validation": f"dev_{genre}.tsv", "test": f"test_{genre}.tsv"}) for genre in GENRES},
     "qnli": GlueTask("QNLI", {"question": "question", **SENTENCE}, "label", ("entailment", "not_entailment")),
     "rte": GlueTask("RTE", SENTENCES, "label", ("entailment", "not_entailment")),
     "wnli": GlueTask("WNLI", SENTENCES, "label", ("not_entailment", "entailment")),

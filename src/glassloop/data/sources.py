@@ -22,7 +22,7 @@ from glassloop.base.output import stage
 from glassloop.base.records import Json
 from glassloop.data import quickstart
 from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, UNLABELLED, Known, LabelSet
-from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
+from glassloop.data.examples import Examples, load_prepared, prepare
 from glassloop.data.glue import GLUE_TASKS, GlueSource, find_glue_files, known_of
 from glassloop.data.interfaces import Data
 from glassloop.data.readers import (
@@ -30,6 +30,7 @@ from glassloop.data.readers import (
     COMPRESSED,
     SUFFIXES,
     BadRows,
+    RawSplit,
     SpooledSplit,
     checksums,
     data_suffix,
@@ -181,8 +182,7 @@ def path_source(where: Path, settings: DataSettings) -> Source:
             if split in files:
                 problem = f"{where}: there is a {split} split in the folder ({listed(path.name for path in files[split])})"
                 raise SettingsError(problem, f"omit --{split}, or name the file of the training rows instead of the folder")
-            path = find_path(name)
-            if path is None or not path.is_file():
+            if (path := find_path(name)) is None or not path.is_file():
                 near = did_you_mean(Path(name).name, names_beside(name))
                 raise DataError(f"--{split} {visible(name, 200)}: there is no such file{near}", "check the path")
             refuse_unsupported(path)
@@ -287,11 +287,8 @@ class ObjectSource:
         return self.objects  # in memory or memory-mapped already
 
 
-class ObjectSplit:
+class ObjectSplit(RawSplit):
     """The rows of one object: a `Dataset`, a pandas frame or a list of dicts. Raise `DataError` for any other object."""
-
-    notes: tuple[str, ...] = ()
-    bad: BadRows | None = None
 
     def __init__(self, source: str, data: object, label: tuple[str, ...] = ()) -> None:
         from datasets import ClassLabel, Dataset
@@ -343,9 +340,6 @@ class ObjectSplit:
                 texts = pc.if_else(cells.is_valid(), pa.ListArray.from_arrays(cells.offsets, texts), None)
             table = table.set_column(table.column_names.index(column), column, texts)
         return table
-
-    def row_name(self, row: int) -> str:
-        return f"{self.source}, row {row + 1:,}"
 
 
 def object_source(data: object, label: tuple[str, ...] = ()) -> ObjectSource:

@@ -99,14 +99,11 @@ def has_bytes(kind: pa.DataType) -> bool:
 
 def refuse_for_tsv(table: pa.Table, first: int, source: str, added: Sequence[str]) -> None:
     """Raise with the first name or cell that contains a tab or a line end, which a file without quoting cannot contain."""
-    contains, remedy = (
-        "contains a tab or a line end, which a .tsv file cannot contain",
-        "write a .csv or .jsonl file instead: --out",
-    )
+    contains = "contains a tab or a line end, which a .tsv file cannot contain"
+    remedy = "write a .csv or .jsonl file instead: --out"
     for name in (*table.column_names, *added):
         if re.search(NOT_IN_TSV, name):
-            problem = f"the column name {visible(name)} contains a tab or a line end, which a .tsv file cannot contain"
-            raise DataError(problem, remedy)
+            raise DataError(f"the column name {visible(name)} {contains}", remedy)
     for name in table.column_names:
         cells = table[name].combine_chunks()
         if pa.types.is_nested(cells.type) or pa.types.is_dictionary(cells.type):

@@ -93,17 +93,6 @@ def finite(logits: np.ndarray) -> np.ndarray:
     return logits
 
 
-def paired(firsts: list[Given], pairs: str | Sequence[str] | None) -> list[Given]:
-    """Return first and second texts as pairs, or `firsts` without second ones. Raise `SettingsError` if numbers differ."""
-    if pairs is None:
-        return firsts
-    seconds = [pairs] if isinstance(pairs, str) else [*pairs]
-    if len(seconds) != len(firsts):
-        problem = f"there are {len(firsts):,} texts, but {len(seconds):,} second texts"
-        raise SettingsError(problem, "pass one second text for each text")
-    return [*zip(firsts, seconds, strict=True)]  # type: ignore[list-item]
-
-
 def columns_of(items: Iterable[Given], columns: Columns | None, first: int = 0) -> Texts:
     """Return texts, pairs and dicts, which may name the `columns` of the run, as one or two lists of texts."""
     rows = [texts_of(item, columns, f"text {number:,}") for number, item in enumerate(items, first + 1)]
