@@ -596,7 +596,14 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
         separator = {"label_separator": settings["label_separator"]} if "label_separator" in settings else {}
         settings = {"validation_share": 0, **separator, **({} if is_named else columns)}
     examples = load_examples(source, outputs=predictor.outputs, **{**settings, **wanted.given, "task": task})
-    splits = evaluated_splits(examples, wanted.split)
+    splits = [wanted.split] if wanted.split else held_out_splits(examples.facts) or [*examples.splits][:1]
+    for name in splits:
+        if name not in examples.splits:
+            near = did_you_mean(name, examples.splits)
+            raise SettingsError(f"the data has no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
+        if examples.facts[name].unlabelled:
+            remedy = "choose another split with --split, or use glassloop predict"
+            raise SettingsError(f"the split {name} has no labels to compare with", remedy)
     compared = dict.fromkeys(("train", *splits))
     if described and data is None and (changed := split_changes(described.splits, examples.facts, compared)):
         problem = f"{source}: the data has changed since the run: {'; '.join(changed)}"
@@ -617,16 +624,3 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
         found = predictor.evaluate(encoded[name].rows, measures, prefix)
         results.append(result_of(examples, name, found, measures, prefix, trained_on, facts))
     return Evaluated(source, examples, results)
-
-
-def evaluated_splits(examples: Examples, split: str | None) -> list[str]:
-    """Return the splits to evaluate. Raise `SettingsError` for a split that does not exist or has no labels."""
-    names = [split] if split else held_out_splits(examples.facts) or [*examples.splits][:1]
-    for name in names:
-        if name not in examples.splits:
-            near = did_you_mean(name, examples.splits)
-            raise SettingsError(f"the data has no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
-        if examples.facts[name].unlabelled:
-            remedy = "choose another split with --split, or use glassloop predict"
-            raise SettingsError(f"the split {name} has no labels to compare with", remedy)
-    return names

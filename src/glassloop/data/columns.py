@@ -297,8 +297,8 @@ class LabelCells:
         """Add the cells of the next rows. After `MAX_CLASSES` different texts (scores), all new ones count as one."""
         if pa.types.is_list(cells.type):
             rows = [None if row is None or None in row else tuple(row) for row in cells.to_pylist()]
-            codes = (self.codes_of.setdefault(row, len(self.codes_of)) for row in rows)  # lists are never scores
-            self.parts.append(np.fromiter(codes, dtype=np.int32, count=len(rows)))
+            codes = [self.codes_of.setdefault(row, len(self.codes_of)) for row in rows]  # lists are never scores
+            self.parts.append(np.array(codes, dtype=np.int32))
         else:
             encoded = cells.dictionary_encode()
             known = [self.code(value) for value in encoded.dictionary.to_pylist()]

@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from torch import Tensor
+    from transformers import PretrainedConfig as Config
+    from transformers import PreTrainedModel as Model
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+else:
+    Model = Tokenizer = Config = object
 
+__all__ = ["Config", "Model", "Tokenizer"]
 
 # The cells of one row by column name. A cell is a number, or a list, array or tensor of numbers: these have no common type.
 Row: TypeAlias = Mapping[str, Any]
@@ -34,14 +40,3 @@ class Rows(Protocol):
 
 # What examples are loaded from: a name, a file, a folder, one object with rows, or several by split.
 Data: TypeAlias = "str | Path | Rows | pd.DataFrame | Mapping[str, Rows | pd.DataFrame]"
-
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig as Config
-    from transformers import PreTrainedModel as Model
-    from transformers import PreTrainedTokenizerBase as Tokenizer
-else:
-    Model = Tokenizer = Config = object
-
-
-__all__ = ["Config", "Model", "Tokenizer"]

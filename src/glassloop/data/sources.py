@@ -172,8 +172,18 @@ def find_source(path: Data, settings: DataSettings) -> Source:
 def path_source(where: Path, settings: DataSettings) -> Source:
     """Return an existing file or folder as a source, with the files of other splits that the user has named."""
     if where.is_dir() and any((where / name).is_file() for name in SAVED):
+        from datasets import load_from_disk
+
         refuse_file_settings(where, settings)
-        return object_source(saved_dataset(where), settings.label_columns)
+        for path in sorted(where.rglob("*")):
+            if path.exists():
+                refuse_special(path)  # opening a pipe would wait forever
+        try:
+            saved = load_from_disk(str(where))
+        except Exception as error:  # damaged files end in exceptions of any kind there
+            problem = f"{where}: the saved data set cannot be read: {type(error).__name__}: {error}"
+            raise DataError(problem, "save it again with save_to_disk") from error
+        return object_source(saved, settings.label_columns)
     if where.is_file():
         refuse_unsupported(where)
     files = files_by_split(where) if where.is_dir() else {"train": [where]}
@@ -182,11 +192,11 @@ def path_source(where: Path, settings: DataSettings) -> Source:
             if split in files:
                 problem = f"{where}: there is a {split} split in the folder ({listed(path.name for path in files[split])})"
                 raise SettingsError(problem, f"omit --{split}, or name the file of the training rows instead of the folder")
-            if (path := find_path(name)) is None or not path.is_file():
+            if (file := find_path(name)) is None or not file.is_file():
                 near = did_you_mean(Path(name).name, names_beside(name))
                 raise DataError(f"--{split} {visible(name, 200)}: there is no such file{near}", "check the path")
-            refuse_unsupported(path)
-            files[split] = [path]
+            refuse_unsupported(file)
+            files[split] = [file]
     return FileSource(files, settings)
 
 
@@ -377,19 +387,6 @@ def hub_splits(name: str, config: str | None) -> DatasetDict:
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         first_line = str(error).strip().partition("\n")[0]
         raise DataError(f"{name}: {first_line}", "check the name on the hub; --name chooses a configuration") from error
-
-
-def saved_dataset(folder: Path) -> Dataset | DatasetDict:
-    from datasets import load_from_disk
-
-    for path in sorted(folder.rglob("*")):
-        if path.exists():
-            refuse_special(path)  # opening a pipe would wait forever
-    try:
-        return load_from_disk(str(folder))
-    except Exception as error:  # damaged files end in exceptions of any kind there
-        problem = f"{folder}: the saved data set cannot be read: {type(error).__name__}: {error}"
-        raise DataError(problem, "save it again with save_to_disk") from error
 
 
 # --- the generated corpus ------------------------------------------------------------------------------------------

@@ -134,7 +134,16 @@ def checked_rows(job: FileJob, bad: BadRows) -> Iterator[tuple[int, pa.Table, Te
         raise DataError(f"{source}: there is no such data file", FORMATS)
     number = first_row_number(source, job.settings)
     for table in read_file(source, job.settings, bad):
-        refuse_columns(name, table.column_names, job.texts, job.added)
+        there = table.column_names
+        if not job.texts:
+            raise SettingsError(f"{name}: the text column is not known; found {listed(there)}", "name it with --text")
+        if absent := [column for text in job.texts for column in columns_of_text(text, there) if column not in there]:
+            near = did_you_mean(absent[0], there)
+            problem = f"{name}: there is no column {visible(absent[0])}; found {listed(there)}{near}"
+            raise DataError(problem, "name the columns with --text and --text_pair")
+        if taken := [column for column in job.added if column in there]:
+            problem = f"{name}: there is already a column {visible(taken[0])}"
+            raise DataError(problem, "rename it: predictions are written to a column of that name")
         table = written_table(table, name)
         joined = with_joined(table, job.texts, name)
         columns = [joined[text].to_pylist() for text in job.texts]
@@ -148,19 +157,6 @@ def checked_rows(job: FileJob, bad: BadRows) -> Iterator[tuple[int, pa.Table, Te
                 raise DataError(f"{where}: {visible(text)} is {visible(cell)}, not text", "name the text column with --text")
         yield number, table, columns
         number += table.num_rows
-
-
-def refuse_columns(source: str, columns: Sequence[str], texts: Sequence[str], added: Sequence[str]) -> None:
-    """Raise if a file does not have the columns of the texts, or has one that predictions would overwrite."""
-    if not texts:
-        raise SettingsError(f"{source}: the text column is not known; found {listed(columns)}", "name it with --text")
-    if absent := [name for text in texts for name in columns_of_text(text, columns) if name not in columns]:
-        there = f"found {listed(columns)}{did_you_mean(absent[0], columns)}"
-        problem = f"{source}: there is no column {visible(absent[0])}; {there}"
-        raise DataError(problem, "name the columns with --text and --text_pair")
-    if taken := [name for name in added if name in columns]:
-        problem = f"{source}: there is already a column {visible(taken[0])}"
-        raise DataError(problem, "rename it: predictions are written to a column of that name")
 
 
 class Parts:
