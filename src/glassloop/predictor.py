@@ -471,7 +471,6 @@ def quantize(predictor: Predictor, folder: Path) -> Agreement:
 
 
 def spread(items: Sequence[Item], most: int) -> list[Item]:
-    """Return at most so many items, evenly spread over all of them."""
     return [items[int(place)] for place in np.unique(np.linspace(0, len(items) - 1, min(most, len(items))).astype(int))]
 
 
@@ -506,7 +505,6 @@ class SeedsPredictor(Predictor):
 
 
 def has_seeds(folder: Path) -> bool:
-    """Return whether a folder holds the runs of several seeds instead of one run."""
     return is_seeds_folder(folder) and not is_run(folder)
 
 
@@ -547,7 +545,6 @@ class Evaluated:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of all splits, with their prefixes."""
         return {name: value for result in self.results for name, value in result.timed.items()}
 
     def title(self, result: Result) -> str:

@@ -99,7 +99,6 @@ def padding_waste(lengths: np.ndarray, order: Sequence[np.ndarray], multiple: in
 
 
 def padded_width(longest: int, multiple: int) -> int:
-    """Return the width of a batch whose longest row has `longest` tokens."""
     return -(-longest // multiple) * multiple
 
 

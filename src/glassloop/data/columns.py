@@ -307,7 +307,6 @@ class LabelCells:
             self.parts.append(lookup.astype(np.int32)[indices])
 
     def code(self, cell: Cell) -> int:
-        """Return the number of a cell, a new one for a new cell."""
         if cell not in self.codes_of and len(self.codes_of) >= MAX_CLASSES:
             self.overflowed = True
             return MAX_CLASSES - 1
@@ -338,7 +337,6 @@ class LabelCells:
         return list(dict.fromkeys(value for cell in self.cells for value in parts_of(cell)))
 
     def counts(self, rows: np.ndarray | slice = slice(None)) -> Counter[str]:
-        """Return how often each label text occurs in the chosen rows."""
         found: Counter[str] = Counter()
         for cell, number in zip(self.cells, np.bincount(self.codes[rows], minlength=len(self.codes_of)), strict=False):
             for value in parts_of(cell) if number else ():
@@ -587,5 +585,4 @@ def label_lookup(found: LabelCells, task: str, numbers: Mapping[str, int]) -> pa
 
 
 def scores_of(cells: pa.Array) -> pa.Array:
-    """Return label cells as scores; null for a cell that is not a finite number."""
     return pa.array([None if cell is None or not is_finite(cell) else float(cell) for cell in cells.to_pylist()], pa.float32())

@@ -113,7 +113,6 @@ class LengthLimit:
 
 
 def typed_tokens(columns: Sequence[Sequence[str]], tokenizer: Tokenizer) -> TypedTokens:
-    """Count the rows in which the tokenizer finds a special token."""
     # "[SEP]" in a text stays the token that transformers makes of it; splitting it would give other ids. But who types
     # <s> rarely means a token, so such rows are reported.
     added = ((str(token), number) for number, token in tokenizer.added_tokens_decoder.items() if token.special)
@@ -175,7 +174,6 @@ FIRST_WORD = re.compile(r"\A\S{0,1000}(?=\s)")
 
 
 def most_characters(max_length: int) -> int:
-    """Return how many characters of a text are tokenized at most."""
     return max(MOST_CHARACTERS, MOST_CHARACTERS_PER_TOKEN * max_length)
 
 
@@ -250,7 +248,6 @@ class EncodedTexts:
 
 
 def encode_texts(tokenizer: Tokenizer, columns: Texts, max_length: int) -> EncodedTexts:
-    """Return texts, or pairs in two columns, as token ids."""
     found: list[EncodedText] = []
     typed = NONE_TYPED
     for encoded, read in tokenized_groups(tokenizer, columns, max_length):
@@ -386,7 +383,6 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Token
 
 
 def lists_of(values: np.ndarray, lengths: Sequence[int]) -> pa.Array:
-    """Return numbers as Arrow lists with these lengths."""
     return pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths], dtype=np.int32)), pa.array(values))
 
 

@@ -415,7 +415,6 @@ def facts_of(part: Part, labels: LabelSet | None, train_keys: np.ndarray | None)
 
 
 def length_facts(lengths: np.ndarray, num_cut: int = 0, longest_whole: int = 0) -> LengthFacts | None:
-    """Return how long the rows of a split are; None if it is empty."""
     if not len(lengths):
         return None
     longest = int(lengths.max())

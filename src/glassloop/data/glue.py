@@ -108,8 +108,6 @@ def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
 
 @dataclass(frozen=True)
 class GlueSource:
-    """A GLUE task in its original files, by split."""
-
     task: str
     files: dict[str, Path]
 

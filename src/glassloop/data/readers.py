@@ -636,7 +636,6 @@ def cell_as_text(cell: int | float | str | bool | date | time | datetime | timed
 
 
 def read_parquet(path: Path) -> Iterator[pa.Table]:
-    """Yield the rows of a Parquet file with their own types."""
     import pyarrow.parquet as pq
 
     try:
@@ -685,7 +684,6 @@ def data_suffix(path: Path) -> str:
 
 
 def refuse_unsupported(path: Path) -> None:
-    """Raise `DataError` if the extension of a file is not supported."""
     if path.suffix.lower() == ".zip":
         with opened_bytes(path):
             pass  # it raises unless there is one file in it
@@ -694,8 +692,7 @@ def refuse_unsupported(path: Path) -> None:
 
 
 def refuse_special(path: Path) -> None:
-    """Raise for a pipe, a socket or a device, which cannot be read more than once."""
-    if kind := kind_of_special(path):
+    if kind := kind_of_special(path):  # a pipe, a socket or a device, which cannot be read more than once
         raise DataError(f"{path} is {kind}, not a file", "write the rows to a file, for example data.csv, and use that file")
 
 
@@ -706,7 +703,6 @@ def first_row_number(path: Path, settings: DataSettings = DEFAULTS) -> int:
 
 
 def checksums(paths: Iterable[Path]) -> list[str]:
-    """Return the checksums of files. Raise `DataError` for one that cannot be read."""
     try:
         return [sha256_of(path) for path in paths]
     except OSError as error:

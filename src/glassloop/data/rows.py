@@ -172,7 +172,6 @@ def random_states_kept(device: torch.device | None = None, seed: int | None = No
 
 
 def global_states() -> tuple[object, ...]:
-    """Return the states of the global generators of Python, NumPy and torch on the CPU."""
     import torch
 
     kind, keys, *rest = np.random.get_state()
@@ -381,14 +380,12 @@ class RowReader:
         return self._hashes.copy()
 
     def row_hashes(self) -> np.ndarray:
-        """Return eight bytes for each row as the model gets it."""
         if self.in_memory:
             return np.array([hash_of(self[number]) for number in range(len(self))], dtype=np.int64)
         self.survey()
         return self.known_hashes()
 
     def lengths(self, seed: int | None) -> np.ndarray:
-        """Return the number of tokens of each row."""
         if self._lengths is None and (self.in_memory or (seed is not None and self.repeats is not Repeats.SAME)):
             # A training reads random rows with its seed: the same lengths, and so the same order, after a resume.
             with random_states_kept(seed=seed or 0):
@@ -402,7 +399,6 @@ class RowReader:
         return self._lengths
 
     def release(self) -> None:
-        """Drop the rows that are kept until their batch is due."""
         self._ahead.clear()
         self._bytes_ahead = 0
 
@@ -412,7 +408,6 @@ def hash_of(row: Row) -> int:
 
 
 def size_of(row: Row) -> int:
-    """Return the approximate size of a row in memory, in bytes."""
     cells = [cell for _, cell in cells_of(row)]
     return sum(getattr(cell, "nbytes", 0) or 40 * len(cell) if hasattr(cell, "__len__") else 40 for cell in cells)
 

@@ -278,8 +278,6 @@ def bare_name(path: Path) -> str:
 
 @dataclass(frozen=True)
 class ObjectSource:
-    """Python objects by split."""
-
     objects: dict[str, ObjectSplit]
     known: Known
 

@@ -23,7 +23,6 @@ NOT_IN_TSV = "[\t\n\r]"
 
 
 def refuse_target(path: Path, suffixes: Sequence[str] = TARGETS) -> None:
-    """Raise if rows cannot be written to `path`: it has another ending, is a folder, or is not a file."""
     if path.suffix.lower() not in suffixes:
         problem = f"{path.name}: predictions are written as {alternatives(suffixes)}"
         raise SettingsError(problem, "choose a name with one of these endings")

@@ -58,7 +58,6 @@ class Answering:
             raise SettingsError(f"a threshold is {wrong[0]}, not a probability", "use a number from 0 to 1")
 
     def shares(self, logits: np.ndarray) -> np.ndarray:
-        """Return the probabilities of the labels, one row per row of logits."""
         return np.asarray(probabilities(np.atleast_2d(logits).astype(np.float64) / self.temperature, self.task))
 
     def choices(self, logits: np.ndarray) -> list[float] | list[list[float]]:
@@ -86,7 +85,6 @@ class Answering:
 
 
 def finite(logits: np.ndarray) -> np.ndarray:
-    """Return logits, or raise `ModelError` if one of them is not finite."""
     if not (sound := np.isfinite(logits).all(axis=1)).all():
         problem = f"row {int(np.argmin(sound)) + 1:,}: the prediction of the model is not finite"
         raise ModelError(problem, "download the model again: its weights are damaged")
@@ -105,7 +103,6 @@ def columns_of(items: Iterable[Given], columns: Columns | None, first: int = 0) 
 
 
 def texts_of(item: Given, columns: Columns | None, where: str) -> tuple[str, ...]:
-    """Return one text, or the two texts of a pair."""
     texts: tuple[object, ...] = (item,)
     if isinstance(item, Mapping):
         names = columns.texts if columns and columns.text in item else ("text", "text_pair")

@@ -77,7 +77,6 @@ def target_for(
 
 
 def costs_of(text: str) -> tuple[float, float]:
-    """Return the costs of a false positive and of a false negative. Raise `SettingsError` for another text."""
     found: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, sign, number = part.partition("=")
@@ -111,11 +110,9 @@ class Kept:
 
     @property
     def anything(self) -> bool:
-        """Whether there is something to store."""
         return self.temperature != 1.0 or bool(self.thresholds)
 
     def gains(self, fitted: Fitted) -> tuple[Gain, ...]:
-        """Return the gains of the parts that are stored."""
         of_temperature = fitted.temperature_gains if self.temperature != 1.0 else ()
         return (*of_temperature, *(fitted.target_gains if self.thresholds else ()))
 
@@ -202,7 +199,6 @@ def chosen_folds(wanted: int | None, rows: ScoredRows, positive: str | None) -> 
 
 
 def refuse_unreachable(fitted: Fitted) -> None:
-    """Raise `SettingsError` if no threshold keeps what the target demands."""
     for name, limit in zip(fitted.names, fitted.limits, strict=True):
         if limit is not None and not limit.reached and fitted.target is not None:
             problem = f"no threshold of {visible(name)} reaches a {fitted.target.kept} of {fitted.target.least:g}"
@@ -217,7 +213,6 @@ def refresh(folder: Path) -> None:
 
 
 def remove_calibration(run: str) -> CommandResult:
-    """Remove the stored calibration of a run, or of a model folder."""
     folder = user_path(run)
     refuse_seeds(folder)
     path = (folder / MODEL_NAME if is_run(folder) else folder) / CALIBRATION_NAME

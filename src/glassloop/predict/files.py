@@ -55,7 +55,6 @@ class FileJob:
 
     @property
     def added(self) -> list[str]:
-        """The columns with predictions."""
         return ["prediction", *(f"score_{name}" for name in self.names if self.task != SCORE)]
 
 
@@ -185,7 +184,6 @@ class Parts:
         return self.folder / f"{number:08d}{suffix or self.suffix}"
 
     def has(self, number: int) -> bool:
-        """Return whether a part is finished."""
         return self.path(number).is_file()
 
     def write(self, number: int, rows: list[Row], counts: Counts) -> None:
@@ -203,13 +201,11 @@ class Parts:
                     write(row)
 
     def counts(self, number: int) -> Counts:
-        """Return what was counted in the texts of a part."""
         found = json.loads(self.path(number, ".counts.json").read_text(encoding="utf-8"))
         typed = TypedTokens(found["typed"]["num_rows"], tuple(found["typed"]["tokens"]))
         return Counts(found["rows"], Truncation(**found["cut"]), typed)
 
     def join(self, num_parts: int) -> None:
-        """Write the file from all its parts, and remove them."""
         with replacing(self.target) as temporary:
             if self.suffix == PARQUET:
                 import pyarrow.parquet as pq
@@ -233,7 +229,6 @@ def part_folders(target: Path) -> list[Path]:
 
 
 def content_key(path: Path) -> str:
-    """Return a checksum of a file."""
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
