@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,7 @@ from glassloop.data.columns import (
     whole,
     with_joined,
 )
-from glassloop.data.readers import BadRows, RawSplit
+from glassloop.data.readers import BadRows
 from glassloop.runs.record import SELECTION, Columns, LengthFacts, SplitFacts
 from glassloop.scores.metrics import Measures, default_measures
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, fold_of
@@ -85,6 +85,19 @@ class Examples:
     def num_labels(self) -> int:
         """Number of outputs that a model needs."""
         return len(self.labels.names) if self.labels else 1
+
+
+class RawSplit(Protocol):
+    """One split before its rows are checked."""
+
+    @property
+    def source(self) -> str: ...  # what a person calls the split, such as the name of its file
+    @property
+    def notes(self) -> tuple[str, ...]: ...  # what a person should know about the split
+    @property
+    def bad(self) -> BadRows | None: ...  # rows that were skipped because they cannot be read; None if there cannot be any
+    def tables(self) -> Iterator[pa.Table]: ...  # of a bounded size; may be called several times
+    def row_name(self, row: int) -> str: ...  # what a person calls a row, such as its file and its number there
 
 
 @dataclass(frozen=True)

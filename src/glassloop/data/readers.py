@@ -13,7 +13,6 @@ import math
 import sys
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -709,23 +708,11 @@ def checksums(paths: Iterable[Path]) -> list[str]:
         raise DataError(f"{error.filename}: {error.strerror}", "check the path and its permissions") from error
 
 
-class RawSplit(ABC):
-    """One split before its rows are checked."""
-
-    source: str  # what a person calls the split, such as the name of its file
-    notes: tuple[str, ...] = ()  # what a person should know about the split
-    bad: BadRows | None = None  # rows that were skipped because they cannot be read; None if there cannot be any
-
-    @abstractmethod
-    def tables(self) -> Iterator[pa.Table]: ...  # of a bounded size; may be called several times
-
-    def row_name(self, row: int) -> str:
-        """Return what a person calls a row, such as its file and its number there."""
-        return f"{self.source}, row {row + 1:,}"
-
-
-class SpooledSplit(RawSplit):
+class SpooledSplit:
     """The rows of a split, parsed once and spooled to an Arrow file at `path`, because they are read twice."""
+
+    notes: tuple[str, ...] = ()
+    bad: BadRows | None = None
 
     def __init__(self, path: Path, source: str, tables: Iterable[pa.Table]) -> None:
         self.path, self.source, self.num_rows = path, source, 0
@@ -750,3 +737,6 @@ class SpooledSplit(RawSplit):
             with pa.memory_map(str(self.path)) as mapped:
                 for batch in pa.ipc.open_stream(mapped):
                     yield pa.Table.from_batches([batch])
+
+    def row_name(self, row: int) -> str:
+        return f"{self.source}, row {row + 1:,}"

@@ -22,7 +22,7 @@ from glassloop.base.output import stage
 from glassloop.base.records import Json
 from glassloop.data import quickstart
 from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, UNLABELLED, Known, LabelSet
-from glassloop.data.examples import Examples, load_prepared, prepare
+from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
 from glassloop.data.glue import GLUE_TASKS, GlueSource, find_glue_files, known_of
 from glassloop.data.interfaces import Data
 from glassloop.data.readers import (
@@ -30,7 +30,6 @@ from glassloop.data.readers import (
     COMPRESSED,
     SUFFIXES,
     BadRows,
-    RawSplit,
     SpooledSplit,
     checksums,
     data_suffix,
@@ -295,8 +294,11 @@ class ObjectSource:
         return self.objects  # in memory or memory-mapped already
 
 
-class ObjectSplit(RawSplit):
+class ObjectSplit:
     """The rows of one object: a `Dataset`, a pandas frame or a list of dicts. Raise `DataError` for any other object."""
+
+    notes: tuple[str, ...] = ()
+    bad: BadRows | None = None
 
     def __init__(self, source: str, data: object, label: tuple[str, ...] = ()) -> None:
         from datasets import ClassLabel, Dataset
@@ -348,6 +350,9 @@ class ObjectSplit(RawSplit):
                 texts = pc.if_else(cells.is_valid(), pa.ListArray.from_arrays(cells.offsets, texts), None)
             table = table.set_column(table.column_names.index(column), column, texts)
         return table
+
+    def row_name(self, row: int) -> str:
+        return f"{self.source}, row {row + 1:,}"
 
 
 def object_source(data: object, label: tuple[str, ...] = ()) -> ObjectSource:
