@@ -180,10 +180,8 @@ def scratch_dir(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_dir(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder to fill. On success it is synced and renamed to `path`, unless another run was faster.
-
-    With `replace` it replaces an existing folder. A crash leaves the old folder, the new one, or none.
-    """
+    """Yield a temporary folder to fill. On success it is synced and renamed to `path`, unless another run was faster."""
+    # A crash leaves the old folder, which only `replace` replaces, the new one, or none.
     with scratch_dir(path) as temporary:
         yield temporary
         share_files(temporary, "**/*")

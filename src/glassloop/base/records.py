@@ -53,19 +53,16 @@ def read_json(path: Path) -> Json:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)  # type: ignore[no-any-return]
     except NotARecordError:
         raise
-    except (OSError, ValueError, RecursionError) as error:
-        match error:
-            case FileNotFoundError():
-                problem = "missing"
-            case OSError():
-                problem = error.strerror or str(error)
-            case UnicodeDecodeError():
-                problem = f"not UTF-8: {error.reason} at byte {error.start:,}"
-            case RecursionError():
-                problem = "nested too deeply"
-            case _:
-                problem = f"not JSON: {error}"
-        raise NotARecordError(problem) from error
+    except FileNotFoundError as error:
+        raise NotARecordError("missing") from error
+    except OSError as error:
+        raise NotARecordError(error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise NotARecordError(f"not UTF-8: {error.reason} at byte {error.start:,}") from error
+    except RecursionError as error:
+        raise NotARecordError("nested too deeply") from error
+    except ValueError as error:
+        raise NotARecordError(f"not JSON: {error}") from error
 
 
 def sealed(content: Mapping[str, object]) -> dict[str, object]:

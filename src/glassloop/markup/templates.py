@@ -111,7 +111,6 @@ def template_of(name: str) -> Template:
 
 
 def rendered(template: str, **values: object) -> str:
-    """Return a whole page or text from its template."""
     return template_of(template).render(**values)
 
 

@@ -40,7 +40,6 @@ class TransformersSetting:
 
 
 def renamed(setting: str, kind: object) -> TransformersSetting:
-    """Return another name of a setting."""
     return TransformersSetting(RENAMED, f"is now called {setting}", kind, translate=lambda value: {setting: value})
 
 
