@@ -96,19 +96,18 @@ def checked_copy(path: Path) -> io.BytesIO:
             if name in names or entry.compress_type != zipfile.ZIP_STORED:  # torch writes neither
                 raise UnsafeError(f"it contains {visible(entry.filename)} {'twice' if name in names else 'compressed'}")
             names.add(name)
-            written.writestr(f"model/{name}", checked_content(name, archive.read(entry)))
+            content = archive.read(entry)
+            if name in JSON_FILES:
+                content = json.dumps(checked(json.loads(content, object_pairs_hook=without_repetition))).encode()
+            elif not (
+                TENSOR_FILES.fullmatch(name)
+                or (name == PICKLED_INPUTS and not content)
+                or (name in VERSION_FILES and VERSION.fullmatch(content.decode("latin-1")))
+            ):
+                raise UnsafeError(f"it contains {visible(name.rpartition('/')[2])}, a file that can run code")
+            written.writestr(f"model/{name}", content)
     copy.seek(0)
     return copy
-
-
-def checked_content(name: str, content: bytes) -> bytes:
-    """Return what a file of the archive contains: tensors as they are, JSON written again."""
-    if name in JSON_FILES:
-        return json.dumps(checked(json.loads(content, object_pairs_hook=without_repetition))).encode()
-    harmless = TENSOR_FILES.fullmatch(name) or (name == PICKLED_INPUTS and not content)
-    if not harmless and not (name in VERSION_FILES and VERSION.fullmatch(content.decode("latin-1"))):
-        raise UnsafeError(f"it contains {visible(name.rpartition('/')[2])}, a file that can run code")
-    return content
 
 
 def without_repetition(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -214,22 +213,11 @@ class ExportedModel(torch.nn.Module):
 
 
 def load_exported(folder: Path, record: ExportRecord, device: torch.device) -> ExportedModel:
-    """Return the model in an exported folder, whose files have been checked.
-
-    Raise `ModelError` if it cannot be loaded, and `SettingsError` if its runtime is missing or does not run on the device.
-    """
+    """Return the model in an exported folder, whose files have been checked. Raise if its runtime cannot run it here."""
     path = folder / MODEL_FILES[record.kind]
-    run = torch_runner(path, device) if record.kind == TORCH else onnx_runner(path, device)
-    runtime = "torch.export" if record.kind == TORCH else "onnxruntime"
-    return ExportedModel(load_config(folder), run, record.inputs, runtime, path)
-
-
-def device_of(record: ExportRecord, device: str) -> str:
-    """Return the device that a user means: "auto" is the CPU for an ONNX export, which runs nowhere else."""
-    return "cpu" if device == "auto" and record.kind != TORCH else device
-
-
-def torch_runner(path: Path, device: torch.device) -> RunInputs:
+    if record.kind != TORCH:
+        run = onnx_runner(path, device)
+        return ExportedModel(load_config(folder), run, record.inputs, "onnxruntime", path)
     program = load_pt2(path)
     if device.type != "cpu":
         from torch.export.passes import move_to_device_pass
@@ -237,11 +225,16 @@ def torch_runner(path: Path, device: torch.device) -> RunInputs:
         program = move_to_device_pass(program, device)
     module = program.module()
 
-    def run(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def run_program(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         logits: torch.Tensor = module(*inputs.values())
         return logits if isinstance(logits, torch.Tensor) else torch.empty(0)  # of another program, which is refused
 
-    return run
+    return ExportedModel(load_config(folder), run_program, record.inputs, "torch.export", path)
+
+
+def device_of(record: ExportRecord, device: str) -> str:
+    """Return the device that a user means: "auto" is the CPU for an ONNX export, which runs nowhere else."""
+    return "cpu" if device == "auto" and record.kind != TORCH else device
 
 
 def onnx_runner(path: Path, device: torch.device) -> RunInputs:

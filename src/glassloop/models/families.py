@@ -6,12 +6,8 @@ family, add an entry here and a tiny config in tests/families.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Literal
 
 # How packed batches run through a model: with its layers rewritten, through its own modules, or not at all (padded batches).
 Packing = Literal["layers", "modules", "none"]
@@ -19,23 +15,23 @@ Packing = Literal["layers", "modules", "none"]
 
 @dataclass(frozen=True)
 class EncoderLayout:
-    """Where the parts of an encoder with post-norm layers are, as attribute paths.
+    """Where the parts of an encoder with post-norm layers are, as attribute paths; by default, those of BERT.
 
     A layer is attention, a sum and its norm, then feed-forward with GELU, a sum and its norm.
     """
 
-    layers: tuple[str, ...]  # from the encoder: each path names a list, and the next path starts at the entries of that list
-    query: str  # from a layer, as all up to `dropouts`
-    key: str
-    value: str
-    attention_output: str
-    attention_norm: str
-    up: str
-    down: str
-    feed_forward_norm: str
-    num_heads: str
+    layers: tuple[str, ...] = ("encoder.layer",)  # from the encoder: each names a list, and the next starts at its entries
+    query: str = "attention.self.query"  # from a layer, as all up to `dropouts`
+    key: str = "attention.self.key"
+    value: str = "attention.self.value"
+    attention_output: str = "attention.output.dense"
+    attention_norm: str = "attention.output.LayerNorm"
+    up: str = "intermediate.dense"
+    down: str = "output.dense"
+    feed_forward_norm: str = "output.LayerNorm"
+    num_heads: str = "attention.self.num_attention_heads"
     # Of the attention probabilities, after the attention, after the feed-forward; None if the family has none.
-    dropouts: tuple[str | None, str | None, str | None]
+    dropouts: tuple[str | None, ...] = ("attention.self.dropout", "attention.output.dropout", "output.dropout")
     embeddings: str = "embeddings"  # where the following ones start
     words: str = "word_embeddings"
     positions: str = "position_embeddings"
@@ -44,19 +40,7 @@ class EncoderLayout:
     embeddings_dropout: str = "dropout"
 
 
-BERT_LAYOUT = EncoderLayout(
-    layers=("encoder.layer",),
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
-    attention_output="attention.output.dense",
-    attention_norm="attention.output.LayerNorm",
-    up="intermediate.dense",
-    down="output.dense",
-    feed_forward_norm="output.LayerNorm",
-    num_heads="attention.self.num_attention_heads",
-    dropouts=("attention.self.dropout", "attention.output.dropout", "output.dropout"),
-)
+BERT_LAYOUT = EncoderLayout()
 ALBERT_LAYOUT = EncoderLayout(
     layers=("encoder.albert_layer_groups", "albert_layers"),
     query="attention.query",
@@ -122,10 +106,11 @@ class Family:
         return "layers" if self.layout else "modules" if self.packs_modules else "none"
 
 
+BERT = Family("BERT", "BertForSequenceClassification", BERT_LAYOUT, POOLER_HEAD, unpacked=("pooler",), token_types=True)
 ROBERTA = Family("RoBERTa", "RobertaForSequenceClassification", BERT_LAYOUT, ROBERTA_HEAD, positions_after_padding=True)
 # By the `model_type` of a config.
 FAMILIES: dict[str, Family] = {
-    "bert": Family("BERT", "BertForSequenceClassification", BERT_LAYOUT, POOLER_HEAD, unpacked=("pooler",), token_types=True),
+    "bert": BERT,
     "roberta": ROBERTA,
     "xlm-roberta": replace(ROBERTA, title="XLM-RoBERTa", classifier="XLMRobertaForSequenceClassification"),
     "camembert": replace(ROBERTA, title="CamemBERT", classifier="CamembertForSequenceClassification", like="roberta"),
@@ -139,9 +124,7 @@ FAMILIES: dict[str, Family] = {
         unpacked=("embeddings_project",),
         token_types=True,
     ),
-    "ernie": Family(
-        "ERNIE", "ErnieForSequenceClassification", BERT_LAYOUT, POOLER_HEAD, unpacked=("pooler",), token_types=True, like="bert"
-    ),
+    "ernie": replace(BERT, title="ERNIE", classifier="ErnieForSequenceClassification", like="bert"),
     "albert": Family(
         "ALBERT",
         "AlbertForSequenceClassification",
@@ -162,11 +145,3 @@ FAMILIES: dict[str, Family] = {
 
 def families_packed_by(packing: Packing) -> dict[str, Family]:
     return {name: family for name, family in FAMILIES.items() if family.packing == packing}
-
-
-def head_activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the function between the two layers of a classification head."""
-    import torch  # the table of families is read by commands that need no torch
-
-    function: Callable[[Tensor], Tensor] = getattr(torch.nn.functional, name)
-    return function

@@ -70,10 +70,8 @@ def refuse_other_labels(name: str, carried: tuple[str, ...], wanted: tuple[str, 
     if {*carried} == {*wanted}:
         problem = f"the order of the model's labels is {listed(carried)}; that of the data is {listed(wanted)}"
         raise ModelError(f"{name}: {problem}", f"use the order of the model: --labels {','.join(carried)}")
-    raise ModelError(
-        f"{name}: the model was trained for the labels {listed(carried)}; the data has {listed(wanted)}",
-        "use --new_head to train a new head for the labels of the data, or rename them with --labels",
-    )
+    problem = f"{name}: the model was trained for the labels {listed(carried)}; the data has {listed(wanted)}"
+    raise ModelError(problem, "use --new_head to train a new head for the labels of the data, or rename them with --labels")
 
 
 def longest_input(tokenizer: Tokenizer, config: Config | None = None) -> int:
@@ -123,10 +121,8 @@ def refuse_unknown_tokens(tokenizer: Tokenizer | None, model: Model) -> None:
     rows = int(model.get_input_embeddings().weight.shape[0])
     if unknown := sorted(token for token, number in tokenizer.get_vocab().items() if number >= rows):
         tokens = f"{counted(len(unknown), 'token', 'tokens')} beyond the {rows:,} rows of the model's embedding"
-        raise ModelError(
-            f"the tokenizer has {tokens} ({listed(unknown, 5)})",
-            "use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) and save both",
-        )
+        remedy = "use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) and save both"
+        raise ModelError(f"the tokenizer has {tokens} ({listed(unknown, 5)})", remedy)
 
 
 def refuse_not_finite(model: Model, where: Callable[[str], str]) -> None:
@@ -137,11 +133,9 @@ def refuse_not_finite(model: Model, where: Callable[[str], str]) -> None:
     kinds = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
     for name, weight in model.named_parameters():
         if weight.numel() and weight.dtype in kinds and not torch.isfinite(torch.stack(torch.aminmax(weight.detach()))).all():
-            number = int((~torch.isfinite(weight)).sum())
-            raise ModelError(
-                f"{where(name)}: the weight {name} is not finite ({number:,} of its {weight.numel():,} numbers)",
-                "download the model again: its weights are damaged, or its training diverged",
-            )
+            numbers = f"{int((~torch.isfinite(weight)).sum()):,} of its {weight.numel():,} numbers"
+            problem = f"{where(name)}: the weight {name} is not finite ({numbers})"
+            raise ModelError(problem, "download the model again: its weights are damaged, or its training diverged")
 
 
 def is_adapted(model: Model) -> bool:
@@ -188,7 +182,5 @@ def refuse_unmergeable(model: Model) -> None:
             merged(model, model.state_dict())
         except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
             kinds = ", ".join(dict.fromkeys(str(config.peft_type.value) for config in model.peft_config.values()))
-            raise ModelError(
-                f"the adapter ({kinds}) cannot be merged into its model, so the trained model could not be saved",
-                "use an adapter that can be merged, such as LoRA",
-            ) from error
+            problem = f"the adapter ({kinds}) cannot be merged into its model, so the trained model could not be saved"
+            raise ModelError(problem, "use an adapter that can be merged, such as LoRA") from error

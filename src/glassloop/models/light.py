@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.encoding import backend_state, key_of
-from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, head_activation
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
 from glassloop.models.interface import longest_input
 from glassloop.models.loading import CONFIG_NAME, find_model, read_json_file
 from glassloop.runs.record import RunRecord
@@ -28,7 +28,6 @@ TOKENIZER_NAME, SETTINGS_NAME, WEIGHTS_NAME = "tokenizer.json", "tokenizer_confi
 WORDS_NAME = "embeddings.word_embeddings.weight"
 # What tokenizers return: the checksum of the run says which of these it is.
 INPUT_NAMES = (["input_ids", "token_type_ids", "attention_mask"], ["input_ids", "attention_mask"])
-SIDES = ("left", "right")
 UNLIMITED = int(1e30)  # as in transformers
 # What the config of DistilBERT calls the settings of other families, and what it does not say.
 DISTILBERT_NAMES = {
@@ -55,10 +54,7 @@ class LightEncoding(dict[str, Ids]):
     """The inputs of some rows by name, and what is known about them, as in transformers' `BatchEncoding`."""
 
     is_fast = True
-
-    def __init__(self, inputs: dict[str, Ids], rows: Sequence[Encoded]) -> None:
-        super().__init__(inputs)
-        self.rows = rows
+    rows: Sequence[Encoded] = ()
 
     def sequence_ids(self, row: int) -> list[int | None]:
         """Return for each token of a row whether it belongs to the first or the second text; None for special tokens."""
@@ -78,6 +74,7 @@ class LightTokenizer:
         self.added_tokens_decoder: dict[int, AddedToken] = backend.get_added_tokens_decoder()
         special = {number: str(token) for number, token in self.added_tokens_decoder.items() if token.special}
         self.all_special_ids, self.all_special_tokens = [*special], [*special.values()]
+        self.get_vocab, self.num_special_tokens_to_add = backend.get_vocab, backend.num_special_tokens_to_add
 
     def __call__(
         self,
@@ -99,26 +96,11 @@ class LightTokenizer:
             return {"input_ids": self.backend.encode(texts, pairs, add_special_tokens=add_special_tokens).ids}
         columns = texts if pairs is None else [*zip(texts, pairs, strict=True)]
         rows = self.backend.encode_batch(columns, add_special_tokens=add_special_tokens)
-        encoded = {"input_ids": [row.ids for row in rows]}
+        encoded = LightEncoding(input_ids=[row.ids for row in rows])
         if "token_type_ids" in self.model_input_names:
             encoded["token_type_ids"] = [row.type_ids for row in rows]
-        return LightEncoding(encoded, rows)
-
-    def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        number: int = self.backend.num_special_tokens_to_add(pair)
-        return number
-
-    def get_vocab(self) -> dict[str, int]:
-        vocabulary: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
-        return vocabulary
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether it can pad, and its settings have the usual types."""
-        longest = self.model_max_length
-        usual_length = isinstance(longest, int | float) and not isinstance(longest, bool) and longest >= 1
-        usual_padding = self.pad_token_id is not None and type(self.pad_token_type_id) is int
-        return usual_length and usual_padding and self.padding_side in SIDES and self.truncation_side in SIDES
+        encoded.rows = rows
+        return encoded
 
 
 def load_light_tokenizer(folder: Path, key: object) -> LightTokenizer | None:
@@ -136,7 +118,11 @@ def load_light_tokenizer(folder: Path, key: object) -> LightTokenizer | None:
         for names in INPUT_NAMES:
             if key_of(state, settings.get("tokenizer_class"), side, names, split_special).startswith(key):
                 tokenizer = LightTokenizer(backend, settings, names)
-                return tokenizer if tokenizer.is_usual else None
+                longest = tokenizer.model_max_length
+                usual_length = isinstance(longest, int | float) and not isinstance(longest, bool) and longest >= 1
+                usual_padding = tokenizer.pad_token_id is not None and type(tokenizer.pad_token_type_id) is int
+                usual_sides = all(side in ("left", "right") for side in (tokenizer.padding_side, tokenizer.truncation_side))
+                return tokenizer if usual_length and usual_padding and usual_sides else None
     return None
 
 
@@ -212,8 +198,8 @@ class LightClassifier(nn.Module):
         hidden = self.embed(input_ids, token_type_ids)
         for layer in self.layer_calls():
             hidden = self.run_layer(layer, hidden, mask)
-        activate = head_activation(self.head.activation)
-        return LightOutput(self.linear(self.head.outputs, activate(self.linear(self.head.dense, hidden[:, 0]))))
+        first = getattr(functional, self.head.activation)(self.linear(self.head.dense, hidden[:, 0]))
+        return LightOutput(self.linear(self.head.outputs, first))
 
     def embed(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
         """Return the sum of the word, position and token type vectors, normalized, in the width of the layers."""

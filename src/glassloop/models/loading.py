@@ -50,7 +50,7 @@ FLOATING = re.compile(r"B?F\d")  # the names of safetensors for floating-point t
 LAYER = re.compile(r"(.+?)\.(\d+)\.")  # a list of layers, and the number of one
 
 MOST_LAYERS, MOST_LABELS = 1_000, 1_000_000
-LAYER_WORDS = ("layers", "n_layer", "hidden_groups", "inner_group_num", "num_blocks", "per_block")
+LAYER_COUNT = re.compile("layers|n_layer|hidden_groups|inner_group_num|num_blocks|per_block")
 LABEL_NAMES = ("num_labels", "_num_labels", "n_labels")
 WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
 INNER_WIDTHS = ("intermediate_size", "d_ff", "ffn_dim", "hidden_dim", "encoder_ffn_dim", "n_inner")
@@ -87,10 +87,8 @@ def quickstart_model() -> Path:
         raise ModelError("quickstart: the packaged model is not installed", PACKAGED_INSTALL)
     status = weights.stat()
     if known_sha256(weights, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns) != PACKAGED_SHA256:
-        raise ModelError(
-            f"quickstart: {weights} is not the official all-MiniLM-L6-v2 (its SHA-256 differs)",
-            PACKAGED_INSTALL.replace("install", "install --force-reinstall"),
-        )
+        problem = f"quickstart: {weights} is not the official all-MiniLM-L6-v2 (its SHA-256 differs)"
+        raise ModelError(problem, PACKAGED_INSTALL.replace("install", "install --force-reinstall"))
     return weights.parent
 
 
@@ -113,7 +111,18 @@ def find_model(name: str | Path) -> Place:
         refuse_seeds(folder)
         if is_run(folder) and not (folder / CONFIG_NAME).exists():
             folder = model_of_run(folder)[0]
-        refuse_folder(folder)
+        refuse_settings(folder, str(folder))
+        names = sorted(entry.name for entry in folder.iterdir())
+        if not (folder / CONFIG_NAME).is_file():
+            problem = f"{folder}: there is no {CONFIG_NAME} (found {listed(names) or 'nothing'})"
+            raise ModelError(problem, "name the folder of a saved model")
+        weights = [folder / name for name in names if name.endswith(".safetensors")]
+        if not weights and (pickles := [name for name in names if name.endswith(PICKLES)]):
+            problem = f"{folder}: the weights are in {listed(pickles)}, a format that can run code when it is opened"
+            raise ModelError(problem, SAVE_SAFELY)
+        for path in weights:
+            if path.exists() and not os.access(path, os.R_OK):  # safetensors would report that there is no such file
+                raise no_permission(path)
         return Place(str(folder))
     from glassloop.data.readers import SUFFIXES  # for an error only
 
@@ -130,30 +139,12 @@ def find_model(name: str | Path) -> Place:
 # --- check its files -------------------------------------------------------------------------------------------------
 
 
-def refuse_folder(folder: Path) -> None:
-    """Raise if a model folder is incomplete, has only pickled weights, or could run its own code."""
-    refuse_settings(folder, str(folder))
-    names = sorted(entry.name for entry in folder.iterdir())
-    if not (folder / CONFIG_NAME).is_file():
-        problem = f"{folder}: there is no {CONFIG_NAME} (found {listed(names) or 'nothing'})"
-        raise ModelError(problem, "name the folder of a saved model")
-    weights = [folder / name for name in names if name.endswith(".safetensors")]
-    if not weights and (pickles := [name for name in names if name.endswith(PICKLES)]):
-        problem = f"{folder}: the weights are in {listed(pickles)}, a format that can run code when it is opened"
-        raise ModelError(problem, SAVE_SAFELY)
-    for path in weights:
-        if path.exists() and not os.access(path, os.R_OK):  # safetensors would report that there is no such file
-            raise no_permission(path)
-
-
 def refuse_settings(folder: Path, name: str) -> None:
     """Raise if the settings of the model `name` ask for its own code, for pickles, or for files outside their folder."""
     if (folder / ADAPTER_NAME).is_file():  # it may name any other model, which transformers would load unchecked
-        raise ModelError(
-            f"{name}: the folder contains an adapter ({ADAPTER_NAME})",
-            "merge it into its model and save that: "
-            "PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(new_folder)",
-        )
+        merging = "PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(new_folder)"
+        remedy = f"merge it into its model and save that: {merging}"
+        raise ModelError(f"{name}: the folder contains an adapter ({ADAPTER_NAME})", remedy)
     for path in (folder / CONFIG_NAME, folder / "tokenizer_config.json"):
         settings = read_json_file(path)
         if path.name == CONFIG_NAME:
@@ -208,7 +199,7 @@ def refuse_oversized(path: Path, settings: Mapping[str, object]) -> None:
     # transformers builds a module for each layer and a name for each label when it reads a config: it would hang.
     for part in parts_of(settings):
         for name, value in part.items():
-            limit = MOST_LABELS if name in LABEL_NAMES else MOST_LAYERS if is_layer_count(name) else math.inf
+            limit = MOST_LABELS if name in LABEL_NAMES else MOST_LAYERS if LAYER_COUNT.search(name) else math.inf
             if number(value) > limit:
                 size = f"{value:,}" if number(value) < 1e15 else "a very large number"
                 problem = f"{path}: {name} is {size}; at most {limit:,} are supported"
@@ -216,20 +207,13 @@ def refuse_oversized(path: Path, settings: Mapping[str, object]) -> None:
         encoder = least_weights({name: value for name, value in part.items() if name not in LABEL_NAMES})  # a head may be new
         saved = sum(file.stat().st_size for file in path.parent.glob("*.safetensors") if file.is_file())
         if saved and 4 * encoder > LARGE and encoder > 2 * saved:  # half a byte is the least that a weight takes in a file
-            raise ModelError(
-                f"{path}: this config needs at least {encoder:,.0f} weights, but its files have {saved:,} bytes",
-                "the weights do not belong to this config.json: download the model again",
-            )
+            problem = f"{path}: this config needs at least {encoder:,.0f} weights, but its files have {saved:,} bytes"
+            raise ModelError(problem, "the weights do not belong to this config.json: download the model again")
         needed, there = 4 * least_weights(part), memory_bytes()
         if needed > there:
-            problem = f"{path}: the weights of this model take at least {needed / 1e9:,.1f} GB"
-            raise ResourceError(
-                f"{problem}, and this machine has {there / 1e9:,.1f} GB", "use a smaller model, or a machine with more memory"
-            )
-
-
-def is_layer_count(name: str) -> bool:
-    return any(word in name for word in LAYER_WORDS)
+            sizes = f"take at least {needed / 1e9:,.1f} GB, and this machine has {there / 1e9:,.1f} GB"
+            problem = f"{path}: the weights of this model {sizes}"
+            raise ResourceError(problem, "use a smaller model, or a machine with more memory")
 
 
 def parts_of(settings: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
@@ -294,10 +278,8 @@ def load_tokenizer(name: str | Path = "quickstart") -> Tokenizer:
         raise ModelError(f"{name}: the tokenizer has no padding token", remedy)
     longest = tokenizer.model_max_length
     if not isinstance(longest, int | float) or isinstance(longest, bool) or not longest >= 1:
-        raise ModelError(
-            f"{name}: model_max_length of the tokenizer is {longest!r}, not a number of 1 or more",
-            "correct model_max_length in tokenizer_config.json, or download the model again",
-        )
+        problem = f"{name}: model_max_length of the tokenizer is {longest!r}, not a number of 1 or more"
+        raise ModelError(problem, "correct model_max_length in tokenizer_config.json, or download the model again")
     return tokenizer
 
 
@@ -355,11 +337,7 @@ def load_model(
     place = checked_place(name)
     model: Model
     report: dict[str, list[Any]]
-    with (
-        loading(place, "model") as safely,
-        torch.random.fork_rng(devices=[], enabled=seed is not None),
-        quiet_transformers(),
-    ):
+    with loading(place, "model") as safely, torch.random.fork_rng(devices=[], enabled=seed is not None), quiet_transformers():
         if seed is not None:
             torch.manual_seed(seed)
         model, report = AutoModelForSequenceClassification.from_pretrained(
@@ -376,7 +354,7 @@ def load_model(
                 if part != model.base_model_prefix:
                     module.load_state_dict(getattr(fresh, part).state_dict())
     report["mismatched_keys"] = [key for key, *_ in report["mismatched_keys"]]  # without their shapes
-    refuse_unfit(str(name), model, report, new_head=new_head, shallower=any(map(is_layer_count, options)))
+    refuse_unfit(str(name), model, report, new_head=new_head, shallower=any(map(LAYER_COUNT.search, options)))
     paths = stored_weights(place, model)
     refuse_not_finite(model, lambda weight: str(paths.get(weight.removeprefix(f"{model.base_model_prefix}."), place.name)))
     return model
@@ -470,33 +448,27 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def refuse_unfit(name: str, model: Model, report: Mapping[str, list[str]], *, new_head: bool, shallower: bool) -> None:
-    """Raise if weights are missing, have another size, or belong to layers that the model does not have.
-
-    The head and a pooler may be fresh, and a smaller number of layers may be asked for: load_model(name, num_hidden_layers=6).
-    """
+    """Raise if weights are missing, have another size, or belong to layers that the model does not have."""
+    # The head and a pooler may be fresh, and fewer layers may be asked for: load_model(name, num_hidden_layers=6).
     from torch.nn import ModuleList
 
     encoder = f"{model.base_model_prefix}."
     missing = [key for key in report["missing_keys"] if key.startswith(encoder) and "pooler" not in key.split(".")]
-    if missing:
-        raise ModelError(
-            f"{name}: {len(missing):,} weights of the encoder are missing ({listed(sorted(missing), 3)})",
-            "download the model again: its weights do not belong to this config.json",
-        )
-    if unfit := sorted(key for key in report["mismatched_keys"] if key.startswith(encoder) or not new_head):
-        raise ModelError(
-            f"{name}: {len(unfit):,} weights do not have the size that config and labels require ({listed(unfit, 3)})",
-            "for other labels use --new_head; otherwise download the model again",
-        )
+    unfit = [key for key in report["mismatched_keys"] if key.startswith(encoder) or not new_head]
     # transformers drops further layers of the file with a warning, and the scores are those of a smaller model.
     lists = {path: len(part) for path, part in model.base_model.named_modules() if isinstance(part, ModuleList)}
     places = {key: LAYER.match(key.removeprefix(encoder)) for key in report["unexpected_keys"]}
-    unused = sorted(key for key, place in places.items() if place and lists.get(place[1], math.inf) <= int(place[2]))
-    if unused and not shallower:
-        raise ModelError(
-            f"{name}: {len(unused):,} weights belong to layers that the config does not have ({listed(unused, 3)})",
-            "correct the number of layers in config.json, or download the model again",
-        )
+    unused = [key for key, place in places.items() if place and lists.get(place[1], math.inf) <= int(place[2])]
+    of_another = "download the model again: its weights do not belong to this config.json"
+    of_other_labels = "for other labels use --new_head; otherwise download the model again"
+    of_other_depth = "correct the number of layers in config.json, or download the model again"
+    for keys, problem, remedy in (
+        (missing, "weights of the encoder are missing", of_another),
+        (unfit, "weights do not have the size that config and labels require", of_other_labels),
+        ([] if shallower else unused, "weights belong to layers that the config does not have", of_other_depth),
+    ):
+        if keys:
+            raise ModelError(f"{name}: {len(keys):,} {problem} ({listed(sorted(keys), 3)})", remedy)
 
 
 def stored_weights(place: Place, model: Model) -> dict[str, Path]:

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from glassloop.data.interfaces import Model
-from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, head_activation
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ def head_of(model: Model) -> HeadParts | None:
     if family is None or family.head is None:
         return None
     dense, outputs = linear_at(model, family.head.dense), linear_at(model, family.head.outputs)
-    return (dense, head_activation(family.head.activation), outputs) if dense and outputs else None
+    return (dense, getattr(nn.functional, family.head.activation), outputs) if dense and outputs else None
 
 
 def projection_of(model: Model) -> nn.Linear | None:
