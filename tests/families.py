@@ -9,13 +9,18 @@ import torch
 
 from glassloop.models import families as table
 
+
+def families_packed_by(packing: table.Packing) -> dict[str, table.Family]:
+    return {name: family for name, family in table.FAMILIES.items() if family.packing == packing}
+
+
 # One of each kind. Families that copy another's code are in the table too; ALIKE names those of them that are packed.
 FAMILIES = tuple(name for name, family in table.FAMILIES.items() if family.like is None)
-FAST = tuple(name for name in table.families_packed_by("layers") if name in FAMILIES)
-ALIKE = tuple(name for name in table.families_packed_by("layers") if name not in FAMILIES)
-BY_MODULES = tuple(table.families_packed_by("modules"))
+FAST = tuple(name for name in families_packed_by("layers") if name in FAMILIES)
+ALIKE = tuple(name for name in families_packed_by("layers") if name not in FAMILIES)
+BY_MODULES = tuple(families_packed_by("modules"))
 WITH_TOKEN_TYPES = tuple(name for name, family in table.FAMILIES.items() if family.token_types)
-UNPACKED = tuple(table.families_packed_by("none"))
+UNPACKED = tuple(families_packed_by("none"))
 # What a tiny config of a family says beside the common sizes. DROPOUT stands for the rate that a test asks for.
 DROPOUT = object()
 TINY: dict[str, dict[str, Any]] = {

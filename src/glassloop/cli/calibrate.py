@@ -87,18 +87,8 @@ def calibrate(
         calibration.refresh(folder)
     elif (model / CALIBRATION_NAME).is_file():
         say(f"{model / CALIBRATION_NAME} was not changed")
-    gains = (*fitted.temperature_gains, *fitted.target_gains)
-    return CommandResult(
-        {
-            "run": run,
-            "split": split,
-            "rows": len(rows),
-            "target": fitted.target,
-            "fitted": {"temperature": fitted.temperature, "thresholds": fitted.thresholds(fitted.temperature)},
-            "gains": [{key: getattr(gain, key) for key in GAIN_KEYS} for gain in gains],
-            "temperature": kept.temperature,
-            "thresholds": kept.thresholds,
-            "stored": path is not None,
-            "file": path,
-        }
-    )
+    gains = [{key: getattr(gain, key) for key in GAIN_KEYS} for gain in (*fitted.temperature_gains, *fitted.target_gains)]
+    fit = {"temperature": fitted.temperature, "thresholds": fitted.thresholds(fitted.temperature)}
+    content = {"run": run, "split": split, "rows": len(rows), "target": fitted.target, "fitted": fit, "gains": gains}
+    used = {"temperature": kept.temperature, "thresholds": kept.thresholds, "stored": path is not None, "file": path}
+    return CommandResult({**content, **used})

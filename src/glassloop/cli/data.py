@@ -74,11 +74,8 @@ def show_data(
         "label": ", ".join(columns.label),
         "model": f"{names[1]}, at most {limit.max_length} tokens",
     }
-    headline = grid(2)
-    for name, value in facts.items():
-        headline.add_row(cell(name, "dim"), cell(value))
     parts: list[RenderableType | None] = [
-        headline,
+        grid(2, *([cell(name, "dim"), cell(value)] for name, value in facts.items())),
         splits_table(examples, encoded),
         features_table(examples, split),
         labels_table(examples),
@@ -89,10 +86,7 @@ def show_data(
         example_table(encoded[split], tokenizer, batch_size, console.width),
     ]
     if notes := [*examples.notes, *notes_on(encoded, limit)]:
-        listing = grid(0)
-        for note in notes:
-            listing.add_row(cell(f"• {note}"))
-        parts += [cell("Notes", "bold"), listing]
+        parts += [cell("Notes", "bold"), grid(0, *([cell(f"• {note}")] for note in notes))]
     for part in parts:
         if part is not None:
             console.print(Padding(part, (0, 0, 0 if getattr(part, "style", None) == "bold" else 1, 0)))
@@ -117,19 +111,20 @@ def titled_table(title: str, *columns: str) -> Table:
     return table
 
 
-def grid(space: int) -> Table:
+def grid(space: int, *rows: list[Text]) -> Table:
     from rich.table import Table
 
-    return Table.grid(padding=(0, space, 0, 0))
+    table = Table.grid(padding=(0, space, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
     """Return a table with rows, lengths, truncation and duplicates of each split."""
-    columns = ("split", "rows", "mean tokens", "longest", "truncated", "duplicates", "also in train")
-    table = titled_table("Splits", *columns)
+    table = titled_table("Splits", "split", "rows", "mean tokens", "longest", "truncated", "duplicates", "also in train")
     for name, fact in examples.facts.items():
-        lengths = encoded[name].lengths
-        truncation = encoded[name].truncation
+        lengths, truncation = encoded[name].lengths, encoded[name].truncation
         cut = f"{truncation.num_rows:,}"
         if truncation.num_rows and examples.columns.text_pair:
             cut += f" ({truncation.num_first:,} first, {truncation.num_second:,} second)"

@@ -85,18 +85,9 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
     show_seeds(record, Console(), ", ".join(map(first.title, first.results)), scores)
     if target:
         replace(first, results=together).save(target)
-    return CommandResult(
-        {
-            "run": folder,
-            "data": first.source,
-            "seeds": {seed: {"run": runs[seed], "splits": results_content(one.results)} for seed, one in by_seed.items()},
-            "mean": record.mean,
-            "standard_deviation": record.standard_deviation,
-            "baseline": record.baseline,
-            "together": scores,
-            "out": target,
-        }
-    )
+    seeds = {seed: {"run": runs[seed], "splits": results_content(one.results)} for seed, one in by_seed.items()}
+    means = {"mean": record.mean, "standard_deviation": record.standard_deviation, "baseline": record.baseline}
+    return CommandResult({"run": folder, "data": first.source, "seeds": seeds, **means, "together": scores, "out": target})
 
 
 def seed_record(evaluated: Evaluated) -> SeedRecord:

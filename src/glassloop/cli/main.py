@@ -60,36 +60,19 @@ app = typer.Typer(
     },
 )
 
-COMMANDS = {  # in the order of the help page
-    "data": describe_data,
-    "train": train,
-    "evaluate": evaluate,
-    "calibrate": calibrate,
-    "study": study,
-    "predict": predict,
-    "serve": serve,
-    "push": push,
-    "export": export,
-    "report": report,
-    "compare": compare,
-    "list": list_runs,
-    "init": init,
-    "eject": eject,
-    "port": port,
-    "run": run_script,
-    "verify": verify,
-    "doctor": doctor,
-    "ui": ui,
-}
-
+COMMANDS = (  # in the order of the help page
+    *(describe_data, train, evaluate, calibrate, study, predict, serve, push, export, report, compare),
+    *(list_runs, init, eject, port, run_script, verify, doctor, ui),
+)
+NAMES = {describe_data: "data", list_runs: "list", run_script: "run"}  # others have the names of their functions
 FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui"}
 FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of commands that print their result without them
 BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
 
 
-for name, command in COMMANDS.items():
-    interspersed = {"allow_interspersed_args": name != "run"}  # what follows the script of `run` belongs to the script
-    app.command(name, cls=GroupedCommand, context_settings=interspersed)(command)
+for command in COMMANDS:
+    interspersed = {"allow_interspersed_args": command is not run_script}  # what follows the script belongs to it
+    app.command(NAMES.get(command, command.__name__), cls=GroupedCommand, context_settings=interspersed)(command)
 
 
 def main() -> None:
@@ -106,16 +89,11 @@ def main() -> None:
         if as_json and isinstance(found, CommandResult):
             show_result(found, output)
         status = found.exit_status if isinstance(found, CommandResult) else found or 0
-        status = status or status_of_output(standard, needed=prints_its_result(own))
+        # Other commands write a file or a folder, and what they print is not their result.
+        writes_files = {argument.partition("=")[0] for argument in own} & FILE_OPTIONS or {*own[:1]} & FILE_COMMANDS
+        prints_its_result = bool({"--json", "-h", "--help", "--version"} & {*own}) or not writes_files
+        status = status or status_of_output(standard, needed=prints_its_result)
     sys.exit(status)
-
-
-def prints_its_result(arguments: list[str]) -> bool:
-    """Return whether the result of a command is what it prints on standard output, not a file or folder."""
-    if {"--json", "-h", "--help", "--version"} & {*arguments}:
-        return True
-    given = {argument.partition("=")[0] for argument in arguments}
-    return not given & FILE_OPTIONS and not {*arguments[:1]} & FILE_COMMANDS
 
 
 def status_of_output(output: TolerantStream, *, needed: bool) -> int:
@@ -140,9 +118,8 @@ def result_of(arguments: list[str], debug: bool, of_script: Sequence[str] = ()) 
     """Run the command and return its result, or its exit status. An error is printed and returned as a result."""
     try:
         refuse_invalid_bytes(arguments)
-        found: CommandResult | int | None = app(
-            args=[*with_resume_value(arguments), *of_script], prog_name="glassloop", standalone_mode=False, obj=debug
-        )
+        every = [*with_resume_value(arguments), *of_script]
+        found: CommandResult | int | None = app(args=every, prog_name="glassloop", standalone_mode=False, obj=debug)
         return found
     except KeyboardInterrupt:
         return 130

@@ -92,15 +92,15 @@ class GroupedCommand(TyperCommand):
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the arguments and the groups of options, and how many options are not shown."""
         every = bool(ctx.meta.get(EVERY))
-        groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], **{group: [] for group in GROUPS}}
+        groups: dict[str, list[tuple[str, str]]] = {group: [] for group in (ARGUMENTS, *GROUPS)}
         hidden = 0
         order = {name: place for names in GROUPS.values() for place, name in enumerate(names)}
         for param in sorted(self.get_params(ctx), key=lambda param: order.get(param.name or "", len(order))):
             record, name = param.get_help_record(ctx), param.name or ""
             is_argument = param.param_type_name == "argument"
             if record and (is_argument or every or is_common(name)):
-                names, text = record[0].split(" / --no-")[0], record[1]
-                groups[ARGUMENTS if is_argument else group_of(name)].append((names, text))
+                group = ARGUMENTS if is_argument else group_of(name)
+                groups[group].append((record[0].split(" / --no-")[0], record[1]))
             elif record:
                 hidden += 1
         width = max(len(names) for rows in groups.values() for names, _ in rows if len(names) <= MOST_NAMES)
@@ -132,10 +132,8 @@ HelpAll = Annotated[bool, Option("--help-all", callback=show_every_option, is_ea
 
 
 def with_settings(*kinds: SettingsClass, only: Sequence[str] = ()) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Return a decorator that gives a command `--help-all`, and one option per field, or for `only` some of the fields.
-
-    The command receives None for options that were not given, so that a settings file can supply them.
-    """
+    """Return a decorator that gives a command `--help-all`, and one option per field, or for `only` some of the fields."""
+    # The command receives None for options that were not given, so that a settings file can supply them.
 
     def decorate(command: Callable[..., object]) -> Callable[..., object]:
         signature = inspect.signature(command, eval_str=True)
@@ -198,17 +196,12 @@ def given_for(kind: SettingsClass, options: Mapping[str, object]) -> dict[str, o
 
 
 def given_settings(
-    config: str | None,
-    data: str | None,
-    model: str | None,
-    new_head: bool,
-    options: Mapping[str, object],
-    search: Mapping[str, object] | None = None,
+    config: str | None, data: str | None, model: str | None, new_head: bool, options: Mapping[str, object], **search: object
 ) -> GivenSettings:
     """Return the settings in a file, overridden by those of the command line."""
     training, settings = given_for(TrainingArguments, options), given_for(DataSettings, options)
-    given = GivenSettings(data, model, training, settings, new_head, {**(search or {})})
-    return read_settings(config).overridden_by(given)
+    searched = {name: value for name, value in search.items() if value is not None}
+    return read_settings(config).overridden_by(GivenSettings(data, model, training, settings, new_head, searched))
 
 
 def with_resume_value(arguments: Sequence[str]) -> list[str]:
@@ -368,18 +361,14 @@ def wrong_option(name: str, verb: str, commands: Mapping[str, Sequence[str]], ar
     written = next((flag for flag in flags if underscored(flag) == bare), name)
     command = f"glassloop {verb}".strip()
     own = commands.get(verb, ())
-    as_argument = (
-        f"name the {what} without an option: glassloop {usage[verb]}"
-        for words, what, usage in MEANT_AS_ARGUMENT
-        if bare in words.split() and verb in usage
-    )
+    usages = [(what, usage[verb]) for words, what, usage in MEANT_AS_ARGUMENT if bare in words.split() and verb in usage]
     others = [f"glassloop {other}".strip() for other, options in commands.items() if bare in options]
     if option := meant_option(bare, own):
         remedy = f"use {option}"
     elif bare in INSTEAD:
         remedy = INSTEAD[bare]
-    elif hint := next(as_argument, None):
-        remedy = hint
+    elif usages:
+        remedy = "name the {} without an option: glassloop {}".format(*usages[0])
     elif others:
         remedy = f"it is an option of {listed(others)}"
     else:

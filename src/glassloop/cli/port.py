@@ -37,8 +37,7 @@ def port(
         raise SettingsError("--out and --in_place exclude each other", "choose one of them")
     path = user_path(file)
     name = near_name(str(path))
-    text, encoding = read_source(path)
-    ported = ported_text(text, path)
+    ported, encoding = ported_file(path)
     target = path if in_place else None
     if out is not None:
         target = user_path(out)
@@ -63,8 +62,10 @@ def port(
     return CommandResult({"file": str(path), "changed": ported.changed, "diff": diff, **findings, "out": target})
 
 
-def read_source(path: Path) -> tuple[str, str]:
-    """Return the text of a script or notebook, with its own line ends, and its encoding."""
+def ported_file(path: Path) -> tuple[Ported, str]:
+    """Return a rewritten script or notebook, with its own line ends, and its encoding."""
+    from glassloop.compat.port import Ported, ported_notebook, rewritten
+
     name = visible(near_name(str(path)))
     if path.is_dir():
         raise DataError(f"{name} is a folder", "name one .py or .ipynb file")
@@ -86,16 +87,8 @@ def read_source(path: Path) -> tuple[str, str]:
         raise DataError(f"{name} is not {what} (byte {error.start:,})", "save it as UTF-8") from error
     if not text.strip(f"{BYTE_ORDER_MARK} \t\r\n"):
         raise DataError(f"{name} is empty", "name a file with code")
-    return text, encoding
-
-
-def ported_text(text: str, path: Path) -> Ported:
-    """Return the rewritten script or notebook. Raises `DataError` if a script is not valid Python 3."""
-    from glassloop.compat.port import Ported, ported_notebook, rewritten
-
-    name = visible(near_name(str(path)))
     if path.suffix == ".ipynb":
-        return ported_notebook(text, name)
+        return ported_notebook(text, name), encoding
     code = text.removeprefix(BYTE_ORDER_MARK)
     try:
         ast.parse(code)
@@ -107,4 +100,4 @@ def ported_text(text: str, path: Path) -> Ported:
     except (ValueError, RecursionError, MemoryError) as error:
         raise DataError(f"{name} is not Python: {error}", "name a file with Python code") from error
     new, findings = rewritten(code)
-    return Ported(text[: len(text) - len(code)] + new, findings, code, new)
+    return Ported(text[: len(text) - len(code)] + new, findings, code, new), encoding

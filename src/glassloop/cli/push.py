@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
@@ -28,9 +27,20 @@ def push(
     as_json: Json = False,
 ) -> CommandResult:
     """Upload the model of a run to the Hugging Face hub, with a card."""
+    from glassloop.report.card import update_card
+
     refuse_repository(repository)
     folder = user_path(run)
-    model = model_to_push(folder)
+    refuse_seeds(folder)
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
+    model = folder
+    if is_run(folder):
+        model, record = model_of_run(folder)
+        if not record.finished:
+            raise ModelError(f"{folder}: the run is not finished", f"train it to the end: glassloop train --resume {folder}")
+        if not (model / CARD_NAME).exists():
+            update_card(folder)
     report = folder / REPORT_NAME
     if with_report and not report.is_file():
         raise ModelError(f"{report}: there is no report to upload", f"write it first: glassloop report {folder}")
@@ -44,20 +54,3 @@ def push(
         show(f"→ {address}")
     names = {file.name: file.num_bytes for file in files}
     return CommandResult({"run": run, "repository": repository, "revision": revision, "files": names, "address": address})
-
-
-def model_to_push(folder: Path) -> Path:
-    """Return the folder of the model to upload. A run without a model card gets one."""
-    from glassloop.report.card import update_card
-
-    refuse_seeds(folder)
-    if not folder.is_dir():
-        raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
-    if not is_run(folder):
-        return folder
-    model, record = model_of_run(folder)
-    if not record.finished:
-        raise ModelError(f"{folder}: the run is not finished", f"train it to the end: glassloop train --resume {folder}")
-    if not (model / CARD_NAME).exists():
-        update_card(folder)
-    return model

@@ -44,10 +44,8 @@ def study(
     **options: object,
 ) -> CommandResult:
     """Try settings with several seeds, choose one, and compare them."""
-    search: dict[str, object] = {"seeds": seeds, "strategy": strategy, "budget": budget, "fold": fold, "samples": samples}
-    search["vary"] = vary_of(vary) if vary else None
-    search = {name: value for name, value in search.items() if value is not None}
-    given = given_settings(config, data, model, new_head, options, search)
+    search = {"seeds": seeds, "strategy": strategy, "budget": budget, "fold": fold, "samples": samples}
+    given = given_settings(config, data, model, new_head, options, **search, vary=vary_of(vary) if vary else None)
     with starting(plain=bool(options.get("disable_tqdm"))):
         from glassloop.study.study import study as run_study
     return run_study(given, resume, at_once=at_once, on=on)

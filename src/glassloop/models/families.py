@@ -141,7 +141,3 @@ FAMILIES: dict[str, Family] = {
     "deberta-v2": Family("DeBERTa-v2/v3", "DebertaV2ForSequenceClassification", token_types=True),
     "mpnet": Family("MPNet", "MPNetForSequenceClassification", positions_after_padding=True),
 }
-
-
-def families_packed_by(packing: Packing) -> dict[str, Family]:
-    return {name: family for name, family in FAMILIES.items() if family.packing == packing}

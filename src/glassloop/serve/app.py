@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -39,7 +39,7 @@ FUNCTIONS = ("softmax", "sigmoid", "none")
 SHAPES = 'a text, a pair ["first", "second"], or a list of such lists'
 CLOSED = 499  # the status under which requests are counted whose client closed the connection
 PROBES = ("/health", "/ready")  # they need no API key and answer to every Host: a probe uses the address of a container
-OPEN = (*PROBES, "/")  # the page needs no API key, either: it asks for one
+OPEN = (*PROBES, "/")  # to show the page needs no API key, either: it asks for one
 
 # --- what a client asks ----------------------------------------------------------------------------------------------
 
@@ -178,13 +178,6 @@ def scored(hosted: Hosted, question: Question, answered: Answered) -> Json:
     return rows[0] if question.single else rows
 
 
-def scored_as_hub(hosted: Hosted, question: Question, answered: Answered) -> Json:
-    """Return labels with scores as the hub's own inference answers: a list for each input, also for a single one."""
-    # A list of lists, because the client of the hub takes the first element of the answer.
-    scores = scored(hosted, question, answered)
-    return [scores] if question.single else scores
-
-
 def reranked(hosted: Hosted, question: Question, answered: Answered) -> Json:
     """Return the answer of /rerank: the texts by the probability of the positive class, or by the score."""
     answering, run, names = hosted.predictor.answering, hosted.predictor.run, hosted.predictor.names
@@ -257,7 +250,8 @@ class Service:
             "/predict": (predict_question, scored),
             "/rerank": (rerank_question, reranked),
             "/v1/predict": (own_question, described),
-            "/": (predict_question, scored_as_hub),
+            # Not single, also for one text: the client of the hub takes the first element of the answer.
+            "/": (lambda asked, limits: replace(predict_question(asked, limits), single=False), scored),
         }
         documents: dict[str, Callable[[Request], Response]] = {
             "/": lambda request: HTMLResponse(PAGE, headers={"content-security-policy": POLICY}),
@@ -268,22 +262,22 @@ class Service:
             "/metrics": self.show_metrics,
             "/openapi.json": lambda request: JSONResponse(openapi_document(self.limits, [*self.places])),
         }
-        routes = []
+        routes = [Route(path, self.counted(path, show), methods=["GET"]) for path, show in documents.items()]
         for path, (read, write) in questions.items():
             answer = self.counted(path, partial(self.predict, read=read, write=write))
             below = f"/models/{{model}}{path}".removesuffix("/")
             routes += [Route(pattern, answer, methods=["POST"]) for pattern in (path, below)]
-        for path, show in documents.items():
-            routes.append(Route(path, self.counted(path, partial(self.show, path=path, show=show)), methods=["GET"]))
         return routes
 
-    def counted(self, path: str, respond: Respond) -> Respond:
+    def counted(self, path: str, respond: Callable[[Request], Response | Awaitable[Response]]) -> Respond:
         """Return a function that answers a request, turns every error into a response, and counts it."""
 
         async def answer(request: Request) -> Response:
             began = time.perf_counter()
             try:
-                response = await respond(request)
+                self.admit(request, path)
+                answered = respond(request)
+                response = answered if isinstance(answered, Response) else await answered
             except Refused as error:
                 response = refusal(error)
             except ClientDisconnect:
@@ -301,8 +295,6 @@ class Service:
 
     async def predict(self, request: Request, read: Read, write: Write) -> Response:
         """Return the answer to a request for predictions; raise `Refused`."""
-        self.check_hosts(request)
-        self.check_key(request)
         if self.draining:
             raise draining()
         self.refuse_busy()
@@ -329,18 +321,17 @@ class Service:
         if self.active >= self.limits.max_requests:
             raise overloaded(f"{self.active:,} requests are waiting", self.batcher.waiting_seconds)
 
-    def check_hosts(self, request: Request) -> None:
-        """Raise `Refused` if a request names another host than this one, or comes from a page of another site."""
-        header = self.hosts.refuses(request.scope["headers"])
+    def admit(self, request: Request, path: str) -> None:
+        """Raise `Refused` for another host than this one, for a page of another site, and without the API key."""
+        header = None if path in PROBES else self.hosts.refuses(request.scope["headers"])
         if header == "Host":
             raise Refused(400, "Validation", "the server does not answer to this Host; see --allowed_hosts")
         if header is not None:
             raise Refused(403, "Forbidden", "the request comes from a page of another site; see --allowed_hosts")
-
-    def check_key(self, request: Request) -> None:
-        """Raise `Refused` unless the request has the API key, if there is one. The comparison takes the same time for all."""
+        needs_key = self.api_key is not None and (request.method == "POST" or path not in OPEN)
         sent = request.headers.get("authorization", "").encode("latin-1", "replace")
-        if self.api_key is not None and not hmac.compare_digest(sent, f"Bearer {self.api_key}".encode()):
+        # The comparison takes the same time for all keys.
+        if needs_key and not hmac.compare_digest(sent, f"Bearer {self.api_key}".encode()):
             raise Refused(401, "Unauthorized", "the API key is missing or wrong")
 
     def place_of(self, request: Request) -> int:
@@ -401,13 +392,6 @@ class Service:
             with suppress(asyncio.CancelledError, Exception):
                 await gone
 
-    async def show(self, request: Request, path: str, show: Callable[[Request], Response]) -> Response:
-        if path not in PROBES:
-            self.check_hosts(request)
-        if path not in OPEN:
-            self.check_key(request)
-        return show(request)
-
     def show_info(self, request: Request) -> Response:
         limits: dict[str, Json] = {
             "max_concurrent_requests": self.limits.max_requests,
@@ -443,10 +427,8 @@ def openapi_document(limits: Limits, models: Sequence[str]) -> dict[str, object]
     document = json.loads(package_text("serve", "openapi.json").replace('"MAX_INPUTS"', str(limits.max_inputs)))
     paths: dict[str, dict[str, Json]] = document["paths"]
     parameter: Json = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": [*models]}}
-    named = {
-        f"/models/{{model}}{path}": {**route, "parameters": [parameter]} for path, route in paths.items() if "post" in route
-    }
-    return {**document, "paths": paths | named}
+    shared = {path: {**route, "parameters": [parameter]} for path, route in paths.items() if "post" in route}
+    return {**document, "paths": paths | {f"/models/{{model}}{path}": route for path, route in shared.items()}}
 
 
 def refusal(error: Refused) -> Response:

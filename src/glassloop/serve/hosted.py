@@ -110,11 +110,9 @@ def check_predictions(folder: Path, predictor: Predictor) -> int:
     allowed = ALLOWED.get(precision, ALLOWED["bf16"])
     if not (differences <= allowed).all():
         wrong = listed([row.get("row", "?") for row, apart in zip(rows, differences, strict=True) if not apart <= allowed], 5)
-        problem = f"{folder}: the model does not repeat its own predictions for {split} (rows {wrong})"
-        raise ModelError(
-            f"{problem}: logits differ by {differences.max():.1e}",
-            "do not serve it: evaluate it again with glassloop evaluate, or train it again",
-        )
+        apart = f"(rows {wrong}): logits differ by {differences.max():.1e}"
+        problem = f"{folder}: the model does not repeat its own predictions for {split} {apart}"
+        raise ModelError(problem, "do not serve it: evaluate it again with glassloop evaluate, or train it again")
     return len(rows)
 
 

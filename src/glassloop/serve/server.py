@@ -57,13 +57,9 @@ class TimedProtocol(H11Protocol):  # type: ignore[misc]
         self.end_timer()
         super().connection_lost(exc)
 
-    @property
-    def waits_for_headers(self) -> bool:
-        return self.cycle is None or bool(self.cycle.response_complete)
-
     def set_timer(self) -> None:
         """Start the time limit of the next headers, or end it when they have arrived."""
-        if not self.waits_for_headers:
+        if self.cycle is not None and not self.cycle.response_complete:
             self.end_timer()
         elif self.header_timer is None:
             self.header_timer = self.loop.call_later(self.header_seconds, self.cut_off)
@@ -76,7 +72,8 @@ class TimedProtocol(H11Protocol):  # type: ignore[misc]
     def cut_off(self) -> None:
         """Close the connection of a client whose headers are not complete."""
         self.header_timer = None
-        if self.waits_for_headers and self.transport is not None:
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if not answering and self.transport is not None:
             self.transport.close()
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from families import TINY, tiny_model
+from families import TINY, families_packed_by, tiny_model
 from generate_reference import families
 from transformers.activations import ACT2FN
 
-from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, families_packed_by
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
 
 ROOT = Path(__file__).parents[3]
 # These take token types for the sake of others, but were pretrained with a single one.

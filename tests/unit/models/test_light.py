@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import FAST, VOCABULARY, WITH_TOKEN_TYPES, tiny_model, tiny_tokenizer
+from families import FAST, VOCABULARY, WITH_TOKEN_TYPES, families_packed_by, tiny_model, tiny_tokenizer
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers, trainers
 
 from glassloop.data.encoding import tokenizer_key, typed_tokens
-from glassloop.models.families import FAMILIES, families_packed_by
+from glassloop.models.families import FAMILIES
 from glassloop.models.light import load_light_model, load_light_tokenizer
 from glassloop.models.loading import load_model, load_tokenizer
 
