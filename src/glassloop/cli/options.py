@@ -333,10 +333,7 @@ INSTEAD = {
 
 
 def usage_error(raised: Exception, commands: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> SettingsError | None:
-    """Return a wrong command line as an error with what to do; None for any other error.
-
-    `commands` has the options of each command, without dashes in front, and under "" those before the command.
-    """
+    """Return a wrong command line as an error with what to do; None for any other error. `commands` are `option_names`."""
     if not isinstance(raised, UsageError):
         return None
     verb = next((argument for argument in arguments if argument and argument in commands), "")

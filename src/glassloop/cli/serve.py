@@ -63,10 +63,8 @@ def serve(
         address = opened.getsockname()
         hosts = hosts_of(host, address[0], names)
         if key is None and not is_loopback(address[0]):
-            raise SettingsError(
-                f"without an API key, every machine that reaches {address[0]} could use the models",
-                f"set {KEY_VARIABLE} or --api_key_file, or listen on 127.0.0.1",
-            )
+            problem = f"without an API key, every machine that reaches {address[0]} could use the models"
+            raise SettingsError(problem, f"set {KEY_VARIABLE} or --api_key_file, or listen on 127.0.0.1")
         hosted, budget = prepared(runs, device, precision, batch_tokens)
         batcher = Batcher([model.predictor for model in hosted], budget, Meters(), cores=cores)
         service = Service(hosted, batcher, limits, key, hosts)

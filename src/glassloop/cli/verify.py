@@ -30,14 +30,13 @@ def verify(
 
         from glassloop.cli.verification import BATCH, STEPS, check_claims
 
-    data = what
+    data, trained_from = what, "quickstart"
     given = given_for(DataSettings, options)
     if is_run(user_path(what)):
         run = read_run(user_path(what))
-        data = run.data.source
-        model = run.model.name if model is None else model
+        data, trained_from = run.data.source, run.model.name
         given = {**run.data.given(), **given}
-    model = "quickstart" if model is None else model
+    model = trained_from if model is None else model
     show(f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
     claims = check_claims(data, model, data_settings(given))
     table = Table(box=None, header_style="dim", pad_edge=False)

@@ -151,9 +151,8 @@ def is_function(name: str) -> bool:
     if parts is None:
         return ARITHMETIC.fullmatch(name) is not None
     operator = getattr(getattr(torch.ops.aten, parts[1], None), parts[2], None)
-    return isinstance(operator, OpOverload) and OPERATOR_TEXTS.issuperset(
-        entry.name for entry in operator._schema.arguments if "str" in str(entry.type)
-    )
+    arguments = operator._schema.arguments if isinstance(operator, OpOverload) else None
+    return arguments is not None and {entry.name for entry in arguments if "str" in str(entry.type)} <= OPERATOR_TEXTS
 
 
 def is_tree(tree: Json) -> bool:

@@ -15,11 +15,9 @@ Packing = Literal["layers", "modules", "none"]
 
 @dataclass(frozen=True)
 class EncoderLayout:
-    """Where the parts of an encoder with post-norm layers are, as attribute paths; by default, those of BERT.
+    """Where the parts of an encoder with post-norm layers are, as attribute paths; by default, those of BERT."""
 
-    A layer is attention, a sum and its norm, then feed-forward with GELU, a sum and its norm.
-    """
-
+    # A layer is attention, a sum and its norm, then feed-forward with GELU, a sum and its norm.
     layers: tuple[str, ...] = ("encoder.layer",)  # from the encoder: each names a list, and the next starts at its entries
     query: str = "attention.self.query"  # from a layer, as all up to `dropouts`
     key: str = "attention.self.key"

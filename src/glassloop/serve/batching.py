@@ -75,10 +75,7 @@ class Meters(Collector):
 
 
 def bind_threads() -> Set[int]:
-    """Let OpenMP bind each of its threads to a core. Return the cores that this process may use; none if nothing changes.
-
-    Call it before torch is imported.
-    """
+    """Let OpenMP, before torch is imported, bind each thread to a core. Return the cores of this process; none if unchanged."""
     # Unbound, the two threads of a small operation often shared one core for some milliseconds, because clients and the
     # server itself run on the other one. Nothing is bound if somebody set the number of threads: several such servers would
     # all use the first cores.

@@ -81,12 +81,9 @@ def load_hosted(folders: Sequence[str], device: str, precision: str = "auto") ->
 
 
 def check_predictions(folder: Path, predictor: Predictor) -> int:
-    """Predict some stored rows and return their number; 0 if there are none. In int8 they were compared already.
-
-    Raises `ModelError` if a logit differs from the stored one by more than rounding.
-    """
+    """Predict some stored rows and return their number. Raise if a logit differs from the stored one by more than rounding."""
     # A damaged file, another version of a library or a wrong tokenizer would otherwise be found by users.
-    if predictor.agreement is not None:
+    if predictor.agreement is not None:  # in int8 they were compared already
         return predictor.agreement.rows
     if predictor.run is None:
         return 0

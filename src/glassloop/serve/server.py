@@ -120,11 +120,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def serve_on(opened: socket.socket, service: Service, drain_seconds: float, started: Callable[[], None]) -> None:
-    """Answer requests until SIGTERM or SIGINT, then answer what was accepted, for at most `drain_seconds`.
-
-    The models run in the calling thread, which is the main one, and the event loop in another. `started` is called when
-    requests are accepted.
-    """
+    """Answer requests until SIGTERM or SIGINT, then answer what was accepted, for at most `drain_seconds`."""
+    # The models run in the calling thread, which is the main one, and the event loop in another.
     config = uvicorn.Config(
         make_app(service),
         http=type("Protocol", (TimedProtocol,), {"header_seconds": service.limits.read_seconds}),
