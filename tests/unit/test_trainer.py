@@ -17,15 +17,7 @@ from families import tiny_model, weights_hash
 import glassloop
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.base.errors import DataError, SettingsError
-from glassloop.trainer import (
-    INSTEAD,
-    Metrics,
-    PredictionOutput,
-    TrainOutput,
-    accepted_columns,
-    columns_taken_by,
-    unused_names,
-)
+from glassloop.trainer import INSTEAD, Metrics, PredictionOutput, TrainOutput, accepted_columns, columns_taken_by, unused_names
 from glassloop.trainer import Trainer as RunTrainer
 
 # Called by users, never by transformers' own loop: a subclass that defines one calls it itself.

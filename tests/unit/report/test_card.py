@@ -17,22 +17,8 @@ from rich.console import Console
 from run_folders import HOSTILE, RECORD, drawn_rows, write_fake_run
 
 from glassloop.markup.templates import markdown, markdown_table
-from glassloop.report.card import (
-    Card,
-    DataName,
-    base_model,
-    card_text,
-    data_name,
-    gain_cells,
-    gain_title,
-    is_untouched,
-    limits,
-    run_card,
-    show_fitted,
-    update_card,
-    usage,
-    write_card,
-)
+from glassloop.report import card as cards
+from glassloop.report.card import Card, DataName, base_model, card_text, gain_cells, gain_title, limits, run_card, write_card
 from glassloop.runs.record import FINISHED, Calibration, Columns, Gain, RunRecord, Target, read_run, write_run
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.calibration import fitted_calibration
@@ -76,7 +62,7 @@ def test_hostile_names_stay_text() -> None:
     assert "<script>" not in body
     assert not re.search(r"(?<!\\)[`\[\]*{}]|://|www\.|@", body.partition("<!--")[0])
     assert len([line for line in body.splitlines() if line.startswith("|")]) == 3, "a cell is one line"
-    assert is_untouched(text)
+    assert cards.is_untouched(text)
 
 
 def test_text_without_markup() -> None:
@@ -103,7 +89,7 @@ def test_an_edited_card_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_card_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    update_card(tmp_path)
+    cards.update_card(tmp_path)
     assert capsys.readouterr().err.startswith("glassloop: the model card could not be written: ModelError: model: ")
 
 
@@ -150,7 +136,7 @@ def test_no_folder_of_the_machine_is_told(tmp_path: Path) -> None:
 
 def test_names_of_the_hub() -> None:
     def named(source: str) -> DataName:
-        return data_name(replace(RECORD, data=replace(RECORD.data, source=source)))
+        return cards.data_name(replace(RECORD, data=replace(RECORD.data, source=source)))
 
     assert named("glue/mrpc") == DataName("GLUE MRPC", "nyu-mll/glue", "mrpc", on_hub=True)
     assert named("owner/name") == DataName("owner/name", "owner/name", on_hub=True)
@@ -191,7 +177,7 @@ def record_of(task: str, pair: str | None = None) -> RunRecord:
 @pytest.mark.parametrize("found", [None, FOUND, replace(FOUND, temperature=1.0), replace(FOUND, thresholds={})])
 def test_the_blocks_are_python(task: str, found: Calibration | None) -> None:
     for pair in (None, "second"):
-        blocks = re.findall(r"```python\n(.*?)\n```", usage(record_of(task, pair), found), re.DOTALL)
+        blocks = re.findall(r"```python\n(.*?)\n```", cards.usage(record_of(task, pair), found), re.DOTALL)
         assert len(blocks) == 2
         for block in blocks:
             ast.parse(block)
@@ -211,7 +197,7 @@ def test_the_blocks_are_python(task: str, found: Calibration | None) -> None:
 def test_thresholds_are_applied(task: str, logits: list[float], wanted: str) -> None:
     import torch
 
-    lines = usage(record_of(task), FOUND).partition("logits[0]\n")[2].removesuffix("\n```")
+    lines = cards.usage(record_of(task), FOUND).partition("logits[0]\n")[2].removesuffix("\n```")
     model = SimpleNamespace(config=SimpleNamespace(id2label={0: "a", 1: "b, c"}))
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
@@ -225,7 +211,7 @@ def test_thresholds_are_applied(task: str, logits: list[float], wanted: str) -> 
 def test_the_table_of_a_calibration() -> None:
     output = io.StringIO()
     fitted = fitted_calibration(drawn_rows(80), Target("f1"), "equivalent")
-    show_fitted(Console(file=output, width=100), fitted, "validation [b](80 rows)", "equivalent")
+    cards.show_fitted(Console(file=output, width=100), fitted, "validation [b](80 rows)", "equivalent")
     lines = output.getvalue().splitlines()
     assert lines[0].split() == ["validation", "[b](80", "rows)", "before", "after", "change", "95", "%", "interval"]
     assert [line.split("  ")[0] for line in lines[1:4]] == ["loss", "calibration error", "F1 (equivalent)"]

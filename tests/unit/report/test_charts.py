@@ -12,44 +12,8 @@ import pytest
 from drawn import HOSTILE, every_chart, marks, places, tree
 
 from glassloop.markup.templates import LINEAR, PERCENT, number_text, value_text
-from glassloop.report.charts import (
-    CHART_CSS,
-    COUNT,
-    LIGHT,
-    LOG,
-    MOST_HITS,
-    MOST_POINTS,
-    NIGHT,
-    Axis,
-    BarChart,
-    Bars,
-    Chart,
-    Cloud,
-    DotChart,
-    Dots,
-    Event,
-    HeatMap,
-    Histogram,
-    LineChart,
-    ParallelChart,
-    ScatterChart,
-    Series,
-    Thread,
-    axis_places,
-    csv_of,
-    cut,
-    element,
-    even_edges,
-    label,
-    path,
-    scale_of,
-    short,
-    smoothed,
-    standalone,
-    thinned,
-    title,
-    width_of,
-)
+from glassloop.report import charts
+from glassloop.report.charts import CHART_CSS, COUNT, LOG, Axis, BarChart, Bars, Chart, LineChart, Series, scale_of, standalone
 from glassloop.report.page import figure
 
 CHARTS = every_chart()
@@ -116,7 +80,7 @@ def test_the_data_is_a_table_of_the_figure_and_a_csv_file(chart: Chart) -> None:
     seen = Tags(figure(chart)).seen
     assert {"figure", "figcaption", "svg", "details", "table"} <= {*seen}
     assert seen.count("tr") == len(chart.table().rows) + 1
-    head, *rows = csv.reader(io.StringIO(csv_of(chart)))
+    head, *rows = csv.reader(io.StringIO(charts.csv_of(chart)))
     assert (tuple(head), len(rows)) == (chart.table().columns, len(chart.table().rows))
 
 
@@ -151,10 +115,10 @@ def luminance(color: str) -> float:
 
 
 def test_a_page_has_both_palettes_with_enough_contrast() -> None:
-    assert LIGHT in CHART_CSS
-    assert CHART_CSS.count(NIGHT) == 2, "by choice of the reader, and of the system"
+    assert charts.LIGHT in CHART_CSS
+    assert CHART_CSS.count(charts.NIGHT) == 2, "by choice of the reader, and of the system"
     used = {*re.findall(r"var\(--(\w+)\)", CHART_CSS)}
-    for palette in (LIGHT, NIGHT):
+    for palette in (charts.LIGHT, charts.NIGHT):
         colors = dict(re.findall(r"--(\w+):(#\w+)", palette))
         assert used <= {*colors}
         for name in ("ink", "soft", "accent", "wrong", *(f"s{number}" for number in range(8))):
@@ -216,32 +180,34 @@ def test_numbers_are_short() -> None:
     assert {value: number_text(value) for value in texts} == texts
     assert value_text(None) == value_text(float("nan")) == "–"
     assert value_text(0.256, PERCENT) == "25.6 %"
-    assert [short(value) for value in (1, 2.04, 3.96, -0.01)] == ["1", "2", "4", "0"]
+    assert [charts.short(value) for value in (1, 2.04, 3.96, -0.01)] == ["1", "2", "4", "0"]
 
 
 # --- SVG elements
 
 
 def test_attributes_and_texts_are_escaped() -> None:
-    read = ElementTree.fromstring(element("text", title(HOSTILE), class_=HOSTILE, text_anchor="end", x=1.25, y=None))
+    read = ElementTree.fromstring(
+        charts.element("text", charts.title(HOSTILE), class_=HOSTILE, text_anchor="end", x=1.25, y=None)
+    )
     assert read[0].text == HOSTILE
     assert read.attrib == {"class": HOSTILE, "text-anchor": "end", "x": "1.2"}
 
 
 def test_a_line_needs_two_points() -> None:
-    assert path([(1, 2)], "line") == ""
-    assert path([(1, 2), (3, 4)], "line") == '<path class="line" d="M1 2L3 4"/>'
-    assert path([(0, 1), (2, 1), (2, 0), (0, 0)], "band", "z") == '<path class="band" d="M0 1L2 1L2 0L0 0z"/>'
+    assert charts.path([(1, 2)], "line") == ""
+    assert charts.path([(1, 2), (3, 4)], "line") == '<path class="line" d="M1 2L3 4"/>'
+    assert charts.path([(0, 1), (2, 1), (2, 0), (0, 0)], "band", "z") == '<path class="band" d="M0 1L2 1L2 0L0 0z"/>'
 
 
 def test_long_texts_are_cut_and_shown_in_full_on_hover() -> None:
     name = "a class with a very long name"
-    assert cut(name, 60).endswith("…")
-    assert width_of(cut(name, 60)) <= 60
-    assert cut(name, 1000) == name
-    assert ElementTree.fromstring(label(name, 0, 0, limit=60))[0].text == name
-    assert "<title>" not in label(name, 0, 0, limit=1000)
-    assert width_of("漢字") > width_of("ab"), "wide characters"
+    assert charts.cut(name, 60).endswith("…")
+    assert charts.width_of(charts.cut(name, 60)) <= 60
+    assert charts.cut(name, 1000) == name
+    assert ElementTree.fromstring(charts.label(name, 0, 0, limit=60))[0].text == name
+    assert "<title>" not in charts.label(name, 0, 0, limit=1000)
+    assert charts.width_of("漢字") > charts.width_of("ab"), "wide characters"
     drawn = tree(BarChart("Rows", "", [name * 4], [Bars("rows", [1])]))
     assert [text[0].text for text in drawn.iter("text") if len(text)] == [name * 4]
 
@@ -266,7 +232,9 @@ def test_a_missing_value_has_no_bar() -> None:
 
 
 def test_columns_of_a_histogram_lie_on_top_of_each_other() -> None:
-    chart = Histogram("Scores", "", even_edges(0, 2, 2), [Bars("right", [4, 1]), Bars("wrong", [2, 0])], Axis("score"))
+    chart = charts.Histogram(
+        "Scores", "", charts.even_edges(0, 2, 2), [Bars("right", [4, 1]), Bars("wrong", [2, 0])], Axis("score")
+    )
     right, alone, wrong = ([*places(mark)] for mark in marks(tree(chart)))
     assert wrong[1][1] == right[0][1], "the second series starts where the first one ends"
     heights = [low - high for (_, high), (_, low) in (right, alone, wrong)]
@@ -285,21 +253,21 @@ def lines(*series: Series, **more: object) -> LineChart:
 
 def test_long_lines_are_thinned_and_keep_their_peaks() -> None:
     peaked = [*LONG[:5_000], (5_000.0, 99.0), *LONG[5_001:]]
-    kept = thinned(peaked)
-    assert len(kept) <= MOST_POINTS
+    kept = charts.thinned(peaked)
+    assert len(kept) <= charts.MOST_POINTS
     assert (5_000.0, 99.0) in kept
     assert (kept[0], kept[-1]) == (peaked[0], peaked[-1])
     assert [*kept] == sorted(kept)
-    assert thinned(LONG[:10]) == LONG[:10]
-    assert len(kinds_of(lines(Series("loss", LONG, raw=LONG)), "hit")) <= MOST_HITS
+    assert charts.thinned(LONG[:10]) == LONG[:10]
+    assert len(kinds_of(lines(Series("loss", LONG, raw=LONG)), "hit")) <= charts.MOST_HITS
 
 
 def test_smoothing_is_the_mean_of_a_window() -> None:
     line = [(float(x), 2.0 * x) for x in range(100)]
-    smooth = smoothed(line, 0.2)
+    smooth = charts.smoothed(line, 0.2)
     assert [value for _, value in smooth[10:90]] == pytest.approx([value for _, value in line[10:90]])
     assert smooth[0] == (0.0, 10.0), "the mean of the first eleven values"
-    assert smoothed(line[:5], 0.1) == line[:5], "few points stay as they are"
+    assert charts.smoothed(line[:5], 0.1) == line[:5], "few points stay as they are"
 
 
 def test_the_table_has_raw_values_and_intervals() -> None:
@@ -311,7 +279,7 @@ def test_the_table_has_raw_values_and_intervals() -> None:
 
 
 def test_events_and_references_are_drawn() -> None:
-    chart = lines(Series("loss", [(1, 1.0), (9, 2.0)]), events=[Event(4, "resumed")], references=[("majority", 1.5)])
+    chart = lines(Series("loss", [(1, 1.0), (9, 2.0)]), events=[charts.Event(4, "resumed")], references=[("majority", 1.5)])
     assert {"resumed", "majority"} <= {text.text for text in tree(chart).iter("text")}
     (event,), (line,) = kinds_of(chart, "event"), kinds_of(chart, "line")
     (left, _), (right, _) = places(line)
@@ -332,7 +300,7 @@ def test_hover_names_every_series_at_a_place() -> None:
 
 
 def test_a_value_lies_within_its_interval() -> None:
-    chart = DotChart("Metrics", "", [Dots("accuracy", 0.8, 0.7, 0.9, baseline=0.6)], Axis(kind=PERCENT))
+    chart = charts.DotChart("Metrics", "", [charts.Dots("accuracy", 0.8, 0.7, 0.9, baseline=0.6)], Axis(kind=PERCENT))
     whisker, baseline = kinds_of(chart, "whisker")
     (left, _), (right, _) = places(whisker)
     ((middle, _),) = places(*kinds_of(chart, "dot"))
@@ -341,20 +309,20 @@ def test_a_value_lies_within_its_interval() -> None:
 
 
 def test_every_seed_is_a_point() -> None:
-    rows = [Dots("accuracy", points=[0.5, 0.6, 0.7, 0.8], note="4 seeds"), Dots("f1", 0.6)]
-    chart = DotChart("Seeds", "", rows, Axis("score"))
+    rows = [charts.Dots("accuracy", points=[0.5, 0.6, 0.7, 0.8], note="4 seeds"), charts.Dots("f1", 0.6)]
+    chart = charts.DotChart("Seeds", "", rows, Axis("score"))
     assert len(kinds_of(chart, "point")) == 4
     assert [mark[0].text for mark in kinds_of(chart, "hit")] == ["accuracy\npoints: 0.5, 0.6, 0.7, 0.8\n4 seeds", "f1\n0.6"]
     assert chart.table().rows[0] == ("accuracy", None, None, None, 0.5, 0.6, 0.7, 0.8, "4 seeds")
 
 
 def test_points_say_their_values_are_listed_and_lie_on_the_diagonal_if_they_are_equal() -> None:
-    axes, clouds = (Axis("true"), Axis("predicted")), [Cloud("rows", [(1, 2), (3, 3)])]
-    chart = ScatterChart("Scores", "", *axes, clouds, diagonal=True)
+    axes, clouds = (Axis("true"), Axis("predicted")), [charts.Cloud("rows", [(1, 2), (3, 3)])]
+    chart = charts.ScatterChart("Scores", "", *axes, clouds, diagonal=True)
     (left, low), (right, high) = places(*kinds_of(chart, "dashed"))
     ((x, y),) = places(kinds_of(chart, "point")[1])
     assert (y - low) / (high - low) == pytest.approx((x - left) / (right - left), abs=0.01)
-    leveled = ScatterChart("Scores", "", *axes, clouds, level=2.5)
+    leveled = charts.ScatterChart("Scores", "", *axes, clouds, level=2.5)
     assert kinds_of(leveled, "point")[0][0].text == "true: 1\npredicted: 2"
     assert len(kinds_of(leveled, "dashed")) == 1
     assert chart.table().rows == (("rows", 1, 2), ("rows", 3, 3))
@@ -363,11 +331,11 @@ def test_points_say_their_values_are_listed_and_lie_on_the_diagonal_if_they_are_
 # --- heat maps
 
 
-def confusion(size: int) -> HeatMap:
+def confusion(size: int) -> charts.HeatMap:
     names = [f"class {number}" for number in range(size)]
     values = [[0.9 if row == column else 0.01 for column in range(size)] for row in range(size)]
     texts = [[[f"{value * 1000:.0f}", f"{value:.0%}"] for value in row] for row in values]
-    return HeatMap("Confusion", "", names, names, values, texts, "true", "predicted", True)
+    return charts.HeatMap("Confusion", "", names, names, values, texts, "true", "predicted", True)
 
 
 def test_errors_have_another_color_and_the_table_has_the_counts() -> None:
@@ -376,7 +344,7 @@ def test_errors_have_another_color_and_the_table_has_the_counts() -> None:
     assert cells[1][0].text == "true class 0, predicted class 1\n10\n1%"
     assert float(cells[0].get("fill-opacity", 0)) > float(cells[1].get("fill-opacity", 0))
     assert confusion(2).table().rows[0] == ("class 0", 900.0, 10.0)
-    assert HeatMap("", "", ["r"], ["a", "b"], [[0, 0]], [[["a"], []]]).table().rows == (("r", "a", ""),)
+    assert charts.HeatMap("", "", ["r"], ["a", "b"], [[0, 0]], [[["a"], []]]).table().rows == (("r", "a", ""),)
 
 
 def test_small_cells_have_no_text() -> None:
@@ -389,22 +357,22 @@ def test_small_cells_have_no_text() -> None:
 
 
 def test_wide_ranges_are_logarithmic_and_names_and_missing_values_have_places_too() -> None:
-    numbers, texts = axis_places([1e-5, 1e-4, 1e-3])
+    numbers, texts = charts.axis_places([1e-5, 1e-4, 1e-3])
     assert numbers[1e-5] - numbers[1e-4] == pytest.approx(numbers[1e-4] - numbers[1e-3])
     assert len(texts) == 3
-    names, texts = axis_places(["linear", None, True])
+    names, texts = charts.axis_places(["linear", None, True])
     assert len({*names.values()}) == 3
     assert {text for text, _ in texts} == {"linear", "None", "True"}
-    assert [*axis_places([3, 3])[0].values()]
+    assert [*charts.axis_places([3, 3])[0].values()]
 
 
 def test_every_line_is_drawn_and_listed() -> None:
     threads = [
-        Thread("a", [1e-5, "linear", True, 0.8]),
-        Thread("b", [1e-3, "cosine", False, 0.9], chosen=True),
-        Thread("c", [1e-4, "cosine", None, 0.7]),
+        charts.Thread("a", [1e-5, "linear", True, 0.8]),
+        charts.Thread("b", [1e-3, "cosine", False, 0.9], chosen=True),
+        charts.Thread("c", [1e-4, "cosine", None, 0.7]),
     ]
-    chart = ParallelChart("Settings", "lines", ["rate", "schedule", "group", "score"], threads)
+    chart = charts.ParallelChart("Settings", "lines", ["rate", "schedule", "group", "score"], threads)
     html = figure(chart)
     assert (html.count('class="line"'), html.count('class="raw"')) == (1, 2)
     assert html.index('class="raw"') < html.index('class="line"'), "the chosen line is on top"

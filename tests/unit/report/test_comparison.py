@@ -15,26 +15,8 @@ from run_folders import drawn_rows, write_drawn_run, write_drawn_seeds
 
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.base.output import CommandResult
-from glassloop.report.comparison import (
-    MOST_TEXT,
-    SINGLE_SEEDS,
-    ComparedRuns,
-    Side,
-    answer_text,
-    common_split,
-    compare_runs,
-    comparison_page,
-    curves,
-    cut,
-    different_settings,
-    in_words,
-    p_text,
-    read_rows,
-    read_side,
-    series_of,
-    short_name,
-    show_comparison,
-)
+from glassloop.report import comparison
+from glassloop.report.comparison import MOST_TEXT, Side, common_split, comparison_page, curves, cut, different_settings, p_text
 from glassloop.runs.study import SeedRecord, read_seeds, write_seeds
 from glassloop.scores.statistics import compare, discordant
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
@@ -42,12 +24,12 @@ from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 TEXTS = [f"text {row}" for row in range(20)]
 
 
-def compared(*folders: Path, most_rows: int = 100, margin: float | None = None) -> ComparedRuns:
-    return compare_runs([str(folder) for folder in folders], most_rows=most_rows, margin=margin)
+def compared(*folders: Path, most_rows: int = 100, margin: float | None = None) -> comparison.ComparedRuns:
+    return comparison.compare_runs([str(folder) for folder in folders], most_rows=most_rows, margin=margin)
 
 
 def sides_of(*folders: Path) -> list[Side]:
-    return [read_side(str(folder)) for folder in folders]
+    return [comparison.read_side(str(folder)) for folder in folders]
 
 
 def two_runs(folder: Path, task: str = CLASSES, skills: tuple[float, float] = (0.8, 2.5), number: int = 80) -> list[Path]:
@@ -147,14 +129,14 @@ def test_only_different_settings_are_listed(tmp_path: Path) -> None:
 
 def test_values_are_written_as_people_do() -> None:
     values: list[object] = [None, True, False, 12000, 2e-5, (1, "a"), {"a": 0.5}, {}]
-    assert [*map(in_words, values)] == ["-", "yes", "no", "12,000", "2e-05", "1, a", "a: 0.5", "-"]
+    assert [*map(comparison.in_words, values)] == ["-", "yes", "no", "12,000", "2e-05", "1, a", "a: 0.5", "-"]
 
 
 def test_short_texts() -> None:
     answers = [(["a", "b"], "a, b"), ([], "no label"), (0.123456, "0.1235"), ("a", "a")]
-    assert [answer_text(value) for value, _ in answers] == [text for _, text in answers]
+    assert [comparison.answer_text(value) for value, _ in answers] == [text for _, text in answers]
     assert len(cut("x" * 10_000)) == MOST_TEXT + 1
-    assert short_name("runs/" + "x" * 40).plain == "…" + "x" * 19
+    assert comparison.short_name("runs/" + "x" * 40).plain == "…" + "x" * 19
     assert (p_text(0.0002), p_text(0.04), p_text(1.0)) == ("<0.001", "0.040", "1.000")
 
 
@@ -217,7 +199,7 @@ def reversed_rows(path: Path) -> Path:
 def test_different_rows_are_refused_with_what_differs(tmp_path: Path, change: Callable[[Path], Path], message: str) -> None:
     sides = sides_of(write_drawn_run(tmp_path / "first", drawn_rows(20)), change(tmp_path / "second"))
     with pytest.raises(SettingsError, match=message):
-        read_rows(sides, "validation")
+        comparison.read_rows(sides, "validation")
 
 
 # --- in the terminal: at most 80 columns, no control characters, every verdict
@@ -225,7 +207,7 @@ def test_different_rows_are_refused_with_what_differs(tmp_path: Path, change: Ca
 
 def shown(*folders: Path) -> str:
     output = io.StringIO()
-    show_comparison(Console(file=output, width=80), compared(*folders))
+    comparison.show_comparison(Console(file=output, width=80), compared(*folders))
     text = output.getvalue()
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
@@ -243,7 +225,7 @@ def test_two_runs_with_hostile_texts_and_long_names(tmp_path: Path) -> None:
         assert part in words
     assert ": 1 runs compared with" in words, "names that would not fit are counted"
     assert "<0.001" in words
-    assert SINGLE_SEEDS.split(":")[0] in text
+    assert comparison.SINGLE_SEEDS.split(":")[0] in text
 
 
 def test_several_seeds_state_their_correction(tmp_path: Path) -> None:
@@ -311,4 +293,4 @@ def test_every_recorded_figure_has_a_chart(tmp_path: Path) -> None:
 
 def test_steps_that_not_all_seeds_have_are_omitted_and_the_last_of_a_step_counts() -> None:
     first = [{"step": step, "loss": loss} for step, loss in ((1, 9.0), (1, 1.0), (2, 2.0), ("x", 1.0), (None, 1.0))]
-    assert series_of("a", [first, [{"step": 1, "loss": 3.0}]], "loss").points == [(1, 2.0)]  # type: ignore[list-item]
+    assert comparison.series_of("a", [first, [{"step": 1, "loss": 3.0}]], "loss").points == [(1, 2.0)]  # type: ignore[list-item]

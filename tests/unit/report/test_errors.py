@@ -11,22 +11,8 @@ import pytest
 from run_folders import write_fake_run
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from glassloop.report.errors import (
-    MOST_CHARACTERS,
-    by_length,
-    certainty,
-    class_rows,
-    confusion,
-    confusion_chart,
-    errors,
-    label_chart,
-    lengths_of,
-    most_confused,
-    part_score,
-    row_lists,
-    slices,
-    words,
-)
+from glassloop.report import errors as errors_module
+from glassloop.report.errors import MOST_CHARACTERS, by_length, certainty, class_rows, confusion, confusion_chart, errors, words
 from glassloop.report.page import Drawn
 from glassloop.report.source import RunSource, read_source
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
@@ -39,7 +25,7 @@ def source_of(folder: Path, task: str = CLASSES, **more: object) -> RunSource:
 
 def numbers_of(source: RunSource) -> list[int]:
     """Return the numbers of the rows that are listed, in their order."""
-    html = "".join(body for _, body in row_lists(source, source.results[0]))
+    html = "".join(body for _, body in errors_module.row_lists(source, source.results[0]))
     return [int(row) for row in re.findall(r"<span>row (\d+)</span>", html)]
 
 
@@ -65,7 +51,7 @@ def test_of_many_classes_the_most_confused_are_shown(tmp_path: Path) -> None:
     off = np.zeros((100, 100), dtype=int)
     off[np.arange(0, 60), 99 - np.arange(0, 60) // 3] = 1  # sixty classes with one error each
     off[70, 80], off[80, 70] = 3, 2
-    kept = most_confused(off)
+    kept = errors_module.most_confused(off)
     assert {70, 80} <= {*kept.tolist()}, "a confused pair"
     assert len(kept) == 20
     assert off[np.ix_(kept, kept)].sum() > 5
@@ -83,7 +69,7 @@ def test_the_scores_of_classes_are_those_of_sklearn(tmp_path: Path, task: str) -
 
 def test_labels_are_found_missed_or_wrong(tmp_path: Path) -> None:
     rows = source_of(tmp_path, SEVERAL, num_labels=3, signal=0.5).results[0].rows
-    for name, *counts in label_chart(rows).table().rows:
+    for name, *counts in errors_module.label_chart(rows).table().rows:
         place = rows.labels.index(str(name))
         given, wanted = rows.predictions[:, place] == 1, rows.references[:, place] == 1
         assert counts == [(given & wanted).sum(), (~given & wanted).sum(), (given & ~wanted).sum()]
@@ -133,7 +119,7 @@ def test_what_the_model_did_not_read_is_marked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("task", "name"), [(CLASSES, "class"), (SEVERAL, "class"), (SCORE, "true-score")])
 def test_parts_cover_all_rows_once(tmp_path: Path, task: str, name: str) -> None:
     source, drawn = source_of(tmp_path, task, num_labels=3), Drawn()
-    slices(source, source.results[0], drawn)
+    errors_module.slices(source, source.results[0], drawn)
     assert [*drawn.charts] == ["slices-length", "slices-truncation", f"slices-{name}"]
     for kind in ("slices-length", "slices-truncation", *(["slices-true-score"] if task == SCORE else [])):
         assert sum(int(str(row[-1]).split()[0]) for row in drawn.charts[kind].table().rows) == 60
@@ -143,7 +129,7 @@ def test_parts_cover_all_rows_once(tmp_path: Path, task: str, name: str) -> None
 def test_the_score_of_a_part_has_its_interval(tmp_path: Path) -> None:
     rows = source_of(tmp_path).results[0].rows
     mask = rows.references == 0
-    value, low, high = part_score(rows, mask)
+    value, low, high = errors_module.part_score(rows, mask)
     assert value == rows.right[mask].mean()
     assert low < value < high  # type: ignore[operator]
 
@@ -152,5 +138,5 @@ def test_the_score_of_a_part_has_its_interval(tmp_path: Path) -> None:
 def test_lengths_that_are_no_numbers_of_tokens_are_counted_in_words(tmp_path: Path, tokens: object) -> None:
     source = source_of(tmp_path)
     entries = [{**entry, "tokens": tokens} for entry in source.results[0].entries]
-    lengths, unit = lengths_of(source, replace(source.results[0], entries=entries))  # type: ignore[arg-type]
+    lengths, unit = errors_module.lengths_of(source, replace(source.results[0], entries=entries))  # type: ignore[arg-type]
     assert (lengths[0], unit) == (4, "words")

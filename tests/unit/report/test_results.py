@@ -24,15 +24,8 @@ from glassloop.runs.record import FINISHED, RUNNING, Columns, read_run, weights_
 from glassloop.scores.metrics import short_metrics
 from glassloop.scores.result import VERDICT_WORDS, Score
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
-from glassloop.training.evaluate import (
-    Evaluation,
-    result_of,
-    results_content,
-    run_content,
-    scored,
-    show_result,
-    write_predictions,
-)
+from glassloop.training import evaluate
+from glassloop.training.evaluate import Evaluation, result_of, results_content, run_content, scored, show_result
 
 SHARE = Score("validation", "accuracy", "accuracy", 0.8, 0.7, 0.9, 0.6)
 ERROR = Score("validation", "mse", "mse", 2.0, 1.5, 2.5, 3.0)
@@ -108,7 +101,7 @@ def test_terminal_json_record_report_and_card_give_one_verdict(
     data = replace(RECORD.data, task=CLASSES, labels=("a", "b"), columns=Columns("text"), splits=examples.facts)
     record = scored(replace(RECORD, status=FINISHED, metrics=examples.measures.keys, data=data), [result])
     write_run(tmp_path, record)
-    write_predictions(tmp_path / "validation-predictions.jsonl", examples, result)
+    evaluate.write_predictions(tmp_path / "validation-predictions.jsonl", examples, result)
 
     sentence = str(record.verdict)
     assert sentence.startswith(f'{kind} always answering "a": accuracy')

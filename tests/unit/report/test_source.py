@@ -15,20 +15,7 @@ from glassloop.base.errors import ModelError
 from glassloop.report import source as answers
 from glassloop.report.charts import LineChart
 from glassloop.report.page import Drawn
-from glassloop.report.source import (
-    UNKNOWN,
-    RunSource,
-    about,
-    command,
-    curves,
-    data_section,
-    metric_names,
-    option,
-    read_answers,
-    read_source,
-    stages,
-    wide_entries,
-)
+from glassloop.report.source import UNKNOWN, RunSource, about, command, curves, option, read_answers, read_source, wide_entries
 from glassloop.runs.history import RESUME, note_moment, write_history
 from glassloop.runs.record import RUNNING, predictions_name, read_predictions
 from glassloop.settings.training import CLASSES
@@ -127,7 +114,7 @@ def test_the_curves_are_those_of_the_history_with_resumes_and_the_best_step(tmp_
 
 def test_a_trainer_names_its_own_metrics(tmp_path: Path) -> None:
     history = [{"step": 1, "eval_loss": 0.5, "eval_own": 0.25, "eval_runtime": 1.0}]
-    assert metric_names(RunSource(tmp_path, None, "", history, ())) == {"own": "own"}  # type: ignore[arg-type]
+    assert answers.metric_names(RunSource(tmp_path, None, "", history, ())) == {"own": "own"}  # type: ignore[arg-type]
 
 
 def test_charts_of_one_name_are_numbered() -> None:
@@ -143,7 +130,7 @@ def test_charts_of_one_name_are_numbered() -> None:
 def test_counts_lengths_and_notes_are_shown(tmp_path: Path) -> None:
     write_fake_run(tmp_path, num_labels=3)
     drawn = Drawn()
-    html = data_section(read_source(tmp_path), drawn)
+    html = answers.data_section(read_source(tmp_path), drawn)
     assert [*drawn.charts] == ["labels-of-the-data", "lengths"]
     assert drawn.charts["labels-of-the-data"].table().rows[1] == ("label 1", round(59 / 60, 5), round(59 / 60, 5))
     assert sum(row[2] for row in drawn.charts["lengths"].table().rows) == 18
@@ -164,7 +151,7 @@ def test_the_command_has_every_setting_that_is_not_the_default() -> None:
 def test_stages_add_up() -> None:
     result = {"train_runtime": 5.0, "train_samples_per_second": 9.0}
     record = replace(RECORD, result=result, evaluation={"eval_runtime": 1.5}, seconds=8.0)
-    seconds = {row[0]: row[1] for row in stages(record)}
+    seconds = {row[0]: row[1] for row in answers.stages(record)}
     assert seconds == {"training": 5.0, "evaluation": 1.5, "loading, saving and the rest": 1.5, "in all": 8.0}
 
 

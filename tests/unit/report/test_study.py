@@ -11,20 +11,9 @@ from fake_study import drawn_study
 from rich.console import Console
 from run_folders import write_fake_run
 
+from glassloop.report import study
 from glassloop.report.build import report_of
-from glassloop.report.study import (
-    latex_table,
-    lines_of,
-    markdown_table,
-    points,
-    ranked,
-    sentence,
-    show_study,
-    study_content,
-    study_page,
-    table_of,
-    write_page,
-)
+from glassloop.report.study import latex_table, lines_of, markdown_table, points, ranked, sentence, show_study, write_page
 from glassloop.runs.record import FAILED, FINISHED, seed_name
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, StudyRecord, read_seeds, write_seeds
 from glassloop.scores.metrics import short_metrics
@@ -56,7 +45,7 @@ def test_tables_for_a_paper_have_the_chosen_setting_first(record: StudyRecord) -
     assert "$\\pm$" in tex
     last = record.results["settings"][-1]  # type: ignore[index]
     others = {**last, "trained": 0.0}, {**last, "failed": 2, "selection": None}
-    assert [row[-1] for row in table_of(with_settings(record, *others))[1]] == ["failed", "not trained"]
+    assert [row[-1] for row in study.table_of(with_settings(record, *others))[1]] == ["failed", "not trained"]
 
 
 def test_several_comparisons_state_their_correction(record: StudyRecord) -> None:
@@ -87,14 +76,14 @@ def test_the_terminal_says_what_was_used_to_choose_and_cuts_no_number(record: St
 
 
 def test_the_content_for_scripts(record: StudyRecord) -> None:
-    content = study_content(Path("s"), record)
+    content = study.study_content(Path("s"), record)
     assert content["chosen_by"] == {"split": "selection", "folds": ("1/10",), "metric": "accuracy"}
     assert content["chosen"] == "learning_rate 0.0001"
     assert content["failed"] == {"seed-2-2": {"exit_status": 5, "error": "the loss | is nan lower it"}}
 
 
 def test_the_page_has_every_part(record: StudyRecord) -> None:
-    html = study_page("study <1>", record)
+    html = study.study_page("study <1>", record)
     for text in (
         "Study study &lt;1&gt;", "Chosen: learning_rate 0.0001", "on validation (not used to choose)",
         "on the selection split (used to choose)", "Settings and their scores",

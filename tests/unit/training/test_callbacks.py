@@ -26,21 +26,7 @@ from glassloop.runs.record import HISTORY_NAME, Plan
 from glassloop.settings.training import TRACKERS
 from glassloop.training import callbacks as callbacks_module
 from glassloop.training import loop
-from glassloop.training.callbacks import (
-    EVENTS,
-    PAUSE,
-    STOPPING,
-    Callback,
-    History,
-    PauseAt,
-    Paused,
-    Sessions,
-    State,
-    Trackers,
-    checked_callbacks,
-    leave,
-    listening,
-)
+from glassloop.training.callbacks import EVENTS, PAUSE, Callback, History, State, Trackers, checked_callbacks, leave, listening
 
 PLAN = Plan(
     max_steps=10, steps_per_epoch=4, batches_per_epoch=4, accumulate=1, warmup_steps=0, log_every=1, eval_every=1, save_every=0
@@ -156,7 +142,7 @@ with listening(state):
 """
 
 
-@pytest.mark.parametrize("number", STOPPING)
+@pytest.mark.parametrize("number", callbacks_module.STOPPING)
 def test_a_signal_asks_and_the_handlers_come_back(number: signal.Signals) -> None:
     before, state = signal.getsignal(number), State()
     with listening(state):
@@ -213,7 +199,7 @@ def test_the_exit_status_names_the_signal() -> None:
         assert caught.value.code == status
     with pytest.raises(KeyboardInterrupt):
         leave(signal.SIGINT)
-    with pytest.raises(Paused):
+    with pytest.raises(callbacks_module.Paused):
         leave(PAUSE)
 
 
@@ -294,15 +280,15 @@ def test_no_line_holds_what_json_cannot(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("step", "before", "after"), [(2, 0, 0), (3, 0, PAUSE), (3, signal.SIGTERM, signal.SIGTERM)])
 def test_a_pause_is_asked_for_after_its_step_unless_a_signal_came_first(step: int, before: int, after: int) -> None:
     state = State(step=step, asked_to_stop=before)
-    PauseAt(3).on_step(state, [])
+    callbacks_module.PauseAt(3).on_step(state, [])
     assert state.asked_to_stop == after
-    assert not PauseAt.reads_weights, "it costs nothing"
+    assert not callbacks_module.PauseAt.reads_weights, "it costs nothing"
 
 
 def test_a_training_notes_when_it_is_stopped_and_resumed(tmp_path: Path) -> None:
     """A new one in the same folder begins a new file."""
     for first, last, number in ((0, 9, 0), (0, 12, 15), (12, 30, 0)):
-        callback = Sessions(tmp_path, 30)
+        callback = callbacks_module.Sessions(tmp_path, 30)
         callback.on_fit_start(State(step=first))
         callback.on_fit_end(State(step=last, signal=number))
     noted = [(moment.event, moment.step, moment.max_steps) for moment in read_moments(tmp_path)]

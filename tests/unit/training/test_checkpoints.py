@@ -25,27 +25,7 @@ from glassloop.base.errors import ModelError, ResourceError
 from glassloop.base.records import sealed
 from glassloop.runs.record import checkpoints_in, step_of
 from glassloop.training import checkpoints as checkpoints_module
-from glassloop.training.checkpoints import (
-    FORMAT,
-    MANIFEST,
-    CheckpointFolder,
-    Saver,
-    Snapshot,
-    differences,
-    identified,
-    open_checkpoint,
-    optimizer_tensors,
-    optimizer_values,
-    random_tensors,
-    refuse_other_identity,
-    refuse_other_tensors,
-    restore_optimizer,
-    restore_random,
-    row_changes,
-    schedule_values,
-    weights_fingerprint,
-    write_checkpoint,
-)
+from glassloop.training.checkpoints import MANIFEST, CheckpointFolder, Saver, Snapshot, differences, identified, open_checkpoint
 
 CPU = torch.device("cpu")
 
@@ -70,12 +50,14 @@ def change_manifest(path: Path, **values: Any) -> None:
 def written(tmp_path: Path) -> Path:
     """A checkpoint of step 3."""
     model = tiny_model()
-    optimizer, plain = optimizer_tensors(model, stepped(model))
-    tensors, plain_random = random_tensors(CPU)
+    optimizer, plain = checkpoints_module.optimizer_tensors(model, stepped(model))
+    tensors, plain_random = checkpoints_module.random_tensors(CPU)
     content: Any = {"state": {"step": 3}, "optimizer": plain, "random": [plain_random]}
     snapshot = Snapshot(model.state_dict(), optimizer, {}, [tensors], torch.arange(5), content, {"seed": 1})
     path = tmp_path / "checkpoint-3"
-    write_checkpoint(path, snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights))
+    checkpoints_module.write_checkpoint(
+        path, snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights)
+    )
     return path
 
 
@@ -124,9 +106,9 @@ def test_a_manifest_of_other_types_is_damaged(written: Path, files: object) -> N
 
 
 def test_a_newer_format_is_reported_as_such(written: Path) -> None:
-    manifest = json.loads((written / MANIFEST).read_text()) | {"format": FORMAT + 1, "sum": "another way"}
+    manifest = json.loads((written / MANIFEST).read_text()) | {"format": checkpoints_module.FORMAT + 1, "sum": "another way"}
     (written / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(ModelError, match=f"format {FORMAT + 1} by a newer version of Glassloop") as caught:
+    with pytest.raises(ModelError, match=f"format {checkpoints_module.FORMAT + 1} by a newer version of Glassloop") as caught:
         open_checkpoint(written)
     assert caught.value.remedy == "update Glassloop"
 
@@ -149,7 +131,7 @@ def test_a_checkpoint_of_transformers_is_refused_by_name(tmp_path: Path) -> None
 )
 def test_other_tensors_are_named(found: dict[str, torch.Tensor], text: str) -> None:
     with pytest.raises(ModelError, match=text):
-        refuse_other_tensors({"a": "(2,) torch.float32"}, found, "model")
+        checkpoints_module.refuse_other_tensors({"a": "(2,) torch.float32"}, found, "model")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +140,7 @@ def test_other_tensors_are_named(found: dict[str, torch.Tensor], text: str) -> N
 def test_weights_are_written_beside_a_model_that_does_not_hold_them(tmp_path: Path, change: Any, beside: bool) -> None:
     snapshot = Snapshot({"weight": torch.ones(3)}, {}, {}, [], torch.arange(2), {"state": {"step": 1}}, {}, {"a.txt": "mine"})  # type: ignore[typeddict-item]
     path = tmp_path / "checkpoint-1"
-    write_checkpoint(
+    checkpoints_module.write_checkpoint(
         path, snapshot, lambda folder, given: save_file({"weight": change(given["weight"])}, folder / "model.safetensors")
     )
     found = open_checkpoint(path)
@@ -172,8 +154,8 @@ def test_the_optimizer_comes_back_bit_for_bit(fused: bool) -> None:
     first, second = tiny_model(), tiny_model()
     one, two = stepped(first, fused), torch.optim.AdamW(second.parameters(), lr=0.5, fused=fused)
     second.load_state_dict(first.state_dict())
-    tensors, plain = optimizer_tensors(first, one)
-    restore_optimizer(second, two, tensors, json.loads(json.dumps(plain)))
+    tensors, plain = checkpoints_module.optimizer_tensors(first, one)
+    checkpoints_module.restore_optimizer(second, two, tensors, json.loads(json.dumps(plain)))
     for model, optimizer in ((first, one), (second, two)):
         for parameter in model.parameters():
             parameter.grad = torch.full_like(parameter, 0.3)
@@ -192,13 +174,13 @@ def test_the_optimizer_comes_back_bit_for_bit(fused: bool) -> None:
 def test_the_state_of_another_models_optimizer_is_refused(name: str, problem: str) -> None:
     model = tiny_model()
     with pytest.raises(ModelError, match=problem):
-        restore_optimizer(model, stepped(model), {name: torch.zeros(7)}, {"groups": []})
+        checkpoints_module.restore_optimizer(model, stepped(model), {name: torch.zeros(7)}, {"groups": []})
 
 
 def test_random_states_come_back() -> None:
-    tensors, plain = random_tensors(CPU)
+    tensors, plain = checkpoints_module.random_tensors(CPU)
     expected = (random.random(), np.random.rand(), torch.rand(3).tolist())
-    restore_random(tensors, json.loads(json.dumps(plain)), CPU)
+    checkpoints_module.restore_random(tensors, json.loads(json.dumps(plain)), CPU)
     assert (random.random(), np.random.rand(), torch.rand(3).tolist()) == expected
 
 
@@ -303,7 +285,7 @@ def test_the_newest_intact_one_is_used_and_others_are_reported(tmp_path: Path) -
 def test_none_that_can_be_used_is_an_error_with_every_reason(tmp_path: Path) -> None:
     checkpoints, _ = filled(tmp_path, 3, 6)
     damage(tmp_path, 3)
-    change_manifest(tmp_path / "checkpoint-6", format=FORMAT + 1)
+    change_manifest(tmp_path / "checkpoint-6", format=checkpoints_module.FORMAT + 1)
     with pytest.raises(ModelError) as caught:
         checkpoints.newest()
     for part in ("2 checkpoints", "checkpoint-3: state.json is damaged", "checkpoint-6: written in format 2 by a newer"):
@@ -424,20 +406,20 @@ def test_constants_count_functions_without_code_differ_and_circles_end(monkeypat
 
 def test_weights_are_known_by_every_bit() -> None:
     model, again = tiny_model(), tiny_model()
-    found = weights_fingerprint(model)
-    assert found == weights_fingerprint(again)
+    found = checkpoints_module.weights_fingerprint(model)
+    assert found == checkpoints_module.weights_fingerprint(again)
     with torch.no_grad():
         again.classifier.bias[1] += 1e-6
-    assert found != weights_fingerprint(again)
-    assert weights_fingerprint(model.to(torch.bfloat16)) != found
+    assert found != checkpoints_module.weights_fingerprint(again)
+    assert checkpoints_module.weights_fingerprint(model.to(torch.bfloat16)) != found
 
 
 def test_an_optimizer_is_known_by_its_settings_and_its_weights() -> None:
     model = tiny_model()
 
     def changes(optimizer: torch.optim.Optimizer) -> list[str]:
-        first = optimizer_values(model, torch.optim.SGD(model.parameters(), lr=0.1))
-        return differences(first, optimizer_values(model, optimizer))
+        first = checkpoints_module.optimizer_values(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        return differences(first, checkpoints_module.optimizer_values(model, optimizer))
 
     assert changes(torch.optim.SGD(model.parameters(), lr=0.1)) == []
     assert changes(torch.optim.SGD(model.parameters(), lr=0.2)) == ["groups.0.lr: 0.1 then, 0.2 now"]
@@ -451,13 +433,13 @@ def test_what_a_schedule_counts_is_no_part_of_it() -> None:
     model = tiny_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedule = LambdaLR(optimizer, lambda step: 1 / (1 + step))
-    before = (schedule_values(schedule), optimizer_values(model, optimizer))
+    before = (checkpoints_module.schedule_values(schedule), checkpoints_module.optimizer_values(model, optimizer))
     optimizer.step()
     schedule.step()
-    assert (schedule_values(schedule), optimizer_values(model, optimizer)) == before
+    assert (checkpoints_module.schedule_values(schedule), checkpoints_module.optimizer_values(model, optimizer)) == before
     other = LambdaLR(torch.optim.SGD(model.parameters(), lr=0.1), lambda step: 1 / (2 + step))
-    assert differences(before[0], schedule_values(other))
-    assert differences(*(schedule_values(CosineAnnealingLR(optimizer, T_max=number)) for number in (5, 6)))
+    assert differences(before[0], checkpoints_module.schedule_values(other))
+    assert differences(*(checkpoints_module.schedule_values(CosineAnnealingLR(optimizer, T_max=number)) for number in (5, 6)))
 
 
 @pytest.mark.parametrize(
@@ -477,11 +459,11 @@ def test_differences_show_both_values(stored: Any, now: Any, lines: list[str]) -
 
 def test_other_settings_and_rows_are_refused_but_not_rows_that_a_run_had_not_read() -> None:
     rows = torch.tensor([1, 0, 3])
-    refuse_other_identity({"seed": 1}, {"seed": 1}, rows, torch.tensor([1, 2, 3]))
+    checkpoints_module.refuse_other_identity({"seed": 1}, {"seed": 1}, rows, torch.tensor([1, 2, 3]))
     with pytest.raises(ModelError, match=r"learning_rate: 0.1 then, 0.2 now; seed: 1 then, None now"):
-        refuse_other_identity({"learning_rate": 0.1, "seed": 1}, {"learning_rate": 0.2}, rows, rows)
+        checkpoints_module.refuse_other_identity({"learning_rate": 0.1, "seed": 1}, {"learning_rate": 0.2}, rows, rows)
     with pytest.raises(ModelError, match="1 rows edited"):
-        refuse_other_identity({}, {}, rows, torch.tensor([1, 2, 4]))
+        checkpoints_module.refuse_other_identity({}, {}, rows, torch.tensor([1, 2, 4]))
 
 
 @pytest.mark.parametrize(
@@ -494,4 +476,4 @@ def test_other_settings_and_rows_are_refused_but_not_rows_that_a_run_had_not_rea
     ],
 )
 def test_what_happened_to_the_rows_is_reported(after: list[int], text: str) -> None:
-    assert row_changes(torch.tensor([1, 2, 3]), torch.tensor(after)) == text
+    assert checkpoints_module.row_changes(torch.tensor([1, 2, 3]), torch.tensor(after)) == text

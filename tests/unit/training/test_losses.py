@@ -17,13 +17,7 @@ from torch.nn import functional
 
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError, SettingsError
-from glassloop.training.losses import (
-    LOSS_REMEDY,
-    check_loss,
-    class_weights_of,
-    make_loss,
-    other_loss,
-)
+from glassloop.training.losses import LOSS_REMEDY, check_loss, class_weights_of, make_loss, other_loss
 
 TASKS = {
     "single_label_classification": torch.tensor([0, 2, 1, 2, 2]),

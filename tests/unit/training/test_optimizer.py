@@ -11,15 +11,8 @@ from families import FAMILIES, tiny_model
 
 from glassloop.base.errors import SettingsError
 from glassloop.settings.training import SCHEDULES, TrainingArguments
-from glassloop.training.optimizer import (
-    AdamW,
-    decay_groups,
-    make_optimizer,
-    make_plan,
-    make_scheduler,
-    optimizer_for,
-    optimizer_options,
-)
+from glassloop.training import optimizer as optimizer_module
+from glassloop.training.optimizer import AdamW, decay_groups, make_optimizer, make_plan, make_scheduler, optimizer_for
 
 OPTIONS = {
     "cosine_with_min_lr": {"min_lr_rate": 0.1},
@@ -187,7 +180,7 @@ def test_an_optimizer_by_name_has_the_usual_groups(name: str, kind: str) -> None
 def test_extra_settings_reach_the_optimizer() -> None:
     found = optimizer_for(TrainingArguments(optim="sgd", optim_args="momentum=0.9, nesterov=true"), tiny_model())
     assert (found.defaults["momentum"], found.defaults["nesterov"]) == (0.9, True)
-    assert optimizer_options("a=1,b=False,c=word") == {"a": 1.0, "b": False, "c": "word"}
+    assert optimizer_module.optimizer_options("a=1,b=False,c=word") == {"a": 1.0, "b": False, "c": "word"}
 
 
 @pytest.mark.parametrize(

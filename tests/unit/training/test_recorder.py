@@ -25,16 +25,7 @@ from glassloop.settings.training import CLASSES, SEVERAL
 from glassloop.training import recorder
 from glassloop.training.callbacks import State
 from glassloop.training.evaluate import Evaluation
-from glassloop.training.recorder import (
-    GivenRows,
-    Recorder,
-    can_be_stored,
-    decoded_texts,
-    facts_of,
-    read_given,
-    text_columns,
-    with_scores,
-)
+from glassloop.training.recorder import GivenRows, Recorder, can_be_stored, decoded_texts, facts_of, read_given, text_columns
 
 COLUMNS = {
     "guid": ["a-1", "a-2", "a-3"],
@@ -173,10 +164,10 @@ def test_what_is_too_large_or_of_another_shape_is_not_stored(monkeypatch: pytest
 def test_a_metric_of_the_user_has_the_baseline_only_if_it_is_the_same() -> None:
     found = evaluation([[0, 1], [1, 0], [1, 0]], [1, 0, 1], eval_accuracy=2 / 3, eval_f1=0.1, eval_own=7.0)
     train = GivenRows(3, labels=np.array([1, 1, 0]))
-    record = with_scores(RECORD, found, None, train)
+    record = recorder.with_scores(RECORD, found, None, train)
     assert record.metrics == ("accuracy", "f1", "own")
     assert record.baseline == {"accuracy": 2 / 3}, "this f1 is another one"
-    record = with_scores(RECORD, found, Measures(("accuracy",)), train)
+    record = recorder.with_scores(RECORD, found, Measures(("accuracy",)), train)
     assert (record.metrics, record.evaluation and record.evaluation["eval_accuracy"]) == (("accuracy",), 2 / 3)
 
 

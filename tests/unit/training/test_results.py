@@ -24,21 +24,8 @@ from glassloop.scores.metrics import Measures
 from glassloop.scores.result import Result, TrainingFacts, Verdict, rows_of
 from glassloop.settings.file import RunSettings
 from glassloop.settings.training import CLASSES
-from glassloop.training.evaluate import (
-    Evaluation,
-    class_table,
-    data_content,
-    labels_of,
-    length_entries,
-    prefixes,
-    result_of,
-    results_content,
-    run_content,
-    scored,
-    seeds_content,
-    show_result,
-    write_predictions,
-)
+from glassloop.training import evaluate
+from glassloop.training.evaluate import Evaluation, labels_of, length_entries, prefixes, result_of, run_content, show_result
 
 SPLIT_KEYS = ["rows", "metrics", "baseline", "positive_label", "classes", "balanced_accuracy", "verdict", "advice"]
 
@@ -55,7 +42,7 @@ def test_a_run_and_its_evaluation_have_the_same_splits(text_run: Path) -> None:
         *("run", "status", "data", "model", "seed", "steps", "seconds", "stop_reason", "best_step", "training", "splits"),
     ]
     assert (content["run"], content["status"], content["steps"]) == (str(text_run), "finished", 20)
-    again = document(results_content(evaluate_run(str(text_run), Wanted(device="cpu")).results))
+    again = document(evaluate.results_content(evaluate_run(str(text_run), Wanted(device="cpu")).results))
     assert content["splits"].keys() == again.keys() == {"validation"}
     assert [*content["splits"]["validation"]] == [*again["validation"]] == SPLIT_KEYS
     for key in ("rows", "baseline", "positive_label", "classes"):
@@ -95,7 +82,7 @@ def test_the_data(write, tiny_tokenizer) -> None:
     rows = "text,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))
     examples = load_examples(str(write("rows.csv", rows)), validation_share=0)
     encoded = encode(examples, tiny_tokenizer, 64)
-    content = document(data_content(examples, encoded, "rows.csv", "tiny", LengthLimit(64, 64)))
+    content = document(evaluate.data_content(examples, encoded, "rows.csv", "tiny", LengthLimit(64, 64)))
     assert [*content] == ["data", "model", "max_length", "task", "columns", "labels", "splits", "notes"]
     assert content["columns"] == {"text": "text", "text_pair": None, "label": ["label"]}
     assert content["labels"] == ["a", "b"]
@@ -110,7 +97,7 @@ def test_the_data(write, tiny_tokenizer) -> None:
 def test_several_seeds() -> None:
     done = SeedRecord(status=FINISHED, seconds=2.0, validation={"accuracy": 0.5}, baseline={"accuracy": 0.4})
     failed = SeedRecord(status=FAILED, exit_code=3, error=("data: row 3 is empty", "try:  fill it"))
-    content = document(seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED)))
+    content = document(evaluate.seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED)))
     assert [*content] == ["run", "status", "data", "model", "seeds", "mean", "standard_deviation", "baseline"]
     assert content["seeds"]["1"] == {
         **{"run": "out/seed-1", "status": "finished", "seconds": 2.0},
@@ -214,7 +201,7 @@ def test_of_many_classes_the_largest_and_the_worst_are_shown() -> None:
 def test_long_names_and_thousands_of_classes_stay_readable_at_80_columns(number: int) -> None:
     classes = {f"{place} {'long ' * 30}": ClassRecord(0.5, 0.0, 0.0, place % 3) for place in range(number)}
     screen = io.StringIO()
-    Console(file=screen, width=80).print(class_table(classes))
+    Console(file=screen, width=80).print(evaluate.class_table(classes))
     lines = screen.getvalue().splitlines()
     assert len(lines) == (3 if number == 2 else 18)
     assert all(len(line) <= 80 for line in lines)
@@ -287,7 +274,7 @@ def test_a_result_has_the_baseline_unless_the_training_rows_are_unknown() -> Non
 def test_a_record_holds_the_results_of_all_evaluations() -> None:
     examples = examples_of(["a"] * 2 + ["b"] * 3, ["a", "a", "a", "b"])
     result = evaluated(examples, [0, 0, 0, 0])
-    record = scored(RECORD, [result])
+    record = evaluate.scored(RECORD, [result])
     assert record.evaluation == {"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1.0}
     assert record.baseline == {"accuracy": 0.25, "f1_macro": pytest.approx(0.2)}
     assert record.classes == result.classes
@@ -298,7 +285,7 @@ def test_a_record_holds_the_results_of_all_evaluations() -> None:
 
 def test_predictions_are_written_one_line_per_row(tmp_path: Path) -> None:
     examples = examples_of(["a"] * 2 + ["b"] * 3, ["a", "b"])
-    write_predictions(tmp_path / "rows.jsonl", examples, evaluated(examples, [1, 1]))
+    evaluate.write_predictions(tmp_path / "rows.jsonl", examples, evaluated(examples, [1, 1]))
     assert [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()] == [
         {"row": 0, "prediction": "b", "label": "a", "logits": [0.0, 1.0], "text": "validation 0"},
         {"row": 1, "prediction": "b", "label": "b", "logits": [0.0, 1.0], "text": "validation 1"},
@@ -311,6 +298,6 @@ def test_predictions_say_how_long_a_row_is_and_what_was_cut(tmp_path: Path, tiny
     assert [entry["tokens"] for entry in more.values()] == [3, 4]
     (start, end) = more[1]["kept"]["text"]
     assert (start, "validation 1"[:end] != "validation 1") == (0, True)
-    write_predictions(tmp_path / "rows.jsonl", examples, evaluated(examples, [1, 1]), more)
+    evaluate.write_predictions(tmp_path / "rows.jsonl", examples, evaluated(examples, [1, 1]), more)
     assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[1])["kept"] == {"text": [start, end]}
     assert "kept" not in length_entries(examples, "validation", np.array([3, 4]), None, 4)[1], "without a tokenizer"

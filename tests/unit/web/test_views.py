@@ -13,26 +13,8 @@ from glassloop.report.page import Number, Section
 from glassloop.runs.history import Curves
 from glassloop.runs.record import Plan
 from glassloop.runs.status import RunFolders, RunSummary
-from glassloop.web import watch
-from glassloop.web.views import (
-    View,
-    compare_view,
-    compared_figures,
-    different_settings,
-    list_progress,
-    list_view,
-    local_time,
-    moment,
-    ordered,
-    percent,
-    progress_words,
-    quoted,
-    result_of,
-    run_figures,
-    run_view,
-    status_words,
-    title_of,
-)
+from glassloop.web import views, watch
+from glassloop.web.views import View, compare_view, list_progress, local_time, moment, progress_words, result_of, run_figures
 from glassloop.web.watch import Watcher
 
 
@@ -57,9 +39,13 @@ def captions(html: str) -> list[str]:
 
 def test_the_order_and_the_names_of_charts(tmp_path: Path) -> None:
     names = ["grad_norm", "eval_f1", "learning_rate", "extra", "loss", "eval_loss", "eval_runtime", "eval_accuracy"]
-    assert ordered(names) == ["loss", "eval_loss", "eval_f1", "eval_accuracy", "extra", "learning_rate", "grad_norm"]
+    assert views.ordered(names) == ["loss", "eval_loss", "eval_f1", "eval_accuracy", "extra", "learning_rate", "grad_norm"]
     run, _ = written(tmp_path, positive_label="yes", metrics=("f1", "f1_macro"))
-    assert [title_of(f"eval_{key}", run) for key in ("f1", "f1_macro", "my_score")] == ["F1 (yes)", "F1 (macro)", "My score"]
+    assert [views.title_of(f"eval_{key}", run) for key in ("f1", "f1_macro", "my_score")] == [
+        "F1 (yes)",
+        "F1 (macro)",
+        "My score",
+    ]
 
 
 def test_a_run_with_a_resume(tmp_path: Path) -> None:
@@ -92,7 +78,7 @@ def test_several_runs_results_and_differences(tmp_path: Path) -> None:
     write_watched(tmp_path / "a", steps=8, finished=True)
     write_watched(tmp_path / "b", steps=1, max_length=128)
     runs, every = zip(watched(tmp_path, "a"), watched(tmp_path, "b"), strict=True)
-    figures = "".join(compared_figures(runs, every))
+    figures = "".join(views.compared_figures(runs, every))
     assert captions(figures)[:2] == ["Training loss", "Evaluation loss"]
     assert figures.count("</i>b</button>") == 3, "training loss, learning rate, gradient norm"
     write_watched(tmp_path / "c", steps=4, max_length=128)
@@ -113,7 +99,7 @@ def test_equal_and_unknown_settings_and_finished_runs(tmp_path: Path) -> None:
     assert "glassloop compare" in sections["test"]
     (tmp_path / "a & b" / "run.json").unlink()
     unknown, _ = watched(tmp_path, "a & b")
-    assert different_settings([unknown, unknown]) == []
+    assert views.different_settings([unknown, unknown]) == []
 
 
 # --- a page and its updates have the same parts
@@ -136,18 +122,18 @@ def test_the_page_and_its_update() -> None:
 
 
 def page_of(tmp_path: Path, name: str = "a") -> str:
-    return run_view(*watched(tmp_path, name), "/token/").page()
+    return views.run_view(*watched(tmp_path, name), "/token/").page()
 
 
 def test_an_empty_folder_says_how_to_start(tmp_path: Path) -> None:
-    view = list_view(tmp_path / "runs", [], RunFolders({}), "/t/")
+    view = views.list_view(tmp_path / "runs", [], RunFolders({}), "/t/")
     assert "glassloop train quickstart" in view.page()
     assert "form" not in view.tools
 
 
 def test_the_list_says_what_it_leaves_out_and_its_tab_how_many_runs_train(tmp_path: Path) -> None:
     lock_as(write_watched(tmp_path / "a"), 1, "far-away")
-    view = list_view(tmp_path, Watcher(tmp_path).runs(), RunFolders({}, links=2, complete=False), "/t/")
+    view = views.list_view(tmp_path, Watcher(tmp_path).runs(), RunFolders({}, links=2, complete=False), "/t/")
     assert "2 links lead out of the folder and are not followed." in view.page()
     assert "more folders than this page reads" in view.page()
     assert view.tab == f"(1) {tmp_path.name}"
@@ -191,7 +177,7 @@ def test_times_and_names_in_addresses() -> None:
     assert moment("yesterday") is moment("") is moment("9999-99-99") is None
     assert len(local_time(60.0)) == 16
     assert local_time(1e300) == local_time(None) == ""
-    assert quoted("a b/ü?#%\udcff") == "a%20b/%C3%BC%3F%23%25%FF"
+    assert views.quoted("a b/ü?#%\udcff") == "a%20b/%C3%BC%3F%23%25%FF"
 
 
 def test_progress() -> None:
@@ -201,7 +187,7 @@ def test_progress() -> None:
     assert progress_words(run(step=1000, max_steps=4000, step_seconds=0.01)).endswith("100 steps/s, about 30 s left")
     assert progress_words(run("killed", step=2, max_steps=8, step_seconds=1.0)) == "step 2 of 8"
     assert (progress_words(run(step=3)), list_progress(run(step=3)), list_progress(run())) == ("step 3", "step 3", "")
-    assert percent(run(step=99, max_steps=8)) == 100
+    assert views.percent(run(step=99, max_steps=8)) == 100
 
 
 @pytest.mark.parametrize(
@@ -219,7 +205,7 @@ def test_progress() -> None:
     ],
 )
 def test_what_a_status_means(summary: RunSummary, words: str) -> None:
-    assert re.search(words, status_words(summary))
+    assert re.search(words, views.status_words(summary))
 
 
 def test_the_latest_values_are_the_result_of_a_run_that_trains() -> None:
