@@ -44,19 +44,13 @@ def test_text_stays_text(text: str) -> None:
     assert element.text == templates.readable(text)
 
 
-def test_a_formula_in_the_data_is_not_typeset() -> None:
+def test_formulas_long_texts_timings_and_empty_parts() -> None:
     classes = parsed(notebook.view("$\\href{javascript:alert(1)}{x}$")).attrib["class"].split()
     assert {"tex2jax_ignore", "mathjax_ignore"} <= {*classes}
-
-
-def test_long_text_is_cut_but_sentences_are_not() -> None:
     assert len(templates.short("a" * 10_000)) == templates.MOST_CHARACTERS
     assert templates.short("a" * 10_000).endswith("…")
     assert templates.escaped("<b>" + "a" * 1000) == "&lt;b&gt;" + "a" * 1000
     assert templates.escaped("one\ntwo\x1b\t'\"") == "one\ntwo\\x1b &#39;&#34;"
-
-
-def test_scores_have_no_timings_and_empty_parts_are_omitted() -> None:
     html = notebook.scores("Evaluation", {"eval_accuracy": 0.5, "eval_runtime": 1.5, "eval_samples_per_second": 9.0})
     assert "eval_accuracy" in html
     assert "runtime" not in html
@@ -66,7 +60,7 @@ def test_scores_have_no_timings_and_empty_parts_are_omitted() -> None:
     assert notebook.view("x", "", "") == notebook.view("x")
 
 
-def test_a_chart_draws_each_line_within_its_frame() -> None:
+def test_a_chart_draws_each_line_within_its_frame_and_thins_long_ones() -> None:
     html = notebook.chart({"training loss": [(0, 3.0), (5, 1.0), (10, 2.0)], "evaluation loss": [(5, 2.5), (10, 1.5)]}, "step")
     root = parsed(f"<div>{html}</div>")
     first, second = [[*map(float, re.split("[ ,]", line.attrib["points"]))] for line in root.iter("polyline")]
@@ -78,9 +72,6 @@ def test_a_chart_draws_each_line_within_its_frame() -> None:
     for lines in ({}, {"loss": []}, {"loss": [(1, 0.5)]}):
         assert notebook.chart(lines, "step") == "", "without two points there is no chart"
     assert f"{notebook.HEIGHT / 2:.1f}" in notebook.chart({"loss": [(1, 0.5), (2, 0.5)]}, "step"), "a flat line"
-
-
-def test_a_long_line_is_thinned_and_keeps_its_ends() -> None:
     points = [(float(step), 0.0) for step in range(12_345)]
     kept = notebook.thinned(points)
     assert len(kept) <= notebook.MOST_POINTS + 1

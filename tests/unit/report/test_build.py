@@ -6,11 +6,10 @@ import re
 import subprocess
 import sys
 from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from drawn import every_chart
+from drawn import Reader, every_chart
 from run_folders import HOSTILE, write_fake_run
 
 from glassloop.base.errors import ModelError, SettingsError
@@ -20,37 +19,7 @@ from glassloop.runs.history import RESUME, STOP, note_moment, write_history
 from glassloop.runs.record import RUNNING
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
-VOID = {"meta", "link", "input", "br", "img"}
 CHARTS = {f"chart-{number}": chart for number, chart in enumerate(every_chart())}
-
-
-class Reader(HTMLParser):
-    """Reads the visible text and the tags of a page, and checks that every tag is closed."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: set[str] = set()
-        self.texts: list[str] = []
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes |= {name for name, _ in attrs}
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not {"script", "style"} & {*self.open}:
-            self.texts.append(data)
 
 
 def read(folder: Path) -> str:
@@ -133,10 +102,15 @@ def test_a_report_never_fails_a_run_and_can_be_switched_off(
     ]
 
 
-def test_a_notebook_shows_a_report_in_a_frame_of_its_own() -> None:
+def test_a_notebook_shows_a_report_in_a_frame_and_png_without_its_library_names_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     frame = Report("a run", '<p title="a">&amp;</p>', {}, [])._repr_html_()
     assert re.fullmatch(r'<iframe srcdoc="[^"<>]*" title="Report of a run" sandbox="allow-scripts" [^<>]*></iframe>', frame)
     assert '<p title="a">&amp;</p>' in unescape(frame), "the page is escaped once"
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(SettingsError, match=r"pip install 'glassloop\[png\]', or use --format svg"):
+        write_charts(CHARTS, tmp_path, "png")
 
 
 @pytest.mark.parametrize(("form", "begins"), [("svg", b"<svg"), ("csv", b""), ("png", b"\x89PNG")])
@@ -146,9 +120,3 @@ def test_every_chart_becomes_a_file(tmp_path: Path, form: str, begins: bytes) ->
     written = write_charts(CHARTS, tmp_path / "charts", form)
     assert [path.name for path in written] == [f"{name}.{form}" for name in CHARTS]
     assert all(path.read_bytes().startswith(begins) and path.stat().st_size > 20 for path in written)
-
-
-def test_png_without_its_library_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.raises(SettingsError, match=r"pip install 'glassloop\[png\]', or use --format svg"):
-        write_charts(CHARTS, tmp_path, "png")

@@ -63,14 +63,13 @@ def test_hostile_names_stay_text() -> None:
     assert not re.search(r"(?<!\\)[`\[\]*{}]|://|www\.|@", body.partition("<!--")[0])
     assert len([line for line in body.splitlines() if line.startswith("|")]) == 3, "a cell is one line"
     assert cards.is_untouched(text)
-
-
-def test_text_without_markup() -> None:
     texts = {"a|b": r"a\|b", "a\nb": r"a\\nb", "<b>&": "&lt;b&gt;&amp;", "not_it": r"not\_it", 3: "3"}
     assert {given: markdown(given) for given in texts} == texts
 
 
-def test_an_edited_card_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_card_is_kept_and_one_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "README.md"
     (tmp_path / ".README.md.0123abcd").write_text("half a card")  # of a process that was killed
     assert write_card(tmp_path, Card("first", None))
@@ -86,10 +85,7 @@ def test_an_edited_card_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert not write_card(tmp_path, Card("third", None))
         assert path.read_bytes() == edited
         assert capsys.readouterr().err == f"glassloop: {path} was kept: it was edited, or written by another program\n"
-
-
-def test_a_card_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cards.update_card(tmp_path)
+    cards.update_card(tmp_path / "nothing")
     assert capsys.readouterr().err.startswith("glassloop: the model card could not be written: ModelError: model: ")
 
 
@@ -114,14 +110,11 @@ def test_the_card_of_every_task_has_the_results_of_the_run(task: str, tmp_path: 
     assert "## Calibration" not in text
 
 
-def test_hostile_labels_and_file_names_stay_text(tmp_path: Path) -> None:
-    write_fake_run(tmp_path / "run", label=HOSTILE, text=HOSTILE)
-    text = card_text(run_card(tmp_path / "run"))
+def test_hostile_labels_stay_text_and_no_folder_of_the_machine_is_told(tmp_path: Path) -> None:
+    write_fake_run(tmp_path / "hostile", label=HOSTILE, text=HOSTILE)
+    text = card_text(run_card(tmp_path / "hostile"))
     assert "<script>" not in text.partition("\n---\n")[2]
-    assert ModelCard(text).data.model_name == "run"
-
-
-def test_no_folder_of_the_machine_is_told(tmp_path: Path) -> None:
+    assert ModelCard(text).data.model_name == "hostile"
     write_fake_run(tmp_path / "run")
     record = read_run(tmp_path / "run")
     data = replace(record.data, source=str(tmp_path / "secret" / "rows.csv"))
@@ -134,7 +127,7 @@ def test_no_folder_of_the_machine_is_told(tmp_path: Path) -> None:
     assert "fine-tuned from base on rows.csv" in text
 
 
-def test_names_of_the_hub() -> None:
+def test_names_of_the_hub_and_limits_of_a_model() -> None:
     def named(source: str) -> DataName:
         return cards.data_name(replace(RECORD, data=replace(RECORD.data, source=source)))
 
@@ -143,9 +136,6 @@ def test_names_of_the_hub() -> None:
     assert named("/data/My rows.csv") == DataName("My rows.csv", "my-rows-csv")
     assert base_model("google-bert/bert-base-uncased") == "google-bert/bert-base-uncased"
     assert base_model("/models/mine") is None
-
-
-def test_limits_name_truncation_balance_and_the_missing_license() -> None:
     lines = [line.removeprefix("- ") for line in limits(RECORD).splitlines()]
     assert lines[1] == "Texts are truncated to 64 tokens."
     assert lines[2] == "Labels are not equally frequent: a has 20 training rows, b has 7."
@@ -164,9 +154,6 @@ def test_the_seeds_of_a_folder_are_told(tmp_path: Path) -> None:
     assert "| accuracy | 0.8500 | 0.0707 | 0.8000 | 0.9000 |" in text
     (tmp_path / "seeds.json").write_text("{", encoding="utf-8")
     assert "random seeds" not in card_text(run_card(tmp_path / "seed-1"))
-
-
-# --- the lines of a card are Python, and answer as the predictor does: with a temperature and thresholds, for every task
 
 
 def record_of(task: str, pair: str | None = None) -> RunRecord:
@@ -203,9 +190,6 @@ def test_thresholds_are_applied(task: str, logits: list[float], wanted: str) -> 
     with contextlib.redirect_stdout(output):
         exec(lines, {"torch": torch, "model": model, "logits": torch.tensor(logits)})
     assert output.getvalue().startswith(wanted)
-
-
-# --- the table of a calibration: scores before and after, with the interval of the change
 
 
 def test_the_table_of_a_calibration() -> None:

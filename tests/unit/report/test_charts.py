@@ -6,10 +6,9 @@ import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-from html.parser import HTMLParser
 
 import pytest
-from drawn import HOSTILE, every_chart, marks, places, tree
+from drawn import HOSTILE, Reader, every_chart, marks, places, tree
 
 from glassloop.markup.templates import LINEAR, PERCENT, number_text, value_text
 from glassloop.report import charts
@@ -54,45 +53,21 @@ def test_names_cannot_become_markup(chart: Chart) -> None:
     assert ElementTree.fromstring(standalone(chart)).find(f"{SVG}title").text == HOSTILE
 
 
-class Tags(HTMLParser):
-    """Counts tags and checks that they are closed."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open.append(tag)
-        self.seen.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 @pytest.mark.parametrize("chart", CHARTS, ids=KINDS)
 def test_the_data_is_a_table_of_the_figure_and_a_csv_file(chart: Chart) -> None:
-    seen = Tags(figure(chart)).seen
+    seen = Reader(figure(chart)).tags
     assert {"figure", "figcaption", "svg", "details", "table"} <= {*seen}
     assert seen.count("tr") == len(chart.table().rows) + 1
     head, *rows = csv.reader(io.StringIO(charts.csv_of(chart)))
     assert (tuple(head), len(rows)) == (chart.table().columns, len(chart.table().rows))
 
 
-def test_a_long_data_table_says_what_it_omits() -> None:
-    assert "1 more rows are not shown" in figure(CHARTS[0], most_rows=2)
-
-
-def test_files_have_styles_without_variables() -> None:
+def test_files_have_styles_without_variables_and_long_tables_say_what_they_omit() -> None:
     text = standalone(CHARTS[0])
     assert "var(" not in text
     assert "prefers-color-scheme:dark" in text
     assert "prefers-color-scheme" not in standalone(CHARTS[0], dark=False)
+    assert "1 more rows are not shown" in figure(CHARTS[0], most_rows=2)
 
 
 def test_legends_of_several_series_wrap() -> None:
@@ -151,31 +126,24 @@ def test_ticks_are_round_numbers_around_the_data(values: list[float], axis: Axis
     assert all(0 <= scale.place(value) <= 100 for value in values)
 
 
-@pytest.mark.parametrize("values", [[], [0.0], [5.0, 5.0], [-2.0], [float("nan"), 1.0], [float("inf"), 2.0], [1e-300], [1e300]])
-@pytest.mark.parametrize("kind", [LINEAR, LOG, PERCENT, COUNT])
-def test_any_data_has_a_scale(values: list[float], kind: str) -> None:
-    scale = scale_of(Axis(kind=kind), values, 10, 90)
-    assert scale.low < scale.high
-    assert all(10 <= scale.place(value) <= 90 for value in [*values, 0.5] if value == value)
-    assert all(scale.written(tick) for tick in scale.ticks)
+def test_any_data_has_a_scale_and_equal_ends_have_a_length() -> None:
+    for values in [[], [0.0], [5.0, 5.0], [-2.0], [float("nan"), 1.0], [float("inf"), 2.0], [1e-300], [1e300]]:
+        for kind in [LINEAR, LOG, PERCENT, COUNT]:
+            scale = scale_of(Axis(kind=kind), values, 10, 90)
+            assert scale.low < scale.high
+            assert all(10 <= scale.place(value) <= 90 for value in [*values, 0.5] if value == value)
+            assert all(scale.written(tick) for tick in scale.ticks)
+    for kind in [LINEAR, LOG, PERCENT, COUNT]:
+        for end in [1.0, 3e38, 1e-300]:
+            assert 0 <= scale_of(Axis(kind=kind, low=end, high=end), [end], 0, 100).place(end) <= 100
 
 
-@pytest.mark.parametrize("kind", [LINEAR, LOG, PERCENT, COUNT])
-@pytest.mark.parametrize("end", [1.0, 3e38, 1e-300])
-def test_an_axis_with_equal_ends_has_a_length(kind: str, end: float) -> None:
-    """All rows of a run may have one confidence."""
-    assert 0 <= scale_of(Axis(kind=kind, low=end, high=end), [end], 0, 100).place(end) <= 100
-
-
-def test_places_are_proportional() -> None:
+def test_places_are_proportional_and_numbers_are_short() -> None:
     scale = scale_of(Axis(), [0, 10], 0, 200)
     assert [scale.place(value) for value in (0, 2.5, 10, 11)] == [0, 50, 200, 200]
     logarithmic = scale_of(Axis(kind=LOG), [1, 100], 0, 200)
     assert logarithmic.place(10) == pytest.approx(100)
     assert logarithmic.place(0) == 0, "zero has no logarithm and is drawn at the end"
-
-
-def test_numbers_are_short() -> None:
     texts = {12345: "12,345", 0.123456: "0.1235", 2.5e-5: "2.50e-5", 3.2e6: "3.2M", 2e9: "2G", 7.0: "7", 0: "0"}
     assert {value: number_text(value) for value in texts} == texts
     assert value_text(None) == value_text(float("nan")) == "–"
@@ -183,18 +151,12 @@ def test_numbers_are_short() -> None:
     assert [charts.short(value) for value in (1, 2.04, 3.96, -0.01)] == ["1", "2", "4", "0"]
 
 
-# --- SVG elements
-
-
-def test_attributes_and_texts_are_escaped() -> None:
+def test_texts_are_escaped_and_a_line_needs_two_points() -> None:
     read = ElementTree.fromstring(
         charts.element("text", charts.title(HOSTILE), class_=HOSTILE, text_anchor="end", x=1.25, y=None)
     )
     assert read[0].text == HOSTILE
     assert read.attrib == {"class": HOSTILE, "text-anchor": "end", "x": "1.2"}
-
-
-def test_a_line_needs_two_points() -> None:
     assert charts.path([(1, 2)], "line") == ""
     assert charts.path([(1, 2), (3, 4)], "line") == '<path class="line" d="M1 2L3 4"/>'
     assert charts.path([(0, 1), (2, 1), (2, 0), (0, 0)], "band", "z") == '<path class="band" d="M0 1L2 1L2 0L0 0z"/>'
@@ -212,10 +174,7 @@ def test_long_texts_are_cut_and_shown_in_full_on_hover() -> None:
     assert [text[0].text for text in drawn.iter("text") if len(text)] == [name * 4]
 
 
-# --- bars and histograms
-
-
-def test_bars_start_at_zero_and_are_proportional() -> None:
+def test_bars_start_at_zero_and_are_proportional_and_a_missing_value_has_none() -> None:
     drawn = tree(BarChart("Rows", "", ["a", "b"], [Bars("rows", [50, 100])], colors=[3, 7]))
     spans = [[x for x, _ in places(mark)] for mark in marks(drawn)]
     lengths = [right - left for left, right in spans]
@@ -223,9 +182,6 @@ def test_bars_start_at_zero_and_are_proportional() -> None:
     assert lengths[1] == pytest.approx(2 * lengths[0], abs=0.2)
     assert [mark[0].text for mark in marks(drawn)] == ["a\nrows: 50", "b\nrows: 100"]
     assert {"s3", "s7"} <= {group.get("class") for group in drawn.iter("g")}, "labels may have their own colors"
-
-
-def test_a_missing_value_has_no_bar() -> None:
     chart = BarChart("F1", "", ["a"], [Bars("precision", [0.5]), Bars("recall", [None])], Axis("score", high=1))
     assert len(marks(tree(chart))) == 1
     assert chart.table().rows == (("a", 0.5, None),)
@@ -242,8 +198,6 @@ def test_columns_of_a_histogram_lie_on_top_of_each_other() -> None:
     assert chart.table().rows == ((0, 1, 4, 2), (1, 2, 1, 0))
 
 
-# --- lines
-
 LONG = [(float(step), float(step % 7)) for step in range(10_000)]
 
 
@@ -251,7 +205,7 @@ def lines(*series: Series, **more: object) -> LineChart:
     return LineChart("Loss", "Loss by step.", Axis("step"), Axis("loss"), series, **more)  # type: ignore[arg-type]
 
 
-def test_long_lines_are_thinned_and_keep_their_peaks() -> None:
+def test_long_lines_are_thinned_with_their_peaks_and_smoothed_by_the_mean_of_a_window() -> None:
     peaked = [*LONG[:5_000], (5_000.0, 99.0), *LONG[5_001:]]
     kept = charts.thinned(peaked)
     assert len(kept) <= charts.MOST_POINTS
@@ -260,9 +214,6 @@ def test_long_lines_are_thinned_and_keep_their_peaks() -> None:
     assert [*kept] == sorted(kept)
     assert charts.thinned(LONG[:10]) == LONG[:10]
     assert len(kinds_of(lines(Series("loss", LONG, raw=LONG)), "hit")) <= charts.MOST_HITS
-
-
-def test_smoothing_is_the_mean_of_a_window() -> None:
     line = [(float(x), 2.0 * x) for x in range(100)]
     smooth = charts.smoothed(line, 0.2)
     assert [value for _, value in smooth[10:90]] == pytest.approx([value for _, value in line[10:90]])
@@ -270,45 +221,30 @@ def test_smoothing_is_the_mean_of_a_window() -> None:
     assert charts.smoothed(line[:5], 0.1) == line[:5], "few points stay as they are"
 
 
-def test_the_table_has_raw_values_and_intervals() -> None:
+def test_lines_have_tables_events_references_and_names_on_hover() -> None:
     table = lines(
         Series("loss", [(1, 2.0)], raw=[(1, 3.0)], band=[(1, 1.0, 4.0)]), Series("ideal", [(9, 9)], quiet=True)
     ).table()
     assert table.columns == ("step", "loss", "loss (raw)", "loss, low", "loss, high")
     assert table.rows == ((1, 2.0, 3.0, 1.0, 4.0),)
-
-
-def test_events_and_references_are_drawn() -> None:
     chart = lines(Series("loss", [(1, 1.0), (9, 2.0)]), events=[charts.Event(4, "resumed")], references=[("majority", 1.5)])
     assert {"resumed", "majority"} <= {text.text for text in tree(chart).iter("text")}
     (event,), (line,) = kinds_of(chart, "event"), kinds_of(chart, "line")
     (left, _), (right, _) = places(line)
     assert next(iter(places(event)))[0] == pytest.approx(left + (right - left) * 3 / 8, abs=0.2)
-
-
-def test_one_point_is_a_dot_and_no_point_is_a_chart_too() -> None:
     assert [mark.tag for mark in kinds_of(lines(Series("loss", [(5, 1.0)])), "dot")] == ["circle"]
     assert tree(lines()).tag == tree(lines(Series("loss", []))).tag == "svg"
-
-
-def test_hover_names_every_series_at_a_place() -> None:
     chart = lines(Series("a", [(1, 0.5), (2, 0.25)]), Series("b", [(2, 0.75)]))
     assert [mark[0].text for mark in kinds_of(chart, "hit")] == ["step 1\na: 0.5", "step 2\na: 0.25\nb: 0.75"]
 
 
-# --- values with intervals, and points
-
-
-def test_a_value_lies_within_its_interval() -> None:
+def test_a_value_lies_within_its_interval_and_every_seed_is_a_point() -> None:
     chart = charts.DotChart("Metrics", "", [charts.Dots("accuracy", 0.8, 0.7, 0.9, baseline=0.6)], Axis(kind=PERCENT))
     whisker, baseline = kinds_of(chart, "whisker")
     (left, _), (right, _) = places(whisker)
     ((middle, _),) = places(*kinds_of(chart, "dot"))
     assert next(iter(places(baseline)))[0] < left < middle < right
     assert kinds_of(chart, "hit")[0][0].text == "accuracy\n80.0 % (95 % interval 70.0 % to 90.0 %)\nbaseline: 60.0 %"
-
-
-def test_every_seed_is_a_point() -> None:
     rows = [charts.Dots("accuracy", points=[0.5, 0.6, 0.7, 0.8], note="4 seeds"), charts.Dots("f1", 0.6)]
     chart = charts.DotChart("Seeds", "", rows, Axis("score"))
     assert len(kinds_of(chart, "point")) == 4
@@ -328,9 +264,6 @@ def test_points_say_their_values_are_listed_and_lie_on_the_diagonal_if_they_are_
     assert chart.table().rows == (("rows", 1, 2), ("rows", 3, 3))
 
 
-# --- heat maps
-
-
 def confusion(size: int) -> charts.HeatMap:
     names = [f"class {number}" for number in range(size)]
     values = [[0.9 if row == column else 0.01 for column in range(size)] for row in range(size)]
@@ -338,25 +271,19 @@ def confusion(size: int) -> charts.HeatMap:
     return charts.HeatMap("Confusion", "", names, names, values, texts, "true", "predicted", True)
 
 
-def test_errors_have_another_color_and_the_table_has_the_counts() -> None:
+def test_errors_have_another_color_small_cells_no_text_and_the_table_has_the_counts() -> None:
     cells = marks(tree(confusion(2)))
     assert [cell.get("class") for cell in cells] == ["cell", "cell wrong", "cell wrong", "cell"]
     assert cells[1][0].text == "true class 0, predicted class 1\n10\n1%"
     assert float(cells[0].get("fill-opacity", 0)) > float(cells[1].get("fill-opacity", 0))
     assert confusion(2).table().rows[0] == ("class 0", 900.0, 10.0)
     assert charts.HeatMap("", "", ["r"], ["a", "b"], [[0, 0]], [[["a"], []]]).table().rows == (("r", "a", ""),)
-
-
-def test_small_cells_have_no_text() -> None:
     drawn = tree(confusion(40))
     assert len(marks(drawn)) == 1600
     assert not [text for text in drawn.iter("text") if "through" in text.get("class", "")]
 
 
-# --- parallel coordinates: an axis per setting, numbers on a scale and names in steps, the chosen line on top
-
-
-def test_wide_ranges_are_logarithmic_and_names_and_missing_values_have_places_too() -> None:
+def test_parallel_lines_are_drawn_and_listed_with_places_for_names_and_wide_ranges() -> None:
     numbers, texts = charts.axis_places([1e-5, 1e-4, 1e-3])
     assert numbers[1e-5] - numbers[1e-4] == pytest.approx(numbers[1e-4] - numbers[1e-3])
     assert len(texts) == 3
@@ -364,9 +291,6 @@ def test_wide_ranges_are_logarithmic_and_names_and_missing_values_have_places_to
     assert len({*names.values()}) == 3
     assert {text for text, _ in texts} == {"linear", "None", "True"}
     assert [*charts.axis_places([3, 3])[0].values()]
-
-
-def test_every_line_is_drawn_and_listed() -> None:
     threads = [
         charts.Thread("a", [1e-5, "linear", True, 0.8]),
         charts.Thread("b", [1e-3, "cosine", False, 0.9], chosen=True),

@@ -67,7 +67,7 @@ def test_runs_of_every_task_are_compared(tmp_path: Path, task: str, keys: list[s
     assert "All recorded settings are the same." in html
 
 
-def test_the_rows_that_only_one_gets_right_are_listed(tmp_path: Path) -> None:
+def test_the_rows_that_only_one_gets_right_are_listed_and_ordered_by_the_share_of_seeds(tmp_path: Path) -> None:
     first, second = drawn_rows(100, 0.8, 1), drawn_rows(100, 1.5, 2)
     folders = [write_drawn_run(tmp_path / name, rows) for name, rows in (("a", first), ("b", second))]
     (found,) = compared(*folders, most_rows=4).rows
@@ -78,10 +78,7 @@ def test_the_rows_that_only_one_gets_right_are_listed(tmp_path: Path) -> None:
     assert (row.first, row.second) == (0.0, 1.0)
     assert row.entry == {"text": f"text {row.row}", "label": row.second_answer}
     assert row.first_answer != row.second_answer
-
-
-def test_rows_of_seeds_are_ordered_by_the_share_that_is_right(tmp_path: Path) -> None:
-    found = compared(*folders_of_seeds(tmp_path, 0.6, 2.0))
+    found = compared(*folders_of_seeds(tmp_path / "seeds", 0.6, 2.0))
     assert found.has_several_seeds
     shares = [np.mean([rows.right for rows in side.seeds.values()], axis=0) for side in found.sides]
     gains = [row.second - row.first for row in found.rows[0].better]
@@ -111,9 +108,6 @@ def test_one_run_the_same_twice_or_a_margin_that_is_no_share_is_refused(tmp_path
             compared(folder, folder, margin=margin)
 
 
-# --- the settings in which runs differ: only those, in words
-
-
 def test_only_different_settings_are_listed(tmp_path: Path) -> None:
     folders = [
         write_drawn_run(tmp_path / name, drawn_rows(10), seed=seed, learning_rate=rate, weight_decay=0.1)
@@ -127,12 +121,9 @@ def test_only_different_settings_are_listed(tmp_path: Path) -> None:
     assert different_settings(sides_of(*folders)) == {"max_steps": ["2", "3"], "seeds": ["1, 2", "1, 2, 3"]}
 
 
-def test_values_are_written_as_people_do() -> None:
+def test_values_are_written_as_people_do_and_texts_are_short() -> None:
     values: list[object] = [None, True, False, 12000, 2e-5, (1, "a"), {"a": 0.5}, {}]
     assert [*map(comparison.in_words, values)] == ["-", "yes", "no", "12,000", "2e-05", "1, a", "a: 0.5", "-"]
-
-
-def test_short_texts() -> None:
     answers = [(["a", "b"], "a, b"), ([], "no label"), (0.123456, "0.1235"), ("a", "a")]
     assert [comparison.answer_text(value) for value, _ in answers] == [text for _, text in answers]
     assert len(cut("x" * 10_000)) == MOST_TEXT + 1
@@ -274,7 +265,7 @@ def test_seeds_show_all_points_and_what_is_left_out_is_counted(tmp_path: Path) -
     assert html.count('class="point"') == 12, "three seeds, two sides, two metrics"
 
 
-def test_every_recorded_figure_has_a_chart(tmp_path: Path) -> None:
+def test_every_recorded_figure_has_a_chart_of_the_steps_that_all_seeds_have(tmp_path: Path) -> None:
     first = write_drawn_run(tmp_path / "a", drawn_rows(20, 1.0, 1))
     second = write_drawn_seeds(tmp_path / "b", {seed: drawn_rows(20, 1.0, seed) for seed in (1, 2)})
     found = compared(first, second)
@@ -289,8 +280,5 @@ def test_every_recorded_figure_has_a_chart(tmp_path: Path) -> None:
     for folder in (first, second / "seed-1", second / "seed-2"):
         (folder / "history.jsonl").unlink()
     assert curves(found) == []
-
-
-def test_steps_that_not_all_seeds_have_are_omitted_and_the_last_of_a_step_counts() -> None:
     first = [{"step": step, "loss": loss} for step, loss in ((1, 9.0), (1, 1.0), (2, 2.0), ("x", 1.0), (None, 1.0))]
     assert comparison.series_of("a", [first, [{"step": 1, "loss": 3.0}]], "loss").points == [(1, 2.0)]  # type: ignore[list-item]

@@ -67,18 +67,19 @@ def test_the_scores_of_classes_are_those_of_sklearn(tmp_path: Path, task: str) -
     assert columns[3] == wanted[3].tolist()
 
 
-def test_labels_are_found_missed_or_wrong(tmp_path: Path) -> None:
+def test_labels_are_found_missed_or_wrong_and_as_sure_as_their_wrong_one(tmp_path: Path) -> None:
     rows = source_of(tmp_path, SEVERAL, num_labels=3, signal=0.5).results[0].rows
     for name, *counts in errors_module.label_chart(rows).table().rows:
         place = rows.labels.index(str(name))
         given, wanted = rows.predictions[:, place] == 1, rows.references[:, place] == 1
         assert counts == [(given & wanted).sum(), (~given & wanted).sum(), (given & ~wanted).sum()]
+    row = int(np.flatnonzero(~rows.right)[0])
+    likely = 1 / (1 + np.exp(-rows.logits[row]))
+    sure = np.maximum(likely, 1 - likely)[rows.predictions[row] != rows.references[row]].max()
+    assert np.isclose(certainty(rows)[row], sure)
 
 
-# --- single rows
-
-
-def test_the_most_confident_error_comes_first(tmp_path: Path) -> None:
+def test_the_most_confident_error_and_the_largest_residual_come_first(tmp_path: Path) -> None:
     source = source_of(tmp_path, signal=0.5)
     rows = source.results[0].rows
     sure = np.exp(rows.logits.max(axis=1)) / np.exp(rows.logits).sum(axis=1)
@@ -87,20 +88,9 @@ def test_the_most_confident_error_comes_first(tmp_path: Path) -> None:
     listed = numbers_of(source)
     assert listed[: len(wrong)] == wrong[np.argsort(-sure[wrong], kind="stable")].tolist()
     assert listed[len(wrong)] == int(np.argmin(sure)), "then the least certain row"
-
-
-def test_largest_residuals_come_first(tmp_path: Path) -> None:
-    source = source_of(tmp_path, SCORE)
+    source = source_of(tmp_path / "scores", SCORE)
     rows = source.results[0].rows
     assert numbers_of(source)[0] == int(np.argmax(np.abs(rows.predictions - rows.references)))
-
-
-def test_several_labels_are_as_sure_as_their_wrong_one(tmp_path: Path) -> None:
-    rows = source_of(tmp_path, SEVERAL, num_labels=3, signal=0.5).results[0].rows
-    row = int(np.flatnonzero(~rows.right)[0])
-    likely = 1 / (1 + np.exp(-rows.logits[row]))
-    sure = np.maximum(likely, 1 - likely)[rows.predictions[row] != rows.references[row]].max()
-    assert np.isclose(certainty(rows)[row], sure)
 
 
 def test_what_the_model_did_not_read_is_marked(tmp_path: Path) -> None:
@@ -113,9 +103,6 @@ def test_what_the_model_did_not_read_is_marked(tmp_path: Path) -> None:
     assert re.search(r'<div class="words">&lt;b&gt;, row<span class="lost"> \d</span></div>', html)
 
 
-# --- parts of the rows
-
-
 @pytest.mark.parametrize(("task", "name"), [(CLASSES, "class"), (SEVERAL, "class"), (SCORE, "true-score")])
 def test_parts_cover_all_rows_once(tmp_path: Path, task: str, name: str) -> None:
     source, drawn = source_of(tmp_path, task, num_labels=3), Drawn()
@@ -126,17 +113,14 @@ def test_parts_cover_all_rows_once(tmp_path: Path, task: str, name: str) -> None
     assert by_length(np.full(10, 7), "tokens") == [], "rows of one length have no parts"
 
 
-def test_the_score_of_a_part_has_its_interval(tmp_path: Path) -> None:
-    rows = source_of(tmp_path).results[0].rows
+def test_a_part_has_its_interval_and_lengths_that_are_no_numbers_of_tokens_are_words(tmp_path: Path) -> None:
+    source = source_of(tmp_path)
+    rows = source.results[0].rows
     mask = rows.references == 0
     value, low, high = errors_module.part_score(rows, mask)
     assert value == rows.right[mask].mean()
     assert low < value < high  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("tokens", [True, -1, 2**70, "9", None])
-def test_lengths_that_are_no_numbers_of_tokens_are_counted_in_words(tmp_path: Path, tokens: object) -> None:
-    source = source_of(tmp_path)
-    entries = [{**entry, "tokens": tokens} for entry in source.results[0].entries]
-    lengths, unit = errors_module.lengths_of(source, replace(source.results[0], entries=entries))  # type: ignore[arg-type]
-    assert (lengths[0], unit) == (4, "words")
+    for tokens in [True, -1, 2**70, "9", None]:
+        entries = [{**entry, "tokens": tokens} for entry in source.results[0].entries]
+        lengths, unit = errors_module.lengths_of(source, replace(source.results[0], entries=entries))  # type: ignore[arg-type]
+        assert (lengths[0], unit) == (4, "words")

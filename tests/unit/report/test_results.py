@@ -45,7 +45,7 @@ def test_values_are_those_of_the_record_and_lie_in_their_intervals(tmp_path: Pat
     assert [(one.key, one.value, one.interval) for one in without] == [(one.key, one.value, "") for one in results]
 
 
-def test_a_mean_over_classes_with_few_rows_has_no_interval(tmp_path: Path) -> None:
+def test_a_mean_over_classes_with_few_rows_has_no_interval_and_tables_escape_names(tmp_path: Path) -> None:
     """No interval around a value that so few rows shift covers as it claims, so tables have none either."""
     write_fake_run(tmp_path, num_rows=100, num_labels=20)
     accuracy, macro = results_of(read_source(tmp_path))
@@ -53,9 +53,18 @@ def test_a_mean_over_classes_with_few_rows_has_no_interval(tmp_path: Path) -> No
     assert (macro.key, macro.interval, macro.note) == ("f1_macro", "", "too few rows")
     assert markdown([macro]).splitlines()[2].endswith("| too few rows |")
     assert "& too few rows" in latex([macro])
+    assert markdown([RESULT]).splitlines() == [
+        "| split | metric | value | 95 % interval |",
+        "| --- | --- | ---: | ---: |",
+        r"| validation | f1 (50% \| a_b) | 0.5000 | 0.4000 to 0.6000 |",
+    ]
+    text = latex([RESULT, replace(RESULT, title="~^\\{}", points=(0.4, 0.6))])
+    assert r"validation & f1 (50\% | a\_b) & 0.5000 & 0.4000 to 0.6000 &  \\" in text
+    assert r"\textasciitilde{}\textasciicircum{}\textbackslash{}\{\}" in text
+    assert text.startswith(r"\begin{tabular}{llrrr}")
 
 
-def test_the_first_section_has_values_intervals_and_baseline(tmp_path: Path) -> None:
+def test_the_first_section_has_values_intervals_and_baseline_or_the_progress(tmp_path: Path) -> None:
     write_fake_run(tmp_path)
     source = read_source(tmp_path)
     results = results_of(source)
@@ -67,11 +76,8 @@ def test_the_first_section_has_values_intervals_and_baseline(tmp_path: Path) -> 
     html = headline([SHARE, ERROR], CLASSES, drawn, "")
     assert "95 % interval 0.7000 to 0.9000; baseline 0.6000" in html
     assert [*drawn.charts] == ["metrics", "metrics-2"], "errors have an axis of their own"
-
-
-def test_an_unfinished_run_shows_its_progress(tmp_path: Path) -> None:
-    write_fake_run(tmp_path, status=RUNNING)
-    html = results_section(read_source(tmp_path), [], Drawn())
+    write_fake_run(tmp_path / "running", status=RUNNING)
+    html = results_section(read_source(tmp_path / "running"), [], Drawn())
     assert "60 of 8" in html
     assert "0.7000" in html
 
@@ -115,18 +121,6 @@ def test_terminal_json_record_report_and_card_give_one_verdict(
     assert f'<p class="lead">{escaped(sentence)}.</p>' in html
     assert sum(html.count(word) for word in VERDICT_WORDS.values()) == 1, "no second verdict"
     assert markdown_text(sentence) in card_text(run_card(tmp_path))
-
-
-def test_tables_for_papers_escape_names() -> None:
-    assert markdown([RESULT]).splitlines() == [
-        "| split | metric | value | 95 % interval |",
-        "| --- | --- | ---: | ---: |",
-        r"| validation | f1 (50% \| a_b) | 0.5000 | 0.4000 to 0.6000 |",
-    ]
-    text = latex([RESULT, replace(RESULT, title="~^\\{}", points=(0.4, 0.6))])
-    assert r"validation & f1 (50\% | a\_b) & 0.5000 & 0.4000 to 0.6000 &  \\" in text
-    assert r"\textasciitilde{}\textasciicircum{}\textbackslash{}\{\}" in text
-    assert text.startswith(r"\begin{tabular}{llrrr}")
 
 
 # --- confidence

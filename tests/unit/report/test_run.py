@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_everything_in_the_folder_can_be_read(folder: Path) -> None:
+def test_everything_in_the_folder_can_be_read_as_frames_and_tables_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(str(folder))
     assert (run.folder, run.model_dir, run.status) == (folder, folder / "model", "finished")
     assert (run.record.model.name, run.settings.learning_rate) == ("quickstart", 1e-4)
@@ -43,10 +43,6 @@ def test_everything_in_the_folder_can_be_read(folder: Path) -> None:
     assert repr(run) == f"Run({str(folder)!r}): finished"
     html = run._repr_html_()
     assert all(part in html for part in ("0.8000", "0.7000", "iframe srcdoc", "&lt;svg", "finished", "rows.csv"))
-
-
-def test_history_and_predictions_as_frames_and_tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(folder)
     assert run.history_table()["loss"].to_pylist()[:2] == run.history_frame()["loss"].tolist()[:2] == [0.9, 0.5]
     frame, table = run.predictions_frame("validation"), run.predictions_table("validation")
     assert frame["text"].tolist() == table["text"].to_pylist() == ["one"]

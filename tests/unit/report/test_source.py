@@ -65,9 +65,6 @@ def test_damage_is_reported_with_its_line(old: bytes, new: bytes, message: str, 
         read_answers(tmp_path, "validation", record.data)
 
 
-# --- run folders
-
-
 def test_a_finished_run_has_everything(tmp_path: Path) -> None:
     record = write_fake_run(tmp_path)
     note_moment(tmp_path, RESUME, 7, 60)
@@ -95,9 +92,6 @@ def test_unfinished_damaged_and_foreign_folders(tmp_path: Path) -> None:
     assert (trainer.record, trainer.status, len(trainer.history)) == (None, UNKNOWN, 1)
 
 
-# --- learning curves
-
-
 def test_the_curves_are_those_of_the_history_with_resumes_and_the_best_step(tmp_path: Path) -> None:
     write_fake_run(tmp_path)
     for step in (10, 30, 30):
@@ -110,24 +104,15 @@ def test_the_curves_are_those_of_the_history_with_resumes_and_the_best_step(tmp_
     assert [row[3] for row in loss.table().rows] == [entry["loss"] for entry in source.history if "loss" in entry]
     assert [(event.x, event.name) for event in loss.events] == [(10, "resumed"), (30, "resumed"), (20, "best")]
     assert drawn.charts["evaluations"].table().rows[-1] == (60, 0.7, 0.7)
-
-
-def test_a_trainer_names_its_own_metrics(tmp_path: Path) -> None:
     history = [{"step": 1, "eval_loss": 0.5, "eval_own": 0.25, "eval_runtime": 1.0}]
     assert answers.metric_names(RunSource(tmp_path, None, "", history, ())) == {"own": "own"}  # type: ignore[arg-type]
-
-
-def test_charts_of_one_name_are_numbered() -> None:
     drawn = Drawn()
     for chart in every_chart()[:2]:
         assert drawn.figure("loss", chart).startswith("<figure")
     assert [*drawn.charts] == ["loss", "loss-2"]
 
 
-# --- the data and the run itself
-
-
-def test_counts_lengths_and_notes_are_shown(tmp_path: Path) -> None:
+def test_counts_lengths_notes_settings_and_files_are_shown_without_those_of_checkpoints(tmp_path: Path) -> None:
     write_fake_run(tmp_path, num_labels=3)
     drawn = Drawn()
     html = answers.data_section(read_source(tmp_path), drawn)
@@ -136,9 +121,15 @@ def test_counts_lengths_and_notes_are_shown(tmp_path: Path) -> None:
     assert sum(row[2] for row in drawn.charts["lengths"].table().rows) == 18
     assert "2 rows were cut; the longest had 70." in html
     assert "a note on a text" in html
+    (tmp_path / "checkpoint-10").mkdir()
+    (tmp_path / "checkpoint-10" / "part.safetensors").touch()
+    html = about(read_source(tmp_path))
+    for text in ("checkpoint-10", "history.jsonl", ">learning_rate</td>", ">in all</td>", "a machine, 2 cores"):
+        assert text in html
+    assert "part.safetensors" not in html
 
 
-def test_the_command_has_every_setting_that_is_not_the_default() -> None:
+def test_the_command_has_every_setting_that_is_not_the_default_and_stages_add_up() -> None:
     words = shlex.split(command(RECORD))
     assert words[:5] == ["glassloop", "train", "rows.csv", "--model", "quickstart"]
     assert words[5:] == ["--labels", "a,b, c", "--num_train_epochs", "2", "--learning_rate", "0.0001"]
@@ -146,20 +137,7 @@ def test_the_command_has_every_setting_that_is_not_the_default() -> None:
     values = {1e-4: "0.0001", 2.0: "2", 0.1 + 0.2: "0.30000000000000004", ("a", "b"): "a,b"}
     assert {value: option(value) for value in values} == values
     assert option({"a": 1}) == '{"a": 1}'
-
-
-def test_stages_add_up() -> None:
     result = {"train_runtime": 5.0, "train_samples_per_second": 9.0}
     record = replace(RECORD, result=result, evaluation={"eval_runtime": 1.5}, seconds=8.0)
     seconds = {row[0]: row[1] for row in answers.stages(record)}
     assert seconds == {"training": 5.0, "evaluation": 1.5, "loading, saving and the rest": 1.5, "in all": 8.0}
-
-
-def test_settings_and_files_are_listed_without_those_of_checkpoints(tmp_path: Path) -> None:
-    write_fake_run(tmp_path)
-    (tmp_path / "checkpoint-10").mkdir()
-    (tmp_path / "checkpoint-10" / "part.safetensors").touch()
-    html = about(read_source(tmp_path))
-    for text in ("checkpoint-10", "history.jsonl", ">learning_rate</td>", ">in all</td>", "a machine, 2 cores"):
-        assert text in html
-    assert "part.safetensors" not in html

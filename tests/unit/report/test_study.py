@@ -31,7 +31,7 @@ def with_settings(record: StudyRecord, *settings: object) -> StudyRecord:
     return replace(record, results={**record.results, "settings": [*settings]})
 
 
-def test_tables_for_a_paper_have_the_chosen_setting_first(record: StudyRecord) -> None:
+def test_tables_for_a_paper_have_the_chosen_setting_first_and_state_corrections(record: StudyRecord) -> None:
     assert [row.number for row in ranked(record)] == [1, 0, 2]
     lines = markdown_table(record).splitlines()
     columns = ["learning_rate", "trained", "accuracy (selection)", "accuracy (validation)", "95 % interval"]
@@ -46,9 +46,6 @@ def test_tables_for_a_paper_have_the_chosen_setting_first(record: StudyRecord) -
     last = record.results["settings"][-1]  # type: ignore[index]
     others = {**last, "trained": 0.0}, {**last, "failed": 2, "selection": None}
     assert [row[-1] for row in study.table_of(with_settings(record, *others))[1]] == ["failed", "not trained"]
-
-
-def test_several_comparisons_state_their_correction(record: StudyRecord) -> None:
     first, *others = record.results["settings"]  # type: ignore[misc]
     compared = {"difference": 0.01, "low": -0.02, "high": 0.04, "p_value": 0.3, "corrected": 0.6, "verdict": "undecided"}
     several = with_settings(record, first, *({**other, "comparison": compared} for other in (*others, first)))
@@ -62,7 +59,7 @@ def test_several_comparisons_state_their_correction(record: StudyRecord) -> None
     ) in lines_of(several)
 
 
-def test_the_terminal_says_what_was_used_to_choose_and_cuts_no_number(record: StudyRecord) -> None:
+def test_the_terminal_scripts_and_the_page_have_every_part(record: StudyRecord) -> None:
     output = io.StringIO()
     show_study(Path("s"), record, Console(file=output, width=40))
     text = output.getvalue()
@@ -73,16 +70,10 @@ def test_the_terminal_says_what_was_used_to_choose_and_cuts_no_number(record: St
     assert "all seeds as one model" in text
     assert "• 1 run failed and counts like the baseline: study.json has the errors\n" in text
     assert text.rstrip().endswith("→ s/study.html")
-
-
-def test_the_content_for_scripts(record: StudyRecord) -> None:
     content = study.study_content(Path("s"), record)
     assert content["chosen_by"] == {"split": "selection", "folds": ("1/10",), "metric": "accuracy"}
     assert content["chosen"] == "learning_rate 0.0001"
     assert content["failed"] == {"seed-2-2": {"exit_status": 5, "error": "the loss | is nan lower it"}}
-
-
-def test_the_page_has_every_part(record: StudyRecord) -> None:
     html = study.study_page("study <1>", record)
     for text in (
         "Study study &lt;1&gt;", "Chosen: learning_rate 0.0001", "on validation (not used to choose)",
@@ -94,9 +85,6 @@ def test_the_page_has_every_part(record: StudyRecord) -> None:
         assert text in html, text
     assert html.count("<figure") == 4
     assert "http" not in html.replace("http-equiv", ""), "nothing is loaded from elsewhere"
-
-
-def test_a_result_without_an_interval_is_drawn_without_one(record: StudyRecord) -> None:
     assert "95 % interval 0." in points(record)
     for setting in record.results["settings"]:  # type: ignore[attr-defined]
         if setting["validation"]:
@@ -112,9 +100,6 @@ def test_the_page_and_both_tables_are_written(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.glob("study.*")} == {"study.html", "study.md", "study.tex"}
 
 
-# --- several seeds
-
-
 def write_fake_seeds(folder: Path, seeds: int = 3, **data: int) -> SeedsRecord:
     """Write a folder with one run per seed, and one that failed."""
     entries = {seeds: SeedRecord(seed=seeds, status=FAILED, error=("killed",))}
@@ -127,7 +112,7 @@ def write_fake_seeds(folder: Path, seeds: int = 3, **data: int) -> SeedsRecord:
     return read_seeds(folder)
 
 
-def test_all_points_are_shown(tmp_path: Path) -> None:
+def test_all_points_are_shown_and_seeds_that_failed_to_learn_are_counted(tmp_path: Path) -> None:
     record = write_fake_seeds(tmp_path)
     report = report_of(tmp_path)
     accuracy = report.results[0]
@@ -138,25 +123,18 @@ def test_all_points_are_shown(tmp_path: Path) -> None:
     assert "4 random seeds, 3 finished." in report.html
     assert "rows are wrong with every seed" in report.html
     assert "eval-accuracy" in report.charts
-
-
-def test_a_mean_over_classes_with_few_rows_has_no_interval(tmp_path: Path) -> None:
-    write_fake_seeds(tmp_path, num_rows=100, num_labels=20)
-    report = report_of(tmp_path)
-    accuracy, macro = report.results
-    assert (accuracy.note, macro.key, macro.interval, macro.note) == ("", "f1_macro", "", "too few rows")
-    assert accuracy.interval != ""
-    assert "no interval: too few rows" in report.html
-
-
-def test_the_sentence_counts_seeds_that_failed_to_learn(tmp_path: Path) -> None:
-    record = write_fake_seeds(tmp_path)
     result = Score("validation", "accuracy", "accuracy", 0.6, 0.4, 0.8, 0.55, (0.5, 0.6, 0.7))
     assert sentence(record, result).startswith("Undecided against the baseline: mean accuracy 0.6000 against 0.5500")
     assert sentence(record, result).endswith("1 seed is no better than the baseline.")
     assert sentence(record, replace(result, low=0.56)).startswith("Better than the baseline")
 
 
-def test_seeds_without_a_result_have_a_report(tmp_path: Path) -> None:
-    write_seeds(SeedsRecord(GivenSettings("rows.csv", "quickstart").checked(), {1: SeedRecord()}, tmp_path))
-    assert "No seed is finished yet." in report_of(tmp_path).html
+def test_a_mean_over_classes_with_few_rows_has_no_interval_and_seeds_without_a_result_a_report(tmp_path: Path) -> None:
+    write_fake_seeds(tmp_path, num_rows=100, num_labels=20)
+    report = report_of(tmp_path)
+    accuracy, macro = report.results
+    assert (accuracy.note, macro.key, macro.interval, macro.note) == ("", "f1_macro", "", "too few rows")
+    assert accuracy.interval != ""
+    assert "no interval: too few rows" in report.html
+    write_seeds(SeedsRecord(GivenSettings("rows.csv", "quickstart").checked(), {1: SeedRecord()}, tmp_path / "none"))
+    assert "No seed is finished yet." in report_of(tmp_path / "none").html

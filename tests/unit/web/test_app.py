@@ -31,55 +31,30 @@ from glassloop.web.watch import Report
 TOKEN = "token"
 
 
-# --- token, host and method are checked before anything else, and errors have no details
-
-
 def guarded(app: Any = None) -> TestClient:
     guard = Guard(app or PlainTextResponse("inside"), TOKEN)
     return TestClient(guard, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
 
 
-@pytest.mark.parametrize("path", ["/", "/tokem", "/token2/", "/toke", "//token/", "/%00", "/" + "x" * 5000, "/tok%C3%A9n"])
-def test_without_the_token_nothing_is_answered(path: str) -> None:
-    answer = guarded().get(path)
-    assert (answer.status_code, "inside" in answer.text) == (403, False)
-    assert "the complete address that glassloop ui printed" in answer.text
-
-
-def test_the_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_user_of_this_machine_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ["/", "/tokem", "/token2/", "/toke", "//token/", "/%00", "/" + "x" * 5000, "/tok%C3%A9n"]:
+        answer = guarded().get(path)
+        assert (answer.status_code, "inside" in answer.text) == (403, False)
+        assert "the complete address that glassloop ui printed" in answer.text
+    for status, hosts in [
+        (200, ["127.0.0.1:8000", "localhost", "LOCALHOST:9000", "127.0.0.1"]),
+        (400, ["evil.example", "127.0.0.1.evil.example", "localhost.evil:8000", "", "evil:127.0.0.1", "[::1]:8000"]),
+    ]:
+        assert [guarded().get("/token/", headers={"host": host}).status_code for host in hosts] == [status] * len(hosts)
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        assert guarded().request(method, "/token/").status_code == 405
     asked: list[tuple[bytes, bytes]] = []
     monkeypatch.setattr(secrets, "compare_digest", lambda *pair: (asked.append(pair), False)[1])
     assert guarded().get("/guess/").status_code == 403
     assert asked == [(b"guess", b"token")]
 
 
-@pytest.mark.parametrize(
-    ("status", "hosts"),
-    [
-        (200, ["127.0.0.1:8000", "localhost", "LOCALHOST:9000", "127.0.0.1"]),
-        (400, ["evil.example", "127.0.0.1.evil.example", "localhost.evil:8000", "", "evil:127.0.0.1", "[::1]:8000"]),
-    ],
-)
-def test_only_names_of_this_machine_are_answered(status: int, hosts: list[str]) -> None:
-    assert [guarded().get("/token/", headers={"host": host}).status_code for host in hosts] == [status] * len(hosts)
-
-
-def test_the_page_can_only_be_read() -> None:
-    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
-        assert guarded().request(method, "/token/").status_code == 405
-
-
-def test_an_error_has_no_details_and_other_protocols_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
-    async def broken(*_: object) -> None:
-        raise ValueError("secret \x1b[31m path")
-
-    answer = guarded(broken).get("/token/")
-    assert (answer.status_code, "secret" in answer.text) == (500, False)
-    assert capsys.readouterr().err == "glassloop: a page could not be shown: ValueError: secret \\x1b[31m path\n"
-    assert asyncio.run(Guard(broken, TOKEN)({"type": "websocket"}, broken, broken)) is None  # type: ignore[arg-type, func-returns-value]
-
-
-def test_every_answer_is_secured() -> None:
+def test_every_answer_is_secured_and_an_error_has_no_details(capsys: pytest.CaptureFixture[str]) -> None:
     meta = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; connect-src 'self'">"""
     for answer, policy in ((plain_answer("no", 404), "default-src 'none'"), (page_answer(meta), "connect-src 'self'")):
         assert policy in answer.headers["content-security-policy"]
@@ -87,8 +62,13 @@ def test_every_answer_is_secured() -> None:
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS
         assert "access-control-allow-origin" not in answer.headers
 
+    async def broken(*_: object) -> None:
+        raise ValueError("secret \x1b[31m path")
 
-def test_the_parts_of_a_path_are_bytes() -> None:
+    answer = guarded(broken).get("/token/")
+    assert (answer.status_code, "secret" in answer.text) == (500, False)
+    assert capsys.readouterr().err == "glassloop: a page could not be shown: ValueError: secret \\x1b[31m path\n"
+    assert asyncio.run(Guard(broken, TOKEN)({"type": "websocket"}, broken, broken)) is None  # type: ignore[arg-type, func-returns-value]
     assert path_parts({"raw_path": b"/t/run/a%2Fb%FF/c?x=/y", "path": ""}) == [b"t", b"run", b"a/b\xff", b"c"]
     assert path_parts({"path": "/t/é"}) == [b"t", "é".encode()]
     assert path_parts({"path": ""}) == [b""]
@@ -125,7 +105,7 @@ def test_the_list_of_runs(client: TestClient, tmp_path: Path) -> None:
     assert client.get("").text.count('<input type="checkbox"') == 300, "many runs"
 
 
-def test_a_run_while_it_trains(client: TestClient, tmp_path: Path) -> None:
+def test_a_run_while_it_trains_and_an_update_is_sent_once(client: TestClient, tmp_path: Path) -> None:
     run = write_watched(tmp_path / "a", steps=2)
     lock_as(run, 1, "far-away")
     page = client.get("run/a").text
@@ -137,16 +117,13 @@ def test_a_run_while_it_trains(client: TestClient, tmp_path: Path) -> None:
     assert "step 4 of 8" in after["head"]
     assert before["curves"] != after["curves"]
     assert before["about"] == after["about"]
-
-
-def test_an_update_is_sent_once(client: TestClient, tmp_path: Path) -> None:
-    run = write_watched(tmp_path / "a", steps=2)
-    first = client.get("run/a?update=1")
+    run = write_watched(tmp_path / "b", steps=2)
+    first = client.get("run/b?update=1")
     known = {"if-none-match": first.headers["etag"]}
-    again = client.get("run/a?update=1", headers=known)
+    again = client.get("run/b?update=1", headers=known)
     assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
     log_steps(run, 3)
-    assert client.get("run/a?update=1", headers=known).status_code == 200
+    assert client.get("run/b?update=1", headers=known).status_code == 200
 
 
 def test_a_finished_run_is_its_report(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,24 +163,21 @@ def test_the_comparison_with_its_tests(client: TestClient, tmp_path: Path, monke
     assert page.startswith('<header class="top"><p class="way"><a href="/token/">← All runs</a></p>compared')
 
 
-def test_a_run_that_is_removed_while_it_is_watched(client: TestClient, tmp_path: Path) -> None:
-    run = write_watched(tmp_path / "a")
-    assert client.get("run/a?update=1").status_code == 200
-    shutil.rmtree(run)
-    assert client.get("run/a?update=1").json() == {"gone": True}
-    assert client.get("run/a").status_code == 404
-    assert client.get("").status_code == 200
-
-
 PATHS = ("run/%2e%2e", "run/%2e%2e/%2e%2e/etc/passwd", "run//etc/passwd", "run/%2Fetc%2Fpasswd", "run/", "run/.", "nothing",
          "run/a%00", "run/" + "x" * 4000, "run/%ff%fe", "run/a/%2e%2e/a", "run/a/", "run/link", "run/nothing")  # fmt: skip
 
 
-def test_only_runs_that_were_found_can_be_asked_for(client: TestClient, tmp_path: Path) -> None:
+def test_only_runs_that_were_found_and_are_still_there_can_be_asked_for(client: TestClient, tmp_path: Path) -> None:
     outside = write_watched(tmp_path.parent / f"{tmp_path.name}-outside")
     write_watched(tmp_path / "a")
     (tmp_path / "link").symlink_to(outside)
     assert {path: client.get(path).status_code for path in PATHS} == dict.fromkeys(PATHS, 404)
+    run = write_watched(tmp_path / "gone")
+    assert client.get("run/gone?update=1").status_code == 200
+    shutil.rmtree(run)
+    assert client.get("run/gone?update=1").json() == {"gone": True}
+    assert client.get("run/gone").status_code == 404
+    assert client.get("").status_code == 200
 
 
 def test_hostile_names_and_texts_are_escaped(client: TestClient, tmp_path: Path) -> None:

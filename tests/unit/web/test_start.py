@@ -42,14 +42,7 @@ def test_a_port_in_use_is_an_error_or_the_next_free_one_is_used_and_named(
     assert capsys.readouterr().err in (f"glassloop: port {port} is in use; using port {other}\n", "")
 
 
-def test_a_missing_package_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(SettingsError) as caught:
-        start_page(str(tmp_path), 0, open_browser=False)
-    assert (caught.value.problem, caught.value.remedy) == ("uvicorn is not installed", "pip install 'glassloop[web]'")
-
-
-def test_the_address_is_printed_and_opened(
+def test_the_address_is_printed_and_opened_and_a_missing_package_names_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served: list[list[socket.socket]] = []
@@ -66,3 +59,7 @@ def test_the_address_is_printed_and_opened(
     assert first.split("/")[3] != second.split("/")[3], "another token with every start"
     assert len(first.split("/")[3]) >= 20
     assert "no browser was found" in err
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SettingsError) as caught:
+        start_page(str(tmp_path), 0, open_browser=False)
+    assert (caught.value.problem, caught.value.remedy) == ("uvicorn is not installed", "pip install 'glassloop[web]'")

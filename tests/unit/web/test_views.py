@@ -48,17 +48,14 @@ def test_the_order_and_the_names_of_charts(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_with_a_resume(tmp_path: Path) -> None:
+def test_a_run_with_a_resume_and_the_best_of_a_score(tmp_path: Path) -> None:
     html = run_figures(*written(tmp_path, steps=6, resumed=3))
     assert captions(html) == ["Loss", "Evaluations", "Learning rate", "Gradient norm"]
     assert html.count(">resumed</text>") == 2
     assert html.count(">best</text>") == 2, "the lowest evaluation loss"
     assert "accuracy 0.7500" in html
-
-
-def test_the_best_of_a_score(tmp_path: Path) -> None:
     plan = Plan(8, 4, 4, 1, 0, 10, 4, 4, best_metric="eval_accuracy", greater_is_better=True)
-    assert run_figures(*written(tmp_path, "a", steps=6, plan=plan)).count(">best</text>") == 2
+    assert run_figures(*written(tmp_path, "c", steps=6, plan=plan)).count(">best</text>") == 2
     assert ">best<" not in run_figures(*written(tmp_path, "b", steps=2, plan=plan)), "one evaluation is no choice"
 
 
@@ -69,9 +66,6 @@ def test_a_long_history_is_drawn_with_few_points(tmp_path: Path, monkeypatch: py
     run, curves = watched(tmp_path)
     assert curves.step == 20_000
     assert len(run_figures(run, curves)) < 200_000
-
-
-# --- runs side by side
 
 
 def test_several_runs_results_and_differences(tmp_path: Path) -> None:
@@ -102,9 +96,6 @@ def test_equal_and_unknown_settings_and_finished_runs(tmp_path: Path) -> None:
     assert views.different_settings([unknown, unknown]) == []
 
 
-# --- a page and its updates have the same parts
-
-
 def test_the_page_and_its_update() -> None:
     sections = [Section("a", "A", "<p>one</p>"), Section("b", "B", "<p>two</p>")]
     view = View(STRANGE, "<p>head</p>", sections, 2.0, "<form></form>")
@@ -118,20 +109,14 @@ def test_the_page_and_its_update() -> None:
     assert "connect-src 'self'" in page, "the script may ask the server"
 
 
-# --- the list and the page of a run
-
-
 def page_of(tmp_path: Path, name: str = "a") -> str:
     return views.run_view(*watched(tmp_path, name), "/token/").page()
 
 
-def test_an_empty_folder_says_how_to_start(tmp_path: Path) -> None:
+def test_an_empty_folder_says_how_to_start_and_the_list_what_it_leaves_out(tmp_path: Path) -> None:
     view = views.list_view(tmp_path / "runs", [], RunFolders({}), "/t/")
     assert "glassloop train quickstart" in view.page()
     assert "form" not in view.tools
-
-
-def test_the_list_says_what_it_leaves_out_and_its_tab_how_many_runs_train(tmp_path: Path) -> None:
     lock_as(write_watched(tmp_path / "a"), 1, "far-away")
     view = views.list_view(tmp_path, Watcher(tmp_path).runs(), RunFolders({}, links=2, complete=False), "/t/")
     assert "2 links lead out of the folder and are not followed." in view.page()
@@ -140,14 +125,11 @@ def test_the_list_says_what_it_leaves_out_and_its_tab_how_many_runs_train(tmp_pa
     assert "1 run in" in view.head
 
 
-def test_a_run_that_can_be_resumed_says_how(tmp_path: Path) -> None:
+def test_a_run_says_how_it_is_resumed_shows_its_curves_if_damaged_or_nothing_yet(tmp_path: Path) -> None:
     write_watched(tmp_path / "it's", resumed=2)
     page = page_of(tmp_path, "it's")
     for text in ("glassloop train --resume ", "&#39;", "after step 2", "train: 27 rows"):
         assert text in page
-
-
-def test_a_damaged_run_shows_its_curves(tmp_path: Path) -> None:
     run = write_watched(tmp_path / "a")
     (run / "run.json").write_text("{")
     with (run / "history.jsonl").open("a") as opened:
@@ -156,31 +138,22 @@ def test_a_damaged_run_shows_its_curves(tmp_path: Path) -> None:
     for text in ("The record of this run cannot be read", "A line of history.jsonl is damaged", "<figure"):
         assert text in page
     assert "--resume" not in page
-
-
-def test_a_run_before_its_first_entry(tmp_path: Path) -> None:
-    write_watched(tmp_path / "a", steps=0)
-    page = page_of(tmp_path)
+    write_watched(tmp_path / "new", steps=0)
+    page = page_of(tmp_path, "new")
     assert "Nothing was logged yet." in page
     assert "There is no evaluation yet." in page
-
-
-# --- words
 
 
 def run(status: str = "running", **more: object) -> RunSummary:
     return RunSummary("a", Path("a"), status, **more)  # type: ignore[arg-type]
 
 
-def test_times_and_names_in_addresses() -> None:
+def test_times_progress_results_and_status_in_words() -> None:
     assert moment("1970-01-01T00:01:00+00:00") == moment("1970-01-01T00:01:00") == 60.0
     assert moment("yesterday") is moment("") is moment("9999-99-99") is None
     assert len(local_time(60.0)) == 16
     assert local_time(1e300) == local_time(None) == ""
     assert views.quoted("a b/ü?#%\udcff") == "a%20b/%C3%BC%3F%23%25%FF"
-
-
-def test_progress() -> None:
     slow = run(step=2, max_steps=8, epoch=0.5, step_seconds=20.0)
     assert progress_words(slow) == "step 2 of 8, epoch 0.50, 20 s per step, about 2 min left"
     assert list_progress(slow) == "25 %, 2 min left"
@@ -188,11 +161,7 @@ def test_progress() -> None:
     assert progress_words(run("killed", step=2, max_steps=8, step_seconds=1.0)) == "step 2 of 8"
     assert (progress_words(run(step=3)), list_progress(run(step=3)), list_progress(run())) == ("step 3", "step 3", "")
     assert views.percent(run(step=99, max_steps=8)) == 100
-
-
-@pytest.mark.parametrize(
-    ("summary", "words"),
-    [
+    for summary, words in [
         (run(step=1, max_steps=8), "^$"),
         (run("finished", step=8), "^$"),
         (run(), "starting"),
@@ -202,13 +171,8 @@ def test_progress() -> None:
         (run("failed", step=2), "The terminal that trained it"),
         (run("damaged", problem="run.json: not JSON"), "run.json: not JSON"),
         (run(step=2, silent=180.0), "nothing for 3 min"),
-    ],
-)
-def test_what_a_status_means(summary: RunSummary, words: str) -> None:
-    assert re.search(words, views.status_words(summary))
-
-
-def test_the_latest_values_are_the_result_of_a_run_that_trains() -> None:
+    ]:
+        assert re.search(words, views.status_words(summary))
     assert result_of(run(latest={"step": 3, "loss": 0.5, "learning_rate": 1.0})) == Number(None, "loss 0.5000")
     assert result_of(run(latest={"step": 3, "eval_accuracy": 0.25})) == Number(None, "accuracy 0.2500")
     assert result_of(run()) == Number(None, "")

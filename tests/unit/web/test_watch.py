@@ -104,7 +104,7 @@ def test_unchanged_files_are_not_read_again_and_runs_that_train_come_first(
         assert [run.version for run in watcher.runs()] == [run.version for run in first]
 
 
-def test_a_removed_run_is_forgotten(tmp_path: Path) -> None:
+def test_a_removed_run_is_forgotten_and_the_curves_of_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, watcher = write_watched(tmp_path / "a"), Watcher(tmp_path)
     run = watcher.run("a")
     assert run is not None
@@ -113,6 +113,12 @@ def test_a_removed_run_is_forgotten(tmp_path: Path) -> None:
     assert watcher.curves(run).step == 0
     assert watcher.run("a") is None
     assert (watcher.runs(), watcher.seen, len(watcher.followed)) == ([], {}, 0)
+    monkeypatch.setattr(watch, "MOST_FOLLOWED", 2)
+    for number in range(4):
+        write_watched(tmp_path / f"run-{number}")
+    watcher = Watcher(tmp_path)
+    assert all(watcher.curves(run).step == 4 for run in watcher.runs())
+    assert len(watcher.followed) == 2
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"status": "finished"}', "\x00" * 50, "[" * 100_000])
@@ -133,18 +139,6 @@ def test_special_and_very_large_files_are_not_opened(tmp_path: Path, monkeypatch
     write_watched(tmp_path / "b")
     monkeypatch.setattr(summary, "MOST_RECORD_BYTES", 100)
     assert Watcher(tmp_path).run("b").problem == "run.json is too large"  # type: ignore[union-attr]
-
-
-def test_the_curves_of_few_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "MOST_FOLLOWED", 2)
-    for number in range(4):
-        write_watched(tmp_path / f"run-{number}")
-    watcher = Watcher(tmp_path)
-    assert all(watcher.curves(run).step == 4 for run in watcher.runs())
-    assert len(watcher.followed) == 2
-
-
-# --- several seeds and studies
 
 
 def test_several_seeds(tmp_path: Path) -> None:
@@ -176,17 +170,11 @@ def test_a_study(tmp_path: Path) -> None:
     assert group_of("study", tmp_path, []).status == "damaged"
 
 
-# --- reports
-
-
-def test_an_answer_is_made_once_for_each_version_and_few_are_kept() -> None:
+def test_an_answer_is_made_once_for_each_version_and_one_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
     latest, make = Latest[int](2), Mock(side_effect=range(10))
     assert [latest.of("a", version, make) for version in (1, 1, 2, 2)] == [0, 0, 1, 1]
     assert [latest.of(page, 1, make) for page in ("b", "c", "a")] == [2, 3, 4], "of three pages, two are kept"
     assert len(latest.known) == 2
-
-
-def test_a_report_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
     os.mkfifo(write_watched(tmp_path / "a", finished=True) / "validation-predictions.jsonl")
     problem = "There is no report: validation-predictions.jsonl is a link, a pipe or a device."
     assert made(tmp_path / "a").problem == problem
