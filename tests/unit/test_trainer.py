@@ -16,7 +16,7 @@ from families import tiny_model, weights_hash
 
 import glassloop
 from glassloop import Callback, Trainer, TrainingArguments
-from glassloop.base.errors import DataError, SettingsError
+from glassloop.base.errors import SettingsError
 from glassloop.trainer import INSTEAD, Metrics, PredictionOutput, TrainOutput, accepted_columns, columns_taken_by, unused_names
 from glassloop.trainer import Trainer as RunTrainer
 
@@ -54,7 +54,7 @@ def parts(few, tiny_tokenizer, tmp_path) -> dict[str, Any]:
     return {"model": tiny_model(), "args": args, "train_dataset": few["train"], "processing_class": tiny_tokenizer}
 
 
-def test_methods_that_are_never_called_are_refused_in_a_subclass_and_on_an_instance(parts) -> None:
+def test_methods_and_attributes_that_are_never_used_are_refused(parts, says, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = glassloop.Trainer(**parts)
     for name in sorted(their_methods() - {*dir(glassloop.Trainer)} - FOR_USERS):
         subclass = type("Mine", (glassloop.Trainer,), {name: lambda self, *given, **named: None})
@@ -67,8 +67,6 @@ def test_methods_that_are_never_called_are_refused_in_a_subclass_and_on_an_insta
         assert caught.value.problem == f"assigning {name} to a Trainer has no effect in Glassloop"
         assert caught.value.remedy == INSTEAD[name]
 
-
-def test_several_overridden_methods_are_all_named(parts, says) -> None:
     class Mixin:
         def _clip_grad_norm(self, model: Any) -> None: ...
 
@@ -80,23 +78,17 @@ def test_several_overridden_methods_are_all_named(parts, says) -> None:
         f"{INSTEAD['_clip_grad_norm']}; {INSTEAD['evaluation_loop']}",
     ):
         Mine(**parts)
-
-
-def test_a_method_patched_into_the_class_is_found_before_training(parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = glassloop.Trainer(**parts)
+    for name in ("label_smoother", "neftune_noise_alpha", "gather_function", "_signature_columns"):
+        with pytest.raises(SettingsError, match=f"assigning {name} to a Trainer has no effect in Glassloop"):
+            setattr(trainer, name, object())
     trainer = glassloop.Trainer(**parts)
     monkeypatch.setattr(glassloop.Trainer, "evaluation_loop", lambda self: None, raising=False)
     with pytest.raises(SettingsError, match="Trainer overrides evaluation_loop"):
         trainer.train()
 
 
-def test_an_attribute_that_only_transformers_reads_is_refused(parts) -> None:
-    trainer = glassloop.Trainer(**parts)
-    for name in ("label_smoother", "neftune_noise_alpha", "gather_function", "_signature_columns"):
-        with pytest.raises(SettingsError, match=f"assigning {name} to a Trainer has no effect in Glassloop"):
-            setattr(trainer, name, object())
-
-
-def test_a_subclass_may_have_methods_and_attributes_of_its_own(parts) -> None:
+def test_a_subclass_may_have_methods_of_its_own_and_override_those_that_take_effect(parts, few) -> None:
     class Mine(glassloop.Trainer):
         def __init__(self, **given: Any) -> None:
             self.weights = [1.0, 2.0]
@@ -108,10 +100,6 @@ def test_a_subclass_may_have_methods_and_attributes_of_its_own(parts) -> None:
     trainer = Mine(**parts)
     trainer.more = trainer.helper()
     trainer.train()
-
-
-def test_methods_that_may_be_overridden_take_effect(parts, few) -> None:
-    """A training calls `evaluate` and logs what it returns."""
     called: list[str] = []
 
     def watched(name: str) -> Any:
@@ -153,7 +141,7 @@ def test_assigned_settings_take_effect_and_are_checked(parts, says) -> None:
         trainer.train()
 
 
-def test_assignments_that_come_too_late_are_refused(parts, says) -> None:
+def test_assignments_that_come_too_late_and_settings_of_transformers_are_refused(parts, says) -> None:
     trainer, late = glassloop.Trainer(**parts), "cannot be changed after a Trainer is constructed"
     settings = {"output_dir": "elsewhere", "backend": "packed", "precision": "bf16", "device": "auto", "pad_to_multiple_of": 8}
     for name, value in settings.items():
@@ -166,9 +154,6 @@ def test_assignments_that_come_too_late_are_refused(parts, says) -> None:
     trainer.args.pad_to_multiple_of = 8
     with says(f"pad_to_multiple_of {late}", "construct a new Trainer"):
         trainer.train()
-
-
-def test_settings_of_transformers_are_refused(parts, says) -> None:
     theirs = transformers.TrainingArguments("out", use_cpu=True)
     with says(
         "args is a transformers.training_args.TrainingArguments, not glassloop.TrainingArguments",
@@ -177,7 +162,7 @@ def test_settings_of_transformers_are_refused(parts, says) -> None:
         glassloop.Trainer(**parts | {"args": theirs})
 
 
-def test_another_model_data_set_or_collator_takes_effect(parts, few, tiny_tokenizer) -> None:
+def test_parts_assigned_later_take_effect(parts, few, tiny_tokenizer, says) -> None:
     other = few["train"].select(range(28, -1, -1))
     expected = trained(glassloop.Trainer(**parts | {"train_dataset": other}))
     trainer = glassloop.Trainer(**parts | {"model": tiny_model(dropout=0.5)})
@@ -192,8 +177,6 @@ def test_another_model_data_set_or_collator_takes_effect(parts, few, tiny_tokeni
     assert seen[-2:] == [4, 4]
     assert trainer.backend.name == "plain"
 
-
-def test_optimizers_and_callbacks_assigned_later_take_effect(parts) -> None:
     class Theirs:
         def on_train_begin(self) -> None: ...
 
@@ -206,17 +189,13 @@ def test_optimizers_and_callbacks_assigned_later_take_effect(parts) -> None:
         trainer.callbacks = [3]
     with pytest.raises(SettingsError, match="Theirs has on_train_begin"):
         trainer.add_callback(Theirs())
-
-
-def test_an_optimizer_of_another_model_is_refused(parts, says) -> None:
     optimizer = torch.optim.SGD(tiny_model().parameters(), lr=0.1)
     trainer = glassloop.Trainer(**parts, optimizers=(optimizer, None))
     with says("the optimizer contains no parameter of the model", "create it from model.parameters() of this model"):
         trainer.train()
 
 
-def test_a_loss_assigned_later_is_trained_on(parts) -> None:
-    """It was kept under another name, and the assignment was ignored."""
+def test_a_loss_and_measures_assigned_later_are_used(parts) -> None:
     calls = []
 
     def scaled(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -230,16 +209,10 @@ def test_a_loss_assigned_later_is_trained_on(parts) -> None:
     trainer.loss = lambda logits, labels: scaled(logits, labels).mean()
     with pytest.raises(SettingsError, match="not the sum of its rows' losses"):
         trainer.train()
-
-
-def test_measures_can_be_assigned(parts) -> None:
     trainer = glassloop.Trainer(**parts)
     before = trainer.measures
     trainer.measures = dataclasses.replace(before, keys=("accuracy",))
     assert trainer.measures.keys == ("accuracy",)
-
-
-# --- what notebooks show -------------------------------------------------------------------------------------------
 
 
 def test_results_are_shown_as_tables_and_stay_what_they_were() -> None:
@@ -257,13 +230,10 @@ def test_results_are_shown_as_tables_and_stay_what_they_were() -> None:
     assert json.loads(json.dumps(Metrics(metrics))) == metrics
 
 
-# --- Rows that a user gives to a Trainer: columns the model does not accept are dropped, and batches fit the settings.
-
-
 ROWS = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 5, "labels": [0, 1, 0, 1, 0], "id": [*range(5)]})
 
 
-def test_columns_the_model_does_not_accept_are_dropped_and_reported() -> None:
+def test_columns_the_model_does_not_accept_are_dropped_and_batches_have_the_size_of_the_settings(tiny_tokenizer: Any) -> None:
     lines: list[str] = []
     taken = columns_taken_by(tiny_model())
     assert accepted_columns(ROWS, taken, lines.append).column_names == ["input_ids", "labels"]  # type: ignore[attr-defined]
@@ -272,28 +242,10 @@ def test_columns_the_model_does_not_accept_are_dropped_and_reported() -> None:
     assert lines[1:] == lines[:1]
     assert accepted_columns(ROWS, None, lines.append) is ROWS
     assert [*accepted_columns(ROWS.to_list(), None, lines.append)[0]] == ["input_ids", "labels", "id"]
-
-
-@pytest.mark.parametrize(("training", "sizes"), [(True, [2, 2, 1]), (False, [4, 1])])
-def test_batches_have_the_size_of_the_settings(tiny_tokenizer: Any, training: bool, sizes: list[int]) -> None:
-    args = TrainingArguments("x", per_device_train_batch_size=2, per_device_eval_batch_size=4, device="cpu")
-    batches = RunTrainer(tiny_model(), args, processing_class=tiny_tokenizer, quiet=True)._batches(ROWS, training=training)
-    assert [batch.size for batch in batches.epoch()] == sizes
-
-
-@pytest.mark.parametrize(
-    ("rows", "error", "problem"),
-    [
-        (None, SettingsError, "the Trainer has no train_dataset"),
-        (ROWS.remove_columns("labels"), SettingsError, "the training rows have no labels"),
-        (ROWS.remove_columns("labels").add_column("labels", [0, 1, 7, 0, 1]), DataError, "has the label 7"),
-    ],
-)
-def test_rows_that_do_not_fit_are_refused(tiny_tokenizer: Any, rows: Any, error: Any, problem: str) -> None:
-    with pytest.raises(error, match=problem):
-        RunTrainer(tiny_model(), TrainingArguments("x", device="cpu"), processing_class=tiny_tokenizer)._batches(
-            rows, training=True
-        )
+    for training, sizes in [(True, [2, 2, 1]), (False, [4, 1])]:
+        args = TrainingArguments("x", per_device_train_batch_size=2, per_device_eval_batch_size=4, device="cpu")
+        batches = RunTrainer(tiny_model(), args, processing_class=tiny_tokenizer, quiet=True)._batches(ROWS, training=training)
+        assert [batch.size for batch in batches.epoch()] == sizes
 
 
 # --- What a Trainer is given: checked when it is made, and again when it is assigned.
@@ -310,14 +262,11 @@ def test_a_line_is_shown_once(trainer_setup: Trainer, capsys: pytest.CaptureFixt
     for _ in range(2):
         trainer_setup._say_once("once")
     assert capsys.readouterr().err.count("once") == 1
+    trainer_setup._say("resuming from \x1b[31m")
+    assert capsys.readouterr().err == "glassloop: resuming from \\x1b[31m\n", "it cannot control the terminal"
     trainer_setup._quiet = True
     trainer_setup._say("never")
     assert capsys.readouterr().err == ""
-
-
-def test_callbacks_are_made_when_they_are_assigned(trainer_setup: Trainer) -> None:
-    trainer_setup.callbacks = [Callback]
-    assert [type(callback).__name__ for callback in trainer_setup.callbacks] == ["Callback", "TrainerCallbacks"]
 
 
 def test_classes_are_counted_once_for_each_data_set(trainer_setup: Trainer) -> None:
@@ -328,9 +277,11 @@ def test_classes_are_counted_once_for_each_data_set(trainer_setup: Trainer) -> N
     assert trainer_setup._class_weights() == [1.0, 1.0]
 
 
-def test_the_use_of_a_training_names_what_a_backend_has_to_know(trainer_setup: Trainer) -> None:
+def test_callbacks_are_made_when_they_are_assigned_and_a_backend_knows_of_them(trainer_setup: Trainer) -> None:
     use = trainer_setup._training_use()
     assert (use.reads_gradients, use.adds_gradients, use.reads_weights) == (False, False, False)
     trainer_setup.on_gradients, trainer_setup.callbacks = lambda model: None, [Callback]
     use = trainer_setup._training_use()
     assert (use.reads_gradients, use.reads_weights, len(use.data_sets)) == (True, True, 1)
+    trainer_setup.callbacks = [Callback]
+    assert [type(callback).__name__ for callback in trainer_setup.callbacks] == ["Callback", "TrainerCallbacks"]

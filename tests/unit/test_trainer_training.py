@@ -6,8 +6,10 @@ import json
 import os
 import re
 import xml.etree.ElementTree as ElementTree
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import accelerate.tracking
 import numpy as np
@@ -71,10 +73,6 @@ def losses(trainer: Trainer) -> list[float]:
     return [entry["loss"] for entry in trainer.state.history if "loss" in entry]
 
 
-def evaluated_at(trainer: Trainer) -> list[int]:
-    return [entry["step"] for entry in trainer.state.history if "eval_loss" in entry]
-
-
 # --- what is refused ---------------------------------------------------------------------------------------------
 
 
@@ -85,7 +83,7 @@ def test_arguments_of_transformers_that_are_not_supported(says, name: str, tiny_
     Trainer(tiny_model(), processing_class=tiny_tokenizer, **{name: None})
 
 
-def test_unknown_arguments_and_missing_parts_are_named(says, tiny_tokenizer) -> None:
+def test_unknown_arguments_and_missing_or_unusable_data_are_named(says, tiny_tokenizer, trainer_of, few) -> None:
     with says('Trainer has no argument "train_datset"', "see help(glassloop.Trainer)"):
         Trainer(tiny_model(), train_datset=[])
     for model in (None, "bert-base-uncased"):
@@ -98,9 +96,6 @@ def test_unknown_arguments_and_missing_parts_are_named(says, tiny_tokenizer) -> 
     ):
         Trainer(tiny_model(), TrainingArguments(device="cpu"), eval_dataset=rows).evaluate()
     assert Trainer(tiny_model(), tokenizer=tiny_tokenizer).processing_class is tiny_tokenizer, "its old name"
-
-
-def test_no_data_set(says, trainer_of, few) -> None:
     with says("the Trainer has no train_dataset", "pass train_dataset="):
         trainer_of(train_dataset=None).train()
     with says("the Trainer has no eval_dataset", "pass eval_dataset="):
@@ -114,28 +109,22 @@ def test_no_data_set(says, trainer_of, few) -> None:
             trainer_of(train_dataset=rows).train()
     with says("dataloader_drop_last leaves no batches", "use a smaller batch size"):
         trainer_of(per_device_train_batch_size=30, dataloader_drop_last=True).train()
-
-
-class Stream(torch.utils.data.IterableDataset):
-    def __iter__(self):
-        yield {}
-
-
-def test_a_stream_without_max_steps_is_refused(trainer_of, few, says) -> None:
     remedy = "pass a datasets.Dataset, a list of dicts, or another object with len() and [number]"
     streams = {"IterableDataset": few["train"].to_iterable_dataset(), "Stream": Stream(), "list_iterator": iter([])}
     for name, rows in streams.items():
         with says(f"a {name} does not support len() and [number], so its order cannot be repeated", remedy):
             trainer_of(train_dataset=rows).train()
-
-
-def test_texts_that_are_not_encoded(says, trainer_of) -> None:
     with says(
         "the data set has no column input_ids; found text, label",
         "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …); if a collator "
         "does it, set remove_unused_columns=False",
     ):
         trainer_of(train_dataset=Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})).train()
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        yield {}
 
 
 def labelled(rows: Dataset, labels: list[Any]) -> Dataset:
@@ -206,22 +195,25 @@ def test_columns_the_model_does_not_take_are_left_out_and_reported_once(trainer_
     trainer.predict(extra["test"])
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("glassloop:")]
     assert told == ["glassloop: columns the model does not accept are dropped: idx, sentence1"]
-
-
-def test_in_rows_of_ones_own_they_are_dropped_too(trainer_of, few, capsys) -> None:
     rows = few["train"].add_column("idx", [*range(29)]).to_list()
-    assert trained(trainer_of(train_dataset=rows)) == trained(trainer_of())
+    assert trained(trainer_of(train_dataset=rows)) == expected, "rows of one's own"
     assert capsys.readouterr().err.count("columns the model does not accept are dropped: idx") == 1
 
 
-def test_rows_whose_labels_are_all_ignored_have_no_loss(trainer_of, few) -> None:
+def test_rows_without_labels_have_predictions_and_no_loss(trainer_of, few) -> None:
     rows = few["train"].remove_columns("labels").add_column("labels", [-100] * 29)
     found = trainer_of().predict(rows)
     assert "test_loss" not in found.metrics
     assert np.array_equal(found.predictions, trainer_of().predict(few["train"]).predictions)
+    found = trainer_of().predict(few["test"].remove_columns("labels"))
+    assert found.label_ids is None
+    assert {*found.metrics} == {"test_runtime", "test_samples_per_second"}
+    assert np.array_equal(found.predictions, trainer_of().predict(few["test"]).predictions)
 
 
-def test_the_collators_of_transformers_and_glassloop_give_the_same_weights(trainer_of, few, tiny_tokenizer) -> None:
+def test_the_collators_of_transformers_and_glassloop_give_the_same_weights_and_options_are_kept(
+    trainer_of, few, tiny_tokenizer
+) -> None:
     """Theirs is replaced by ours, which reads memory-mapped rows; hidden in a lambda it is used itself."""
     theirs = DataCollatorWithPadding(tiny_tokenizer)
     replaced = trainer_of(data_collator=theirs)
@@ -229,9 +221,6 @@ def test_the_collators_of_transformers_and_glassloop_give_the_same_weights(train
     hidden = trainer_of(data_collator=lambda rows: theirs(rows), processing_class=None)
     assert not isinstance(hidden.data_collator, PaddingCollator)
     assert trained(replaced) == trained(hidden) == trained(trainer_of())
-
-
-def test_the_options_of_their_collator_are_kept(trainer_of, tiny_tokenizer) -> None:
     widths: list[int] = []
     multiple = trainer_of(data_collator=DataCollatorWithPadding(tiny_tokenizer, pad_to_multiple_of=16), processing_class=None)
     fixed = trainer_of(data_collator=DataCollatorWithPadding(tiny_tokenizer, padding="max_length", max_length=64))
@@ -256,14 +245,6 @@ def test_a_collator_of_ones_own_gets_rows_and_may_make_anything_of_them(trainer_
     own = trainer_of(data_collator=upside_down, train_dataset=rows, remove_unused_columns=False)
     assert trained(own) == trained(trainer_of(train_dataset=other))
     assert seen[0] == ["input_ids", "token_type_ids", "right"]
-
-
-def test_another_order_with_another_seed_of_the_data_alone(trainer_of) -> None:
-    one, same, other = (trained(trainer_of(**seeds)) for seeds in ({}, {"data_seed": 42}, {"data_seed": 43}))
-    assert one == same != other
-
-
-# --- data as its user formatted it -------------------------------------------------------------------------------------
 
 
 BACKENDS = pytest.mark.parametrize("backend", ["plain", "packed"])
@@ -337,28 +318,24 @@ def test_one_number_for_each_label_is_multi_label_as_in_transformers(
     assert capsys.readouterr().err.count(said) == 1
 
 
-def test_one_number_for_each_label_needs_as_many_labels_and_no_single_label(trainer_of, few, says) -> None:
+def test_lists_of_labels_and_scores_that_do_not_fit_the_task_are_refused(trainer_of, few, says) -> None:
     rows = labelled(few["train"], [[0.0, 1.0, 0.0]] * 29).to_list()
     with says("the label of a row has 3 numbers, but the model has 2 labels", None, DataError):
         trainer_of(train_dataset=rows).train()
     model = tiny_model(num_labels=3, problem_type="single_label_classification")
     with says("the label of a row has 3 numbers, but problem_type is single_label_classification", None, DataError):
         trainer_of(model=model, train_dataset=rows).train()
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_score_is_one_number_and_no_list(trainer_of, few, says, number: int) -> None:
-    """A list of one was compared with the scores of all other rows of the batch."""
-    rows = labelled(few["train"], [[0.5] * number] * 29)
-    for form in (rows, rows.to_list()):
-        with says(f"the score of a row is a list of length {number}", "use one number per row, not a list", DataError):
-            trainer_of(model=tiny_model(num_labels=number, problem_type="regression"), train_dataset=form).train()
+    for number in [1, 2]:
+        rows = labelled(few["train"], [[0.5] * number] * 29)
+        for form in (rows, rows.to_list()):
+            with says(f"the score of a row is a list of length {number}", "use one number per row, not a list", DataError):
+                trainer_of(model=tiny_model(num_labels=number, problem_type="regression"), train_dataset=form).train()
 
 
 # --- metrics -----------------------------------------------------------------------------------------------------
 
 
-def test_metrics_of_ones_own(trainer_of) -> None:
+def test_metrics_of_ones_own_and_their_prefix(trainer_of, says, few) -> None:
     def metrics(found: Any) -> dict[str, Any]:
         logits, labels = found
         assert logits is found.predictions
@@ -370,15 +347,21 @@ def test_metrics_of_ones_own(trainer_of) -> None:
     assert {*found} == {"eval_loss", "eval_rows", "eval_wide", "eval_runtime", "eval_samples_per_second", "epoch"}
     assert (found["eval_rows"], found["eval_wide"]) == (4.0, 2.0)
     assert all(type(value) is float for value in found.values())
-
-
-def test_metrics_that_are_none(says, trainer_of) -> None:
     for returned, kind in ((None, "NoneType"), (0.5, "float")):
         with says(f"compute_metrics returned a {kind}", "return a dict of names and numbers"):
             trainer_of(compute_metrics=lambda found, returned=returned: returned).evaluate()
+    assert "held_out_loss" in trainer_of().evaluate(few["test"], metric_key_prefix="held_out")
+    assert "test_accuracy" in trainer_of().predict(few["test"]).metrics
+
+    def faulty(found: Any) -> dict[str, float]:
+        with np.errstate(all="raise"):
+            return {"share": float(np.float64(1.0) / np.float64(0.0))}
+
+    with pytest.raises(FloatingPointError, match="divide by zero"):
+        trainer_of(compute_metrics=faulty, eval_strategy="epoch").train()
 
 
-def test_metrics_that_are_no_finite_numbers_are_reported_once_by_name(trainer_of, capsys) -> None:
+def test_metrics_that_are_no_finite_numbers_are_reported_once_and_are_never_the_best(trainer_of, capsys, says) -> None:
     returned = {"f1": float("nan"), "auc": float("inf"), "table": [0.5, 0.25], "note": "good", "accuracy": np.float32(0.5)}
     trainer = trainer_of(compute_metrics=lambda found: returned, eval_strategy="steps", eval_steps=1, max_steps=2)
     trainer.train()
@@ -392,9 +375,6 @@ def test_metrics_that_are_no_finite_numbers_are_reported_once_by_name(trainer_of
     assert found["eval_f1"] != found["eval_f1"]
     trainer._repr_html_()
     found._repr_html_()
-
-
-def test_a_best_metric_that_is_no_number_is_an_error_and_nan_is_never_the_best(trainer_of, says, capsys) -> None:
     given = {"eval_strategy": "steps", "eval_steps": 1, "max_steps": 2, "metric_for_best_model": "f1"}
     trainer = trainer_of(compute_metrics=lambda found: {"f1": float("nan")}, load_best_model_at_end=True, **given)
     trainer.train()
@@ -403,15 +383,11 @@ def test_a_best_metric_that_is_no_number_is_an_error_and_nan_is_never_the_best(t
     assert "returned nan for f1: history and report omit it, and such an evaluation cannot be the best one" in said
     with says("metric_for_best_model is f1, but compute_metrics returned a str for it"):
         trainer_of(compute_metrics=lambda found: {"f1": "good"}, **given).train()
-
-
-def test_a_fault_in_ones_own_metrics_is_not_taken_for_divergence(trainer_of) -> None:
-    def metrics(found: Any) -> dict[str, float]:
-        with np.errstate(all="raise"):
-            return {"share": float(np.float64(1.0) / np.float64(0.0))}
-
-    with pytest.raises(FloatingPointError, match="divide by zero"):
-        trainer_of(compute_metrics=metrics, eval_strategy="epoch").train()
+    with pytest.raises(SettingsError) as caught:
+        trainer_of(eval_strategy="epoch", metric_for_best_model="f2").train()
+    assert caught.value.problem.startswith(
+        "metric_for_best_model is eval_f2, but an evaluation computes eval_loss, eval_accuracy,"
+    )
 
 
 @pytest.mark.parametrize(
@@ -443,11 +419,6 @@ def test_each_task_trains_and_has_metrics_of_its_own(
         assert trainer.predict(rows).label_ids.tolist() == labels
 
 
-def test_the_prefix_is_ones_own(trainer_of, few) -> None:
-    assert "held_out_loss" in trainer_of().evaluate(few["test"], metric_key_prefix="held_out")
-    assert "test_accuracy" in trainer_of().predict(few["test"]).metrics
-
-
 # --- evaluation --------------------------------------------------------------------------------------------------
 
 
@@ -473,42 +444,32 @@ def test_every_row_is_counted_once_and_in_its_order(trainer_of, few, number: int
     assert found.metrics["test_loss"] == pytest.approx(by_hand, abs=1e-6)
 
 
-def test_408_rows_count_408_times_whatever_the_batch(trainer_of, few) -> None:
-    """As many as MRPC's validation split: no multiple of 7, 32 or 64."""
-    rows = few["train"].select([number % 29 for number in range(408)])
-    found = [trainer_of(model=lively_model(), per_device_eval_batch_size=size).evaluate(rows) for size in (7, 32, 64)]
-    assert 0.1 < found[0]["eval_accuracy"] < 0.9
-    for other in found[1:]:
-        assert (other["eval_accuracy"], other["eval_f1"]) == (found[0]["eval_accuracy"], found[0]["eval_f1"])
-        assert other["eval_loss"] == pytest.approx(found[0]["eval_loss"], abs=1e-6)
-    right = found[0]["eval_accuracy"] * 408
-    assert right == pytest.approx(round(right), abs=1e-9)
-
-
-def test_predictions_without_labels(trainer_of, few) -> None:
-    found = trainer_of().predict(few["test"].remove_columns("labels"))
-    assert found.label_ids is None
-    assert {*found.metrics} == {"test_runtime", "test_samples_per_second"}
-    assert np.array_equal(found.predictions, trainer_of().predict(few["test"]).predictions)
-
-
 @pytest.mark.parametrize(
-    ("settings", "steps"),
+    ("settings", "steps", "evaluated"),
     [
-        ({}, []),
-        ({"eval_strategy": "epoch", "num_train_epochs": 2}, [8, 16]),
-        ({"eval_strategy": "epoch", "gradient_accumulation_steps": 3, "num_train_epochs": 2}, [3, 6]),
-        ({"eval_strategy": "epoch", "max_steps": 11}, [8]),
-        ({"eval_strategy": "steps", "eval_steps": 3}, [3, 6, 8]),
-        ({"eval_strategy": "steps", "logging_steps": 4}, [4, 8]),
-        ({"eval_strategy": "steps", "eval_steps": 5, "eval_on_start": True}, [0, 5, 8]),
-        ({"eval_on_start": True}, [0]),
+        ({}, 8, []),
+        ({"num_train_epochs": 2}, 16, []),
+        ({"num_train_epochs": 1.5}, 12, []),
+        ({"num_train_epochs": 0.1}, 1, []),
+        ({"dataloader_drop_last": True}, 7, []),
+        ({"gradient_accumulation_steps": 3}, 3, []),
+        ({"max_steps": 5}, 5, []),
+        ({"max_steps": 20}, 20, []),
+        ({"per_device_train_batch_size": 29}, 1, []),
+        ({"per_device_train_batch_size": 64}, 1, []),
+        ({"eval_strategy": "epoch", "num_train_epochs": 2}, 16, [8, 16]),
+        ({"eval_strategy": "epoch", "gradient_accumulation_steps": 3, "num_train_epochs": 2}, 6, [3, 6]),
+        ({"eval_strategy": "epoch", "max_steps": 11}, 11, [8]),
+        ({"eval_strategy": "steps", "eval_steps": 3}, 8, [3, 6, 8]),
+        ({"eval_strategy": "steps", "logging_steps": 4}, 8, [4, 8]),
+        ({"eval_strategy": "steps", "eval_steps": 5, "eval_on_start": True}, 8, [0, 5, 8]),
+        ({"eval_on_start": True}, 8, [0]),
     ],
 )
-def test_when_it_evaluates(trainer_of, settings: dict[str, Any], steps: list[int]) -> None:
+def test_how_many_steps_and_when_it_evaluates(trainer_of, settings: dict[str, Any], steps: int, evaluated: list[int]) -> None:
     trainer = trainer_of(**settings)
-    trainer.train()
-    assert evaluated_at(trainer) == steps
+    assert trainer.train().global_step == steps
+    assert [entry["step"] for entry in trainer.state.history if "eval_loss" in entry] == evaluated
 
 
 def test_history_is_on_disk_as_it_is_in_the_state(trainer_of) -> None:
@@ -521,9 +482,6 @@ def test_history_is_on_disk_as_it_is_in_the_state(trainer_of) -> None:
     weighed = np.average(losses(trainer), weights=[3, 3, 2])
     assert output.training_loss == output.metrics["train_loss"] == pytest.approx(weighed)
     assert output.metrics["epoch"] == 1.0
-
-
-# --- the best weights, and stopping ------------------------------------------------------------------------------
 
 
 class Hashes(Callback):
@@ -555,46 +513,26 @@ def skilled(trainer_of):
     return make
 
 
-@pytest.mark.parametrize(
-    ("settings", "best"),
-    [
+def test_the_best_weights_are_put_back_if_asked_and_it_stops_early(skilled, trainer_of) -> None:
+    for settings, best in [
         ({"metric_for_best_model": "skill"}, 3),
         ({"metric_for_best_model": "skill", "greater_is_better": True}, 3),
         ({"metric_for_best_model": "eval_skill", "greater_is_better": False}, 6),
-    ],
-)
-def test_the_best_weights_are_put_back(skilled, settings: dict[str, Any], best: int) -> None:
-    trainer, hashes = skilled(SCORES, load_best_model_at_end=True, **settings)
-    assert (trainer.state.best_step, trainer.state.best_score) == (best, SCORES[best - 1])
-    assert len({digest for digest, _ in hashes.found.values()}) == STEPS_OF_AN_EPOCH
-    assert weights_hash(trainer.model) == hashes.found[best][0]
-
-
-def test_a_smaller_loss_is_always_better(skilled) -> None:
+    ]:
+        trainer, hashes = skilled(SCORES, load_best_model_at_end=True, **settings)
+        assert (trainer.state.best_step, trainer.state.best_score) == (best, SCORES[best - 1])
+        assert len({digest for digest, _ in hashes.found.values()}) == STEPS_OF_AN_EPOCH
+        assert weights_hash(trainer.model) == hashes.found[best][0]
     trainer, hashes = skilled(None, learning_rate=0.05, load_best_model_at_end=True)
     least = min(hashes.found, key=lambda step: hashes.found[step][1]["eval_loss"])
     assert least < STEPS_OF_AN_EPOCH, "a case in which the last weights are not the best"
     assert weights_hash(trainer.model) == hashes.found[least][0]
-
-
-def test_without_being_asked_the_last_weights_stay_and_it_stops_early_if_asked(skilled, trainer_of) -> None:
     trainer, _ = skilled(SCORES, metric_for_best_model="skill")
     assert weights_hash(trainer.model) == trained(trainer_of())
     assert trainer.state.best_step == 3
     trainer, _ = skilled([0.5, 0.6, 0.55, 0.6, 0.9], metric_for_best_model="skill", early_stopping_patience=2)
     assert trainer.state.step == 4
     assert trainer.state.stop_reason == "eval_skill did not improve in 2 evaluations"
-
-
-def test_a_best_metric_that_does_not_exist(trainer_of) -> None:
-    with pytest.raises(SettingsError) as caught:
-        trainer_of(eval_strategy="epoch", metric_for_best_model="f2").train()
-    assert caught.value.problem.startswith(
-        "metric_for_best_model is eval_f2, but an evaluation computes eval_loss, eval_accuracy,"
-    )
-
-
-# --- losses ------------------------------------------------------------------------------------------------------
 
 
 def first_loss(trainer: Trainer, weights: torch.Tensor | None = None, smoothing: float = 0.0) -> float:
@@ -607,51 +545,37 @@ def first_loss(trainer: Trainer, weights: torch.Tensor | None = None, smoothing:
     return rows.mean().item()
 
 
-@pytest.mark.parametrize("balanced", [True, False])
-def test_class_weights(trainer_of, few, balanced: bool) -> None:
-    """A row weighs what its class weighs; the sum is divided by the rows, as for any other loss."""
-    labels = few["train"]["labels"][:]
-    counts = [labels.count(0), labels.count(1)]
-    assert counts[0] != counts[1]
-    weights = torch.tensor([29 / (2 * count) for count in counts]) if balanced else torch.tensor([0.25, 3.0])
-    text = "balanced" if balanced else "0.25, 3"
-    for rows in (few["train"], few["train"].to_list()):
-        trainer = trainer_of(model=tiny_model(dropout=0.0), class_weights=text, logging_steps=1, train_dataset=rows)
-        trainer.train()
-        assert losses(trainer)[0] == pytest.approx(first_loss(trainer, weights), abs=1e-6)
-        assert losses(trainer)[0] != pytest.approx(first_loss(trainer), abs=1e-3)
-
-
-def test_balanced_weights_need_training_rows(says, trainer_of) -> None:
+def test_class_weights_and_label_smoothing(trainer_of, few, says) -> None:
+    for balanced in [True, False]:
+        labels = few["train"]["labels"][:]
+        counts = [labels.count(0), labels.count(1)]
+        assert counts[0] != counts[1]
+        weights = torch.tensor([29 / (2 * count) for count in counts]) if balanced else torch.tensor([0.25, 3.0])
+        text = "balanced" if balanced else "0.25, 3"
+        for rows in (few["train"], few["train"].to_list()):
+            trainer = trainer_of(model=tiny_model(dropout=0.0), class_weights=text, logging_steps=1, train_dataset=rows)
+            trainer.train()
+            assert losses(trainer)[0] == pytest.approx(first_loss(trainer, weights), abs=1e-6)
+            assert losses(trainer)[0] != pytest.approx(first_loss(trainer), abs=1e-3)
     with says("class_weights is balanced, but there are no training rows with labels", "use numbers"):
         trainer_of(class_weights="balanced", train_dataset=None).evaluate()
-
-
-def test_label_smoothing_is_torchs(trainer_of) -> None:
     trainer = trainer_of(model=tiny_model(dropout=0.0), label_smoothing_factor=0.2, logging_steps=1)
     trainer.train()
     assert losses(trainer)[0] == pytest.approx(first_loss(trainer, smoothing=0.2), abs=1e-6)
-
-
-def test_neither_has_a_meaning_for_scores(says, trainer_of, few) -> None:
     rows = labelled(few["validation"], [0.5, 1.5, -1.0, 2.0])
     for settings in ({"class_weights": "1"}, {"label_smoothing_factor": 0.1}):
         with says("class_weights and label_smoothing_factor do not apply to regression", "omit them"):
             trainer_of(model=tiny_model(num_labels=1), train_dataset=rows, **settings).train()
 
 
-@pytest.mark.parametrize("reduction", ["none", "sum"])
-def test_a_loss_of_ones_own(trainer_of, reduction: str) -> None:
-    """The same loss written by hand ends in the same weights; accumulation and the short batch are taken care of."""
-    for accumulate in (1, 3):
-        own = trainer_of(
-            loss=lambda logits, labels: functional.cross_entropy(logits, labels, reduction=reduction),
-            gradient_accumulation_steps=accumulate,
-        )
-        assert trained(own) == trained(trainer_of(gradient_accumulation_steps=accumulate))
-
-
-def test_a_mean_is_refused_before_the_first_step(trainer_of) -> None:
+def test_a_loss_of_ones_own_is_trained_on_but_a_mean_is_refused(trainer_of) -> None:
+    for reduction in ["none", "sum"]:
+        for accumulate in (1, 3):
+            own = trainer_of(
+                loss=partial(functional.cross_entropy, reduction=reduction),
+                gradient_accumulation_steps=accumulate,
+            )
+            assert trained(own) == trained(trainer_of(gradient_accumulation_steps=accumulate))
     model = tiny_model()
     with pytest.raises(SettingsError) as caught:
         trainer_of(model=model, loss=functional.cross_entropy).train()
@@ -697,15 +621,17 @@ def test_watching_logging_and_evaluating_change_no_weight(trainer_of, accumulate
     assert {*everything.events} == {*EVENTS} - {"on_evaluate", "on_save"}
 
 
-def test_the_same_settings_give_the_same_weights_and_another_seed_others(trainer_of) -> None:
+def test_the_same_settings_give_the_same_weights_and_other_seeds_others(trainer_of) -> None:
     torch.manual_seed(1)
     first = trained(trainer_of())
     torch.manual_seed(2)
     assert trained(trainer_of()) == first
     assert trained(trainer_of(seed=7)) != first
+    same, other = (trained(trainer_of(data_seed=seed)) for seed in (42, 43))
+    assert first == same != other, "another order of the data alone"
 
 
-def test_gradients_are_shown_once_a_step_before_clipping(trainer_of) -> None:
+def test_gradients_are_shown_once_a_step_before_clipping_and_may_be_changed(trainer_of) -> None:
     norms: list[float] = []
 
     def look(model: Any) -> None:
@@ -718,8 +644,6 @@ def test_gradients_are_shown_once_a_step_before_clipping(trainer_of) -> None:
     assert [entry["grad_norm"] for entry in trainer.state.history] == pytest.approx(norms)
     assert min(norms) > 0.01
 
-
-def test_gradients_may_be_changed(trainer_of) -> None:
     def freeze_all_but_the_head(model: Any) -> None:
         for name, parameter in model.named_parameters():
             if not name.startswith("classifier"):
@@ -732,7 +656,7 @@ def test_gradients_may_be_changed(trainer_of) -> None:
     assert changed == {"classifier.weight", "classifier.bias"}
 
 
-def test_weights_that_are_not_finite_before_the_first_step_are_the_models_fault(says, trainer_of) -> None:
+def test_a_model_or_tokenizer_that_cannot_be_used_is_found_before_training(says, trainer_of, tmp_path: Path) -> None:
     model = tiny_model()
     with torch.no_grad():
         model.bert.encoder.layer[0].output.dense.bias[4] = torch.nan
@@ -744,17 +668,11 @@ def test_weights_that_are_not_finite_before_the_first_step_are_the_models_fault(
     ):
         trainer.train()
     assert trainer.state.step == 0
-
-
-def test_a_tokenizer_larger_than_the_embedding_is_found_before_training(trainer_of) -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.add_tokens(["alpha", "beta"])
     with pytest.raises(ModelError) as caught:
         trainer_of(processing_class=tokenizer)
     assert "beyond the 97 rows of the model's embedding" in caught.value.problem
-
-
-def test_a_config_that_cannot_be_used_or_saved_is_found_before_training(trainer_of, says, tmp_path: Path) -> None:
     model = tiny_model()
     model.config.return_dict = False
     with says(
@@ -787,21 +705,14 @@ def test_a_run_that_diverges(trainer_of, logging_steps: int) -> None:
     assert trainer.state.step <= max(logging_steps, 2)
 
 
-def test_the_rows_are_those_of_all_batches_of_the_step(trainer_of) -> None:
+def test_a_divergence_names_all_rows_and_the_rate_and_is_not_scored(trainer_of) -> None:
     trainer = trainer_of(learning_rate=1e25, gradient_accumulation_steps=2, per_device_train_batch_size=2)
     order = trainer._batches(trainer.train_dataset, training=True).order(0)
     with pytest.raises(DivergedError) as caught:
         trainer.train()
     assert f"rows {', '.join(str(row) for rows in order[2:4] for row in rows)} of" in caught.value.problem
-
-
-def test_a_model_that_has_diverged_is_not_scored(trainer_of) -> None:
-    """Weights that are not finite while the loss of the step still was: the evaluation finds out."""
     with pytest.raises(DivergedError, match="the loss of the evaluation"):
         trainer_of(learning_rate=1e25, eval_strategy="steps", eval_steps=1).train()
-
-
-def test_the_reported_learning_rate_is_that_of_a_custom_optimizer(trainer_of) -> None:
     model = tiny_model()
     with pytest.raises(DivergedError, match=r"learning rate 1e\+30"):
         trainer_of(model=model, optimizers=(torch.optim.SGD(model.parameters(), lr=1e30), None)).train()
@@ -825,7 +736,7 @@ def test_fp16_that_overflows_in_every_step_is_a_divergence(trainer_of) -> None:
 # --- optimizers --------------------------------------------------------------------------------------------------
 
 
-def test_an_optimizer_and_a_schedule_of_ones_own(trainer_of) -> None:
+def test_an_optimizer_and_a_schedule_of_ones_own(trainer_of, says) -> None:
     model = tiny_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.1)
@@ -835,16 +746,9 @@ def test_an_optimizer_and_a_schedule_of_ones_own(trainer_of) -> None:
     assert rates == pytest.approx([0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.001, 0.001])
     assert scheduler.last_epoch == STEPS_OF_AN_EPOCH
     assert weights_hash(model) != weights_hash(tiny_model())
-
-
-def test_an_optimizer_alone_gets_the_schedule_of_the_settings(trainer_of) -> None:
-    """The same optimizer as ours would be: the same weights."""
     model = tiny_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
     assert trained(trainer_of(model=model, optimizers=(optimizer, None))) == trained(trainer_of())
-
-
-def test_schedules_that_cannot_be_used(says, trainer_of) -> None:
     model = tiny_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with says("optimizers contains a schedule but no optimizer", "pass both, or only the optimizer"):
@@ -867,22 +771,13 @@ def test_every_schedule_trains(trainer_of, name: str) -> None:
     assert len(losses(trainer)) == 4
 
 
-@pytest.mark.parametrize(("warmup", "steps"), [(0, 0), (3, 3), (0.25, 2), (0.3, 3), (1.0, 1)])
-def test_warmup_is_a_number_or_a_share_of_all_steps(trainer_of, warmup: float, steps: int) -> None:
-    trainer = trainer_of(warmup_steps=warmup)
-    assert trainer.training_parts().plan.warmup_steps == steps
-
-
-def test_frozen_parameters_stay(trainer_of) -> None:
+def test_settings_of_the_optimizer_change_the_weights_but_not_frozen_ones(trainer_of) -> None:
     model = tiny_model()
     model.bert.embeddings.requires_grad_(False)
     trainer_of(model=model, weight_decay=0.1).train()
     before = tiny_model().state_dict()
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]) is name.startswith("bert.embeddings"), name
-
-
-def test_settings_of_the_optimizer_change_the_weights(trainer_of) -> None:
     found = {
         trained(trainer_of(**settings))
         for settings in ({}, {"weight_decay": 0.1}, {"adam_beta2": 0.9}, {"max_grad_norm": 0.01})
@@ -890,29 +785,10 @@ def test_settings_of_the_optimizer_change_the_weights(trainer_of) -> None:
     assert len(found) == 4
 
 
-@pytest.mark.parametrize(
-    ("settings", "steps"),
-    [
-        ({}, 8),
-        ({"num_train_epochs": 2}, 16),
-        ({"num_train_epochs": 1.5}, 12),
-        ({"num_train_epochs": 0.1}, 1),
-        ({"dataloader_drop_last": True}, 7),
-        ({"gradient_accumulation_steps": 3}, 3),
-        ({"max_steps": 5}, 5),
-        ({"max_steps": 20}, 20),
-        ({"per_device_train_batch_size": 29}, 1),
-        ({"per_device_train_batch_size": 64}, 1),
-    ],
-)
-def test_how_many_steps(trainer_of, settings: dict[str, Any], steps: int) -> None:
-    assert trainer_of(**settings).train().global_step == steps
-
-
 # --- saving and reporting ----------------------------------------------------------------------------------------
 
 
-def test_a_saved_model_works_in_transformers(trainer_of, few, tmp_path: Path) -> None:
+def test_a_saved_model_works_in_transformers_and_is_saved_by_the_umask(trainer_of, few, tmp_path: Path) -> None:
     names = {0: "bad", 1: "good"}
     model = tiny_model(id2label=names, label2id={name: number for number, name in names.items()})
     trainer = trainer_of(model=model, learning_rate=0.01)
@@ -928,9 +804,6 @@ def test_a_saved_model_works_in_transformers(trainer_of, few, tmp_path: Path) ->
     assert {entry["label"]: entry["score"] for entry in said} == pytest.approx(
         {"bad": expected[0], "good": expected[1]}, abs=1e-5
     )
-
-
-def test_without_a_name_it_saves_into_its_folder_by_the_umask(trainer_of) -> None:
     trainer, before = trainer_of(), os.umask(0o002)
     try:
         trainer.save_model()
@@ -941,41 +814,18 @@ def test_without_a_name_it_saves_into_its_folder_by_the_umask(trainer_of) -> Non
     assert {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()} == {0o664}
 
 
-class Tracker:
-    requires_logging_directory = False
-    told: list[Any] = []  # noqa: RUF012
-
-    def __init__(self, run_name: str, **options: Any) -> None:
-        Tracker.told = [run_name]
-
-    def start(self) -> None: ...
-
-    def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self.told.append(values)
-
-    def log(self, values: dict[str, Any], step: int) -> None:
-        self.told.append({"step": step, **values})
-
-    def finish(self) -> None:
-        self.told.append("finish")
-
-
 def test_everything_logged_reaches_the_tracker(trainer_of, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", {"wandb": Tracker})
+    kind = Mock(requires_logging_directory=False)
+    monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", {"wandb": kind})
     monkeypatch.setattr(trackers, "package_version", lambda name: "1.0")
     trainer = trainer_of(report_to=["wandb"], run_name="my run", eval_strategy="epoch", logging_steps=3, num_train_epochs=2)
     trainer.train()
-    name, settings, *logged, last = Tracker.told
-    assert (name, last) == ("my run", "finish")
-    assert settings["learning_rate"] == 1e-3
-    assert logged == trainer.state.history
-    assert [entry["step"] for entry in logged] == [3, 6, 8, 9, 12, 15, 16, 16]
-
-
-def test_what_a_trainer_says_cannot_control_the_terminal(trainer_of, few, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer = trainer_of()
-    trainer._say("resuming from \x1b[31m")
-    assert capsys.readouterr().err == "glassloop: resuming from \\x1b[31m\n"
+    assert kind.call_args.args == ("my run",)
+    start, settings, *logged, last = kind.return_value.method_calls
+    assert (start[0], last[0]) == ("start", "finish")
+    assert settings.args[0]["learning_rate"] == 1e-3
+    assert [{**call.kwargs, **call.args[0]} for call in logged] == trainer.state.history
+    assert [call.kwargs["step"] for call in logged] == [3, 6, 8, 9, 12, 15, 16, 16]
 
 
 def test_a_notebook_shows_a_trainer_before_and_after_training(trainer_of) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -25,11 +24,8 @@ def weight() -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.ones(3))
 
 
-# --- weight decay ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("family", FAMILIES)
-def test_biases_and_norms_are_spared_and_nothing_is_lost(family: str) -> None:
+def test_biases_and_norms_are_spared_as_in_transformers_and_nothing_is_lost(family: str) -> None:
     model = tiny_model(family)
     with_decay, without = decay_groups(model, 0.01)
     assert (with_decay["weight_decay"], without["weight_decay"]) == (0.01, 0.0)
@@ -46,10 +42,6 @@ def test_biases_and_norms_are_spared_and_nothing_is_lost(family: str) -> None:
     assert spared == expected
     assert all(model.get_parameter(name).dim() >= 2 for name in decayed), "a matrix, an embedding, nothing else"
     assert any("embed" in name for name in decayed)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_groups_are_those_of_transformers(family: str) -> None:
     from transformers.trainer_pt_utils import get_parameter_names
 
     model = tiny_model(family)
@@ -61,7 +53,7 @@ def test_the_groups_are_those_of_transformers(family: str) -> None:
     assert {names[id(parameter)] for parameter in decay_groups(model, 0.1)[0]["params"]} == theirs
 
 
-def test_frozen_parameters_are_in_no_group(says) -> None:
+def test_frozen_parameters_are_in_no_group_and_an_empty_group_is_left_out(says) -> None:
     model = tiny_model()
     model.base_model.requires_grad_(False)
     groups = decay_groups(model, 0.01)
@@ -69,27 +61,18 @@ def test_frozen_parameters_are_in_no_group(says) -> None:
     model.requires_grad_(False)
     with says("all parameters of the model are frozen", "unfreeze some: parameter.requires_grad_(True)"):
         make_optimizer(model, 1e-3)
-
-
-def test_an_empty_group_is_left_out() -> None:
     for model, decay in ((torch.nn.Linear(3, 2, bias=False), 0.01), (torch.nn.Sequential(torch.nn.LayerNorm(3)), 0.0)):
         assert [group["weight_decay"] for group in decay_groups(model, 0.01)] == [decay]
 
 
-# --- the optimizer -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fused", [True, False])
-def test_the_settings_reach_adamw(fused: bool) -> None:
-    model = torch.nn.Linear(3, 2)
-    optimizer = make_optimizer(model, 2e-4, weight_decay=0.03, betas=(0.8, 0.95), epsilon=1e-6, fused=fused)
-    assert type(optimizer) is torch.optim.AdamW
-    for group, decay in zip(optimizer.param_groups, (0.03, 0.0), strict=True):
-        assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (2e-4, (0.8, 0.95), 1e-6, decay)
-        assert bool(group["fused"]) is fused
-
-
-def test_fused_and_unfused_agree() -> None:
+def test_the_settings_reach_adamw_and_fused_and_unfused_agree() -> None:
+    for fused in [True, False]:
+        model = torch.nn.Linear(3, 2)
+        optimizer = make_optimizer(model, 2e-4, weight_decay=0.03, betas=(0.8, 0.95), epsilon=1e-6, fused=fused)
+        assert type(optimizer) is torch.optim.AdamW
+        for group, decay in zip(optimizer.param_groups, (0.03, 0.0), strict=True):
+            assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (2e-4, (0.8, 0.95), 1e-6, decay)
+            assert bool(group["fused"]) is fused
     steps = []
     for fused in (True, False):
         torch.manual_seed(3)
@@ -151,62 +134,40 @@ def test_linear_is_bit_identical_to_transformers(warmup: int, steps: int) -> Non
             part.step()
 
 
-def test_the_options_reach_the_schedule() -> None:
+def test_the_options_reach_the_schedule_and_wrong_or_missing_ones_are_refused() -> None:
     assert rates("cosine_with_restarts", options={"num_cycles": 2})[10] == pytest.approx(1.0)
     assert rates("cosine_with_restarts", options={"num_cycles": 1})[10] == pytest.approx(0.5)
+    for name, options in [("cosine", {"num_circles": 2}), ("warmup_stable_decay", {}), ("cosine_with_min_lr", {})]:
+        with pytest.raises(SettingsError, match=f"lr_scheduler_type {name}: .*{''.join(options)}") as caught:
+            rates(name, options=options)
+        assert caught.value.remedy == "check lr_scheduler_kwargs"
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("cosine", {"num_circles": 2}), ("warmup_stable_decay", {}), ("cosine_with_min_lr", {})]
-)
-def test_wrong_and_missing_options_are_a_glassloop_error(name: str, options: dict[str, int]) -> None:
-    with pytest.raises(SettingsError, match=f"lr_scheduler_type {name}: .*{''.join(options)}") as caught:
-        rates(name, options=options)
-    assert caught.value.remedy == "check lr_scheduler_kwargs"
-
-
-# --- by name -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("adafactor", "Adafactor"), ("sgd", "SGD"), ("adagrad", "Adagrad"), ("rmsprop", "RMSprop")]
-)
-def test_an_optimizer_by_name_has_the_usual_groups(name: str, kind: str) -> None:
-    found = optimizer_for(TrainingArguments(optim=name, learning_rate=0.1, weight_decay=0.2), tiny_model())
-    assert type(found).__name__ == kind
-    assert [(group["lr"], group["weight_decay"]) for group in found.param_groups] == [(0.1, 0.2), (0.1, 0.0)]
-
-
-def test_extra_settings_reach_the_optimizer() -> None:
+def test_an_optimizer_by_name_has_the_usual_groups_and_its_extra_settings() -> None:
+    for name, kind in [("adafactor", "Adafactor"), ("sgd", "SGD"), ("adagrad", "Adagrad"), ("rmsprop", "RMSprop")]:
+        found = optimizer_for(TrainingArguments(optim=name, learning_rate=0.1, weight_decay=0.2), tiny_model())
+        assert type(found).__name__ == kind
+        assert [(group["lr"], group["weight_decay"]) for group in found.param_groups] == [(0.1, 0.2), (0.1, 0.0)]
     found = optimizer_for(TrainingArguments(optim="sgd", optim_args="momentum=0.9, nesterov=true"), tiny_model())
     assert (found.defaults["momentum"], found.defaults["nesterov"]) == (0.9, True)
     assert optimizer_module.optimizer_options("a=1,b=False,c=word") == {"a": 1.0, "b": False, "c": "word"}
-
-
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
+    for given, problem in [
         ({"optim": "sgd", "optim_args": "speed=1"}, "the optimizer SGD cannot be made"),
         ({"optim": "sgd", "optim_args": "momentum"}, "not like momentum=0.9"),
         ({"optim_args": "momentum=1"}, "optim_args has no effect on adamw_torch_fused"),
-    ],
-)
-def test_extra_settings_that_cannot_be_used(given: dict[str, str], problem: str) -> None:
-    with pytest.raises(SettingsError, match=problem):
-        optimizer_for(TrainingArguments(**given), tiny_model())
+    ]:
+        with pytest.raises(SettingsError, match=problem):
+            optimizer_for(TrainingArguments(**given), tiny_model())
 
 
-# --- The plan of a run: intervals, ratios and epochs as plain numbers.
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
+def test_the_plan_is_plain_numbers_and_impossible_ones_are_refused() -> None:
+    for settings, expected in [
         ({}, {"max_steps": 1377, "steps_per_epoch": 459, "warmup_steps": 0, "eval_every": 0, "save_every": 459}),
         ({"gradient_accumulation_steps": 4}, {"max_steps": 345, "steps_per_epoch": 115, "accumulate": 4}),
         ({"num_train_epochs": 0.5}, {"max_steps": 230}),
         ({"max_steps": 7, "warmup_steps": 0.5}, {"max_steps": 7, "warmup_steps": 4}),
         ({"warmup_steps": 12}, {"warmup_steps": 12}),
+        ({"warmup_steps": 1.0}, {"warmup_steps": 1}),
         ({"eval_strategy": "epoch", "save_strategy": "no"}, {"eval_every": 459, "save_every": 0}),
         ({"eval_strategy": "steps", "logging_steps": 3}, {"eval_every": 3, "log_every": 3}),
         (
@@ -216,14 +177,9 @@ def test_extra_settings_that_cannot_be_used(given: dict[str, str], problem: str)
         ({}, {"best_metric": "eval_loss", "greater_is_better": False}),
         ({"metric_for_best_model": "f1"}, {"best_metric": "eval_f1", "greater_is_better": True}),
         ({"metric_for_best_model": "eval_mse", "greater_is_better": False}, {"best_metric": "eval_mse"}),
-    ],
-)
-def test_the_plan_is_plain_numbers(settings: dict[str, Any], expected: dict[str, Any]) -> None:
-    plan = make_plan(TrainingArguments("x", **settings), 459, has_eval=True)
-    assert {name: getattr(plan, name) for name in expected} == expected
-
-
-def test_impossible_plans_are_refused() -> None:
+    ]:
+        plan = make_plan(TrainingArguments("x", **settings), 459, has_eval=True)
+        assert {name: getattr(plan, name) for name in expected} == expected
     with pytest.raises(SettingsError, match="leaves no batch"):
         make_plan(TrainingArguments("x"), 0, has_eval=True)
     with pytest.raises(SettingsError, match="no eval_dataset"):
