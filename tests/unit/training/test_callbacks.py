@@ -47,29 +47,22 @@ def judged(scores: list[float], **options: Any) -> State:
     return state
 
 
-def test_losses_are_summed_and_the_mean_is_over_all_steps() -> None:
+def test_losses_are_summed_and_what_is_not_finite_or_left_out_is_named_with_its_step() -> None:
     state = State()
     assert state.mean_loss == 0.0
     for figures in ([[1.0, 5.0], [2.0, 5.0]], [[6.0, 5.0]]):
         state.step += len(figures)
         state.read(figures)
     assert (state.loss_sum, state.losses_read, state.last_loss, state.mean_loss) == (9.0, 3, 6.0, 3.0)
-
-
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_named_with_its_step(wrong: float) -> None:
-    state = State(step=1005)
-    with pytest.raises(FloatingPointError) as caught:
-        state.read([[1.0, 1.0], [2.0, 1.0], [wrong, 1.0], [3.0, 1.0]])
-    assert caught.value.args == (f"step 1,004: the loss is {wrong}", 1004)
-    assert state.last_loss == 2.0
-    with pytest.raises(FloatingPointError) as caught:
-        State(step=3).read([[2.0, wrong]])
-    assert caught.value.args == (f"step 3: the gradient norm is {wrong}", 3)
-
-
-def test_many_steps_in_a_row_that_fp16_left_out_are_a_divergence() -> None:
-    """Their norm counts as 0. A loss of 0 without a gradient is fine."""
+    for wrong in [math.nan, math.inf, -math.inf]:
+        state = State(step=1005)
+        with pytest.raises(FloatingPointError) as caught:
+            state.read([[1.0, 1.0], [2.0, 1.0], [wrong, 1.0], [3.0, 1.0]])
+        assert caught.value.args == (f"step 1,004: the loss is {wrong}", 1004)
+        assert state.last_loss == 2.0
+        with pytest.raises(FloatingPointError) as caught:
+            State(step=3).read([[2.0, wrong]])
+        assert caught.value.args == (f"step 3: the gradient norm is {wrong}", 3)
     state = State()
     for number, figures in ((19, [0.7, 0.0]), (1, [0.7, 0.1]), (30, [0.0, 0.0]), (19, [0.7, 0.0])):
         state.step += number
@@ -100,15 +93,12 @@ def test_the_best_evaluation(scores: list[float], options: dict[str, Any], best:
     assert state.stop_reason is None
 
 
-@pytest.mark.parametrize(("patience", "steps"), [(1, 2), (2, 3), (3, 6), (None, 6)])
-def test_patience(patience: int | None, steps: int) -> None:
-    state = judged([0.5, 0.5, 0.5, 1.0, 0.9, 0.8], patience=patience, **MORE_IS_BETTER)
-    assert state.step == steps
-    expected = f"eval_f1 did not improve in {patience} evaluations" if patience in (1, 2) else None
-    assert state.stop_reason == expected
-
-
-def test_a_figure_that_no_evaluation_gives_is_named(says: Any) -> None:
+def test_patience_and_a_figure_that_no_evaluation_gives(says: Any) -> None:
+    for patience, steps in [(1, 2), (2, 3), (3, 6), (None, 6)]:
+        state = judged([0.5, 0.5, 0.5, 1.0, 0.9, 0.8], patience=patience, **MORE_IS_BETTER)
+        assert state.step == steps
+        expected = f"eval_f1 did not improve in {patience} evaluations" if patience in (1, 2) else None
+        assert state.stop_reason == expected
     metrics, plan = {"eval_loss": 1.0, "eval_accuracy": 0.5}, replace(PLAN, best_metric="eval_f1")
     problem = "metric_for_best_model is eval_f1, but an evaluation computes eval_loss, eval_accuracy"
     with says(problem, "choose one of these; without labels there is no loss"):
@@ -142,17 +132,13 @@ with listening(state):
 """
 
 
-@pytest.mark.parametrize("number", callbacks_module.STOPPING)
-def test_a_signal_asks_and_the_handlers_come_back(number: signal.Signals) -> None:
-    before, state = signal.getsignal(number), State()
-    with listening(state):
-        signal.raise_signal(number)
-        assert state.asked_to_stop == number
-    assert signal.getsignal(number) == before
-
-
-def test_a_hangup_that_is_ignored_stays_ignored() -> None:
-    """As under nohup."""
+def test_a_signal_asks_unless_it_is_ignored_or_outside_the_main_thread() -> None:
+    for number in callbacks_module.STOPPING:
+        before, state = signal.getsignal(number), State()
+        with listening(state):
+            signal.raise_signal(number)
+            assert state.asked_to_stop == number
+        assert signal.getsignal(number) == before
     before, state = signal.signal(signal.SIGHUP, signal.SIG_IGN), State()
     try:
         with listening(state):
@@ -160,6 +146,16 @@ def test_a_hangup_that_is_ignored_stays_ignored() -> None:
         assert state.asked_to_stop == 0
     finally:
         signal.signal(signal.SIGHUP, before)
+    handlers: list[Any] = []
+
+    def inside() -> None:
+        with listening(State()):
+            handlers.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.getsignal(signal.SIGTERM)]
 
 
 def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
@@ -177,19 +173,6 @@ def test_a_second_signal_ends_at_once() -> None:
     script = STOPPED.replace("time.sleep(0.01)", "[signal.raise_signal(signal.SIGHUP) for _ in range(2)]")
     ended = subprocess.run([sys.executable, "-c", script, "nowhere"], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (-signal.SIGHUP, "ready\n")
-
-
-def test_outside_the_main_thread_signals_are_left_alone() -> None:
-    handlers: list[Any] = []
-
-    def inside() -> None:
-        with listening(State()):
-            handlers.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=inside)
-    thread.start()
-    thread.join()
-    assert handlers == [signal.getsignal(signal.SIGTERM)]
 
 
 def test_the_exit_status_names_the_signal() -> None:
@@ -216,19 +199,11 @@ class Half:
         pass
 
 
-def test_the_loop_calls_exactly_these_events() -> None:
-    assert {*re.findall(r'tell\("(on_\w+)"', inspect.getsource(loop))} == {*EVENTS}
-    assert len(EVENTS) == 9
-
-
-def test_objects_classes_and_anything_with_all_events_are_taken() -> None:
+def test_callbacks_with_all_events_are_taken_and_those_that_would_not_be_called_refused(says: Any) -> None:
     watching, anything = Callback(), type("Anything", (), {event: lambda self, state, **facts: None for event in EVENTS})()
     first, second, third = checked_callbacks([watching, Callback, anything])
     assert (first, type(second), third) == (watching, Callback, anything)
     assert checked_callbacks(None) == []
-
-
-def test_a_callback_that_would_not_be_called_is_refused(says: Any) -> None:
     remedy = "make it a subclass of glassloop.Callback"
     with says("Foreign has on_train_begin, which is not a Glassloop event", f"the events are {', '.join(EVENTS)}; {remedy}"):
         checked_callbacks([Foreign()])
@@ -236,13 +211,15 @@ def test_a_callback_that_would_not_be_called_is_refused(says: Any) -> None:
         checked_callbacks([Half])  # type: ignore[list-item]
     with pytest.raises(SettingsError, match="EarlyStoppingCallback has on_"):
         checked_callbacks([EarlyStoppingCallback()])
+    assert {*re.findall(r'tell\("(on_\w+)"', inspect.getsource(loop))} == {*EVENTS}
+    assert len(EVENTS) == 9
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_history_is_kept_in_the_state_and_in_the_file(tmp_path: Path) -> None:
+def test_history_is_kept_in_the_state_and_in_the_file_and_no_line_holds_what_json_cannot(tmp_path: Path) -> None:
     """With the learning rate that the step used. A resumed run drops lines after its checkpoint."""
     path, rates, state = tmp_path / HISTORY_NAME, iter([0.3, 0.2, 0.1]), State()
     path.write_text('{"step": 2, "loss": 0.5}\n{"step": 4, "lo')  # the process died while it wrote
@@ -268,25 +245,18 @@ def test_history_is_kept_in_the_state_and_in_the_file(tmp_path: Path) -> None:
     assert alone.history == [{"step": 1, "epoch": 0.3333, "loss": 1.0, "grad_norm": 2.0, "learning_rate": 0.1}]
     History(tmp_path, lambda: 0.1, PLAN).on_fit_start(alone)
     assert lines_of(path) == alone.history
-
-
-def test_no_line_holds_what_json_cannot(tmp_path: Path) -> None:
     history = History(tmp_path, lambda: math.nan, PLAN)
     history.on_fit_start(State())
     with pytest.raises(ValueError, match="not JSON compliant"):
         history.on_log(State(step=1), [[1.0, 2.0]])
 
 
-@pytest.mark.parametrize(("step", "before", "after"), [(2, 0, 0), (3, 0, PAUSE), (3, signal.SIGTERM, signal.SIGTERM)])
-def test_a_pause_is_asked_for_after_its_step_unless_a_signal_came_first(step: int, before: int, after: int) -> None:
-    state = State(step=step, asked_to_stop=before)
-    callbacks_module.PauseAt(3).on_step(state, [])
-    assert state.asked_to_stop == after
-    assert not callbacks_module.PauseAt.reads_weights, "it costs nothing"
-
-
-def test_a_training_notes_when_it_is_stopped_and_resumed(tmp_path: Path) -> None:
-    """A new one in the same folder begins a new file."""
+def test_a_pause_is_asked_for_after_its_step_and_sessions_note_stop_and_resume(tmp_path: Path) -> None:
+    for step, before, after in [(2, 0, 0), (3, 0, PAUSE), (3, signal.SIGTERM, signal.SIGTERM)]:
+        state = State(step=step, asked_to_stop=before)
+        callbacks_module.PauseAt(3).on_step(state, [])
+        assert state.asked_to_stop == after
+        assert not callbacks_module.PauseAt.reads_weights, "it costs nothing"
     for first, last, number in ((0, 9, 0), (0, 12, 15), (12, 30, 0)):
         callback = callbacks_module.Sessions(tmp_path, 30)
         callback.on_fit_start(State(step=first))
@@ -359,22 +329,8 @@ def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("known")
-def test_a_tracker_that_is_missing_or_cannot_be_loaded(says: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: Tracker) -> None:
-        raise ModuleNotFoundError("No module named 'half_of_it'")
-
-    monkeypatch.setattr(Tracker, "start", start)
-    with says("report_to lists wandb, which cannot be imported: No module named 'half_of_it'", "pip install wandb"):
-        Trackers(("wandb",), tmp_path, "run", {})
-    monkeypatch.setattr(callbacks_module, "package_version", lambda name: None)
-    for name in ("tensorboard", "wandb", "trackio"):
-        with says(f"report_to lists {name}, which is not installed", f"pip install {name}"):
-            Trackers((name,), tmp_path, "run", {})
-
-
-@pytest.mark.usefixtures("known")
-def test_wandb_writes_where_its_variable_says_and_is_offline_without_an_account(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_wandb_writes_where_its_variable_says_and_a_tracker_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: Any
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WANDB_DIR", "elsewhere")
@@ -385,6 +341,17 @@ def test_wandb_writes_where_its_variable_says_and_is_offline_without_an_account(
         Trackers(("wandb",), tmp_path, "run", {})
         assert os.environ.get("WANDB_MODE") == mode
         assert Tracker.made[-1].options == {}
+
+    def start(self: Tracker) -> None:
+        raise ModuleNotFoundError("No module named 'half_of_it'")
+
+    monkeypatch.setattr(Tracker, "start", start)
+    with says("report_to lists wandb, which cannot be imported: No module named 'half_of_it'", "pip install wandb"):
+        Trackers(("wandb",), tmp_path, "run", {})
+    monkeypatch.setattr(callbacks_module, "package_version", lambda name: None)
+    for name in ("tensorboard", "wandb", "trackio"):
+        with says(f"report_to lists {name}, which is not installed", f"pip install {name}"):
+            Trackers((name,), tmp_path, "run", {})
 
 
 def test_the_trackers_of_the_settings_are_known_to_accelerate() -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,13 +60,10 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def test_weights_load_as_an_ordinary_model_folder(written: Path) -> None:
+def test_weights_load_as_an_ordinary_model_folder_and_every_damage_is_found(written: Path) -> None:
     loaded = AutoModelForSequenceClassification.from_pretrained(written).state_dict()
     assert all(torch.equal(value, loaded[name]) for name, value in open_checkpoint(written).weights().items())
     assert {path.suffix for path in written.rglob("*") if path.is_file()} == {".safetensors", ".json"}
-
-
-def test_every_file_is_in_the_manifest_and_every_damage_is_found(written: Path) -> None:
     files = [path for path in written.rglob("*") if path.is_file() and path.name != MANIFEST]
     assert {str(path.relative_to(written)) for path in files} == set(json.loads((written / MANIFEST).read_text())["files"])
     for name in (".DS_Store", "state.json~", ".#config.json", "pytorch_model.bin"):
@@ -84,54 +80,34 @@ def test_every_file_is_in_the_manifest_and_every_damage_is_found(written: Path) 
             path.write_bytes(content)
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"files": {}}', '{"files": {}, "format": 99}', Path("/dev/zero")])
-def test_a_damaged_manifest_is_refused(written: Path, content: str | Path | None) -> None:
-    """Reading a device would never end."""
-    (written / MANIFEST).unlink()
-    if isinstance(content, Path):
-        (written / MANIFEST).symlink_to(content)
-    elif content is not None:
-        (written / MANIFEST).write_text(content)
-    with pytest.raises(ModelError, match="format 99" if "99" in str(content) else r"manifest\.json is missing or damaged"):
-        open_checkpoint(written)
+def test_a_damaged_manifest_is_refused(written: Path) -> None:
+    whole = (written / MANIFEST).read_text()
+    wrong_files = [{"state.json": None}, {"state.json": {"size": 1}}, ["state.json"], {"a\0b": {"size": 1, "sha256": ""}}]
+    for files in wrong_files:
+        change_manifest(written, files=files)
+        with pytest.raises(ModelError):
+            open_checkpoint(written)
+        (written / MANIFEST).write_text(whole)
+    for content in (None, "", "{", "[]", '{"files": {}}', '{"files": {}, "format": 99}', Path("/dev/zero")):
+        (written / MANIFEST).unlink(missing_ok=True)
+        if isinstance(content, Path):
+            (written / MANIFEST).symlink_to(content)  # reading a device would never end
+        elif content is not None:
+            (written / MANIFEST).write_text(content)
+        with pytest.raises(ModelError, match="format 99" if "99" in str(content) else r"manifest\.json is missing or damaged"):
+            open_checkpoint(written)
 
 
-@pytest.mark.parametrize(
-    "files", [{"state.json": None}, {"state.json": {"size": 1}}, ["state.json"], {"a\0b": {"size": 1, "sha256": ""}}]
-)
-def test_a_manifest_of_other_types_is_damaged(written: Path, files: object) -> None:
-    change_manifest(written, files=files)
-    with pytest.raises(ModelError):
-        open_checkpoint(written)
-
-
-def test_a_newer_format_is_reported_as_such(written: Path) -> None:
+def test_a_newer_format_and_a_checkpoint_of_transformers_are_refused_by_name(written: Path, tmp_path: Path) -> None:
     manifest = json.loads((written / MANIFEST).read_text()) | {"format": checkpoints_module.FORMAT + 1, "sum": "another way"}
     (written / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(ModelError, match=f"format {checkpoints_module.FORMAT + 1} by a newer version of Glassloop") as caught:
         open_checkpoint(written)
     assert caught.value.remedy == "update Glassloop"
-
-
-def test_a_checkpoint_of_transformers_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "optimizer.pt").touch()
     with pytest.raises(ModelError, match="was written by transformers' Trainer, which cannot be resumed exactly") as caught:
         open_checkpoint(tmp_path)
     assert caught.value.remedy == f"start a new training from its model: model={tmp_path}"
-
-
-@pytest.mark.parametrize(
-    ("found", "text"),
-    [
-        ({}, "the tensor a is missing"),
-        ({"a": torch.zeros(3)}, r"the tensor a is \(3,\) torch.float32, not \(2,\) torch.float32"),
-        ({"a": torch.zeros(2, dtype=torch.float16)}, "torch.float16, not"),
-        ({"a": torch.zeros(2), "b": torch.zeros(1)}, "the tensor b is unknown"),
-    ],
-)
-def test_other_tensors_are_named(found: dict[str, torch.Tensor], text: str) -> None:
-    with pytest.raises(ModelError, match=text):
-        checkpoints_module.refuse_other_tensors({"a": "(2,) torch.float32"}, found, "model")
 
 
 @pytest.mark.parametrize(
@@ -149,39 +125,30 @@ def test_weights_are_written_beside_a_model_that_does_not_hold_them(tmp_path: Pa
     assert "a.txt" in found.manifest["files"]
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_the_optimizer_comes_back_bit_for_bit(fused: bool) -> None:
-    first, second = tiny_model(), tiny_model()
-    one, two = stepped(first, fused), torch.optim.AdamW(second.parameters(), lr=0.5, fused=fused)
-    second.load_state_dict(first.state_dict())
-    tensors, plain = checkpoints_module.optimizer_tensors(first, one)
-    checkpoints_module.restore_optimizer(second, two, tensors, json.loads(json.dumps(plain)))
-    for model, optimizer in ((first, one), (second, two)):
-        for parameter in model.parameters():
-            parameter.grad = torch.full_like(parameter, 0.3)
-        optimizer.step()
-    for name, value in first.state_dict().items():
-        assert torch.equal(value, second.state_dict()[name]), name
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("exp_avg/unknown", "exp_avg/unknown does not belong to a parameter of the model"),
-        ("exp_avg/classifier.bias", "exp_avg/classifier.bias has the shape"),
-    ],
-)
-def test_the_state_of_another_models_optimizer_is_refused(name: str, problem: str) -> None:
-    model = tiny_model()
-    with pytest.raises(ModelError, match=problem):
-        checkpoints_module.restore_optimizer(model, stepped(model), {name: torch.zeros(7)}, {"groups": []})
-
-
-def test_random_states_come_back() -> None:
+def test_optimizer_and_random_states_come_back_bit_for_bit_but_not_those_of_another_model() -> None:
+    for fused in [True, False]:
+        first, second = tiny_model(), tiny_model()
+        one, two = stepped(first, fused), torch.optim.AdamW(second.parameters(), lr=0.5, fused=fused)
+        second.load_state_dict(first.state_dict())
+        tensors, plain = checkpoints_module.optimizer_tensors(first, one)
+        checkpoints_module.restore_optimizer(second, two, tensors, json.loads(json.dumps(plain)))
+        for model, optimizer in ((first, one), (second, two)):
+            for parameter in model.parameters():
+                parameter.grad = torch.full_like(parameter, 0.3)
+            optimizer.step()
+        for name, value in first.state_dict().items():
+            assert torch.equal(value, second.state_dict()[name]), name
     tensors, plain = checkpoints_module.random_tensors(CPU)
     expected = (random.random(), np.random.rand(), torch.rand(3).tolist())
     checkpoints_module.restore_random(tensors, json.loads(json.dumps(plain)), CPU)
     assert (random.random(), np.random.rand(), torch.rand(3).tolist()) == expected
+    for name, problem in [
+        ("exp_avg/unknown", "exp_avg/unknown does not belong to a parameter of the model"),
+        ("exp_avg/classifier.bias", "exp_avg/classifier.bias has the shape"),
+    ]:
+        model = tiny_model()
+        with pytest.raises(ModelError, match=problem):
+            checkpoints_module.restore_optimizer(model, stepped(model), {name: torch.zeros(7)}, {"groups": []})
 
 
 # --- all checkpoints of a run: nothing unreadable is overwritten, counted or removed ----------------------------------
@@ -226,7 +193,9 @@ def test_a_damaged_checkpoint_makes_no_good_one_go(tmp_path: Path) -> None:
     assert all("state.json is damaged" in line for line in said)
 
 
-def test_the_one_just_written_and_the_best_are_never_removed(tmp_path: Path) -> None:
+def test_rotation_spares_the_newest_and_the_best_and_reads_only_what_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a resume from an earlier one; later ones wait until training has passed them."""
     checkpoints, _ = filled(tmp_path, 5, 10, 15)
     checkpoints.rotate(checkpoints.write(snapshot(7), save_model), 1, None)
@@ -236,17 +205,13 @@ def test_the_one_just_written_and_the_best_are_never_removed(tmp_path: Path) -> 
     assert steps(tmp_path) == [16, 10], "10 is that of the best evaluation"
     checkpoints.rotate(written, None, None)
     assert steps(tmp_path) == [16, 10]
-
-
-def test_rotation_reads_only_what_it_does_not_know_and_orders_by_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoints, _ = filled(tmp_path, 9, 10)
+    folder = tmp_path / "numbers"
+    checkpoints, _ = filled(folder, 9, 10)
     read: list[str] = []
     monkeypatch.setattr(checkpoints_module, "open_checkpoint", lambda path: read.append(path.name) or open_checkpoint(path))
     for step in (11, 99, 100, 101):
         checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)
-    assert steps(tmp_path) == [101, 100]
+    assert steps(folder) == [101, 100]
     assert read == ["checkpoint-10", "checkpoint-9"]
 
 
@@ -270,7 +235,7 @@ def test_what_cannot_be_read_is_moved_aside_not_overwritten(tmp_path: Path, kind
     assert not list(tmp_path.glob("*.kept-2")), "an intact one is replaced"
 
 
-def test_the_newest_intact_one_is_used_and_others_are_reported(tmp_path: Path) -> None:
+def test_the_newest_intact_one_is_used_and_without_one_every_reason_is_reported(tmp_path: Path) -> None:
     checkpoints, said = filled(tmp_path, 3, 6, 9)
     damage(tmp_path, 9)
     (tmp_path / "checkpoint-12").mkdir()
@@ -280,12 +245,10 @@ def test_the_newest_intact_one_is_used_and_others_are_reported(tmp_path: Path) -
     assert found.path.name == "checkpoint-6"
     assert ["manifest.json is missing" in said[0], "state.json is damaged" in said[1], len(said)] == [True, True, 2]
     assert CheckpointFolder(tmp_path / "none", said.append).newest() is None
-
-
-def test_none_that_can_be_used_is_an_error_with_every_reason(tmp_path: Path) -> None:
-    checkpoints, _ = filled(tmp_path, 3, 6)
-    damage(tmp_path, 3)
-    change_manifest(tmp_path / "checkpoint-6", format=checkpoints_module.FORMAT + 1)
+    unusable = tmp_path / "unusable"
+    checkpoints, _ = filled(unusable, 3, 6)
+    damage(unusable, 3)
+    change_manifest(unusable / "checkpoint-6", format=checkpoints_module.FORMAT + 1)
     with pytest.raises(ModelError) as caught:
         checkpoints.newest()
     for part in ("2 checkpoints", "checkpoint-3: state.json is damaged", "checkpoint-6: written in format 2 by a newer"):
@@ -308,28 +271,26 @@ def test_a_restart_moves_all_of_them_aside_those_of_an_earlier_version_too(tmp_p
     assert (tmp_path / "checkpoints.kept-2" / "step-00000003").is_dir()
 
 
-def test_snapshots_are_written_in_order_and_rotated_but_not_the_best(tmp_path: Path) -> None:
+def test_snapshots_are_written_in_order_while_training_continues_and_rotated_but_not_the_best(tmp_path: Path) -> None:
     saver = Saver(CheckpointFolder(tmp_path, print), 2, save_model)
     for step in range(1, 6):
         saver.save(snapshot(step, best_step=1))
     saver.wait()
     assert steps(tmp_path) == [5, 4, 1]
     assert open_checkpoint(tmp_path / "checkpoint-5").weights()["weight"].tolist() == [5.0] * 4
-
-
-def test_training_continues_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     gate = threading.Event()
 
     def slow(folder: Path, weights: dict[str, Any]) -> None:
         gate.wait(10)
         save_model(folder, weights)
 
-    saver = Saver(CheckpointFolder(tmp_path, print), None, slow)
+    folder = tmp_path / "slow"
+    saver = Saver(CheckpointFolder(folder, print), None, slow)
     saver.save(snapshot(1))
-    assert steps(tmp_path) == []
+    assert steps(folder) == []
     gate.set()
     saver.wait()
-    assert steps(tmp_path) == [1]
+    assert steps(folder) == [1]
 
 
 def test_a_full_disk_is_reported_with_path_and_bytes_and_leaves_nothing(tmp_path: Path) -> None:
@@ -378,15 +339,10 @@ class Weighted(torch.nn.Module):
         return self.scale * focal(logits, labels)
 
 
-@pytest.mark.parametrize(
-    "kind", [made, Scaled, Weighted, lambda scale: partial(focal, power=scale), lambda scale: Scaled(scale).__call__]
-)
-def test_a_function_is_known_by_its_code_and_the_values_it_uses(kind: Callable[[float], Any]) -> None:
-    assert identified(kind(2.0)) == identified(kind(2.0))
-    assert identified(kind(2.0)) != identified(kind(3.0))
-
-
-def test_constants_count_functions_without_code_differ_and_circles_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_is_known_by_its_code_and_the_values_and_constants_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in [made, Scaled, Weighted, lambda scale: partial(focal, power=scale), lambda scale: Scaled(scale).__call__]:
+        assert identified(kind(2.0)) == identified(kind(2.0))
+        assert identified(kind(2.0)) != identified(kind(3.0))
     before = identified(focal)
     assert before.startswith("focal (")
     monkeypatch.setitem(globals(), "GAMMA", 3.0)
@@ -404,7 +360,7 @@ def test_constants_count_functions_without_code_differ_and_circles_end(monkeypat
     assert identified(holder) == identified(holder)
 
 
-def test_weights_are_known_by_every_bit() -> None:
+def test_weights_optimizers_and_schedules_are_known_by_what_changes_the_numbers() -> None:
     model, again = tiny_model(), tiny_model()
     found = checkpoints_module.weights_fingerprint(model)
     assert found == checkpoints_module.weights_fingerprint(again)
@@ -412,9 +368,6 @@ def test_weights_are_known_by_every_bit() -> None:
         again.classifier.bias[1] += 1e-6
     assert found != checkpoints_module.weights_fingerprint(again)
     assert checkpoints_module.weights_fingerprint(model.to(torch.bfloat16)) != found
-
-
-def test_an_optimizer_is_known_by_its_settings_and_its_weights() -> None:
     model = tiny_model()
 
     def changes(optimizer: torch.optim.Optimizer) -> list[str]:
@@ -427,9 +380,6 @@ def test_an_optimizer_is_known_by_its_settings_and_its_weights() -> None:
     assert line.startswith("groups.0.weights: 41 (")
     assert "2 (" in line
     assert "class: SGD then, Adam now" in changes(torch.optim.Adam(model.parameters(), lr=0.1))
-
-
-def test_what_a_schedule_counts_is_no_part_of_it() -> None:
     model = tiny_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedule = LambdaLR(optimizer, lambda step: 1 / (1 + step))
@@ -442,19 +392,31 @@ def test_what_a_schedule_counts_is_no_part_of_it() -> None:
     assert differences(*(checkpoints_module.schedule_values(CosineAnnealingLR(optimizer, T_max=number)) for number in (5, 6)))
 
 
-@pytest.mark.parametrize(
-    ("stored", "now", "lines"),
-    [
+def test_differences_of_values_rows_and_tensors_are_shown() -> None:
+    for stored, now, lines in [
         ({"a": 1}, {"a": 1.0}, []),
         ({"a": 1, "b": 2}, {"a": 2}, ["a: 1 then, 2 now", "b: 2 then, None now"]),
         ({"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 2}}}, ["a.b.c: 1 then, 2 now"]),
         ({"a": ["x", "y"]}, {"a": ["y", "x"]}, ["a: ['x', 'y'] then, ['y', 'x'] now"]),
         ({"a": []}, {"a": [*"abcdefghij"]}, ["a: 0 then (all), 10 now (a, b, c and 7 more)"]),
         ({"a": None}, {"a": {"b": 1}}, ["a: None then, {'b': 1} now"]),
-    ],
-)
-def test_differences_show_both_values(stored: Any, now: Any, lines: list[str]) -> None:
-    assert differences(stored, now) == lines
+    ]:
+        assert differences(stored, now) == lines
+    for after, text in [
+        ([1, 2, 3, 4], "3 rows then, 4 now (1 added)"),
+        ([1, 2], "3 rows then, 2 now (1 removed)"),
+        ([1, 3, 2], "the same rows in another order (from row 2 on)"),
+        ([1, 9, 3], "1 rows edited (first row 2)"),
+    ]:
+        assert checkpoints_module.row_changes(torch.tensor([1, 2, 3]), torch.tensor(after)) == text
+    for found, text in [
+        ({}, "the tensor a is missing"),
+        ({"a": torch.zeros(3)}, r"the tensor a is \(3,\) torch.float32, not \(2,\) torch.float32"),
+        ({"a": torch.zeros(2, dtype=torch.float16)}, "torch.float16, not"),
+        ({"a": torch.zeros(2), "b": torch.zeros(1)}, "the tensor b is unknown"),
+    ]:
+        with pytest.raises(ModelError, match=text):
+            checkpoints_module.refuse_other_tensors({"a": "(2,) torch.float32"}, found, "model")
 
 
 def test_other_settings_and_rows_are_refused_but_not_rows_that_a_run_had_not_read() -> None:
@@ -464,16 +426,3 @@ def test_other_settings_and_rows_are_refused_but_not_rows_that_a_run_had_not_rea
         checkpoints_module.refuse_other_identity({"learning_rate": 0.1, "seed": 1}, {"learning_rate": 0.2}, rows, rows)
     with pytest.raises(ModelError, match="1 rows edited"):
         checkpoints_module.refuse_other_identity({}, {}, rows, torch.tensor([1, 2, 4]))
-
-
-@pytest.mark.parametrize(
-    ("after", "text"),
-    [
-        ([1, 2, 3, 4], "3 rows then, 4 now (1 added)"),
-        ([1, 2], "3 rows then, 2 now (1 removed)"),
-        ([1, 3, 2], "the same rows in another order (from row 2 on)"),
-        ([1, 9, 3], "1 rows edited (first row 2)"),
-    ],
-)
-def test_what_happened_to_the_rows_is_reported(after: list[int], text: str) -> None:
-    assert checkpoints_module.row_changes(torch.tensor([1, 2, 3]), torch.tensor(after)) == text

@@ -55,14 +55,6 @@ def test_logits_are_those_of_plain_calls_one_by_one(
     assert found.seconds > 0
 
 
-def test_the_loss_is_the_mean_over_rows_not_over_batches(model, few, tiny_tokenizer) -> None:
-    """29 rows in batches of 28: the mean of the batches' means would count the last row 28 times."""
-    rows = few["train"].select(range(29))
-    found = evaluated(model, rows, tiny_tokenizer, 28)
-    whole = evaluated(model, rows, tiny_tokenizer, 29)
-    assert found.loss == pytest.approx(whole.loss, abs=1e-6)
-
-
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_processes_take_whole_batches_and_the_whole_is_the_same(model, few, tiny_tokenizer, number: int) -> None:
     """The shares of all processes, put together, are bit-identical to those of one process."""
@@ -107,40 +99,28 @@ def test_a_process_without_a_batch_hands_in_nothing(model, few, tiny_tokenizer) 
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_there_is_no_dropout_and_the_mode_comes_back(model, few, tiny_tokenizer, training: bool) -> None:
+def test_there_is_no_dropout_and_the_mode_comes_back_after_an_error_too(model, few, tiny_tokenizer, training: bool) -> None:
     model.train(training)
+    before = torch.get_rng_state()
     first, second = (evaluated(model, few["validation"], tiny_tokenizer, 4) for _ in range(2))
     assert np.array_equal(first.logits, second.logits)
+    assert torch.equal(torch.get_rng_state(), before), "no random number is drawn"
     assert model.training is training
     assert all(parameter.grad is None for parameter in model.parameters())
-    model.train()
 
-
-def test_no_random_number_is_drawn(model, few, tiny_tokenizer) -> None:
-    before = torch.get_rng_state()
-    evaluated(model, few["validation"], tiny_tokenizer, 4)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_mode_comes_back_after_an_error_too(model, few, tiny_tokenizer, training: bool) -> None:
     def fail(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         raise ZeroDivisionError
 
-    model.train(training)
     with pytest.raises(ZeroDivisionError):
         run_over(model, Batches(few["validation"], PaddingCollator(tiny_tokenizer), 4), PlainBackend(), fail)
     assert model.training is training
     model.train()
 
 
-def test_rows_without_labels_have_logits_alone(model, few, tiny_tokenizer) -> None:
+def test_rows_without_labels_or_without_a_loss_have_logits_alone(model, few, tiny_tokenizer) -> None:
     found = evaluated(model, few["validation"].remove_columns("labels"), tiny_tokenizer, 4)
     assert (found.labels, found.loss) == (None, None)
     assert found.logits.shape == (len(few["validation"]), 2)
-
-
-def test_without_a_loss_labels_are_not_looked_at(model, few, tiny_tokenizer) -> None:
     found = run_over(model, Batches(few["validation"], PaddingCollator(tiny_tokenizer), 4), PlainBackend())
     assert (found.labels, found.loss) == (None, None)
 

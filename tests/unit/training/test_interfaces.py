@@ -11,18 +11,12 @@ def members(protocol: type) -> set[str]:
     return {name for name in vars(protocol) if not name.startswith("_")} - {"name", "precision", "scaler"}
 
 
-def test_the_verbs_of_a_step_are_those_that_the_loop_calls() -> None:
+def test_the_protocols_share_no_member_and_a_step_has_the_verbs_that_the_loop_calls() -> None:
     from glassloop.training import loop
 
     source = inspect.getsource(loop.train_step)
     assert members(StepBackend) == {name for name in members(StepBackend) if f"backend.{name}" in source}
-
-
-def test_the_three_protocols_share_no_member() -> None:
     parts = [members(StepBackend), members(ProcessGroup), members(Backend)]
     assert len({*parts[0], *parts[1], *parts[2]}) == sum(map(len, parts))
-
-
-def test_a_training_without_callbacks() -> None:
     use = TrainingUse([], 0.0)
     assert (use.reads_gradients, use.adds_gradients, use.reads_weights) == (False, False, False)

@@ -76,49 +76,34 @@ def run(batches: Numbers, plan: Plan, state: State | None = None, **options: Any
     return groups, state
 
 
-# --- never a step skipped or doubled -----------------------------------------------------------------------------
-
 SHAPES = [*product(range(1, 10), range(1, 5), range(1, 5))]  # rows, batch size, accumulated batches
 
 
-def test_every_batch_once_an_epoch_and_the_short_group_is_trained_on() -> None:
+def test_no_step_is_skipped_or_doubled() -> None:
+    """Every batch once an epoch and the short group too, with any number of steps, and after a resume from any step."""
     for num_rows, batch_size, accumulate in SHAPES:
         batches = Numbers(num_rows, batch_size)
-        groups, state = run(batches, plan_of(batches, accumulate, epochs=3, log_every=2))
+        whole, state = run(batches, plan_of(batches, accumulate, epochs=3, log_every=2))
         per_epoch = math.ceil(math.ceil(num_rows / batch_size) / accumulate)
-        assert len(groups) == state.step == 3 * per_epoch
+        assert len(whole) == state.step == 3 * per_epoch
         assert (state.epoch, state.batch) == (3, 0)
         for epoch in range(3):
-            mine = groups[epoch * per_epoch : (epoch + 1) * per_epoch]
+            mine = whole[epoch * per_epoch : (epoch + 1) * per_epoch]
             assert [batch for group in mine for batch in group] == batches.order(epoch)
             assert all(len(group) == accumulate for group in mine[:-1])
             assert len(mine[-1]) == len(batches) - accumulate * (per_epoch - 1)
             assert sorted(row for group in mine for batch in group for row in batch) == [*range(num_rows)]
-
-
-def test_max_steps_ends_in_the_middle_of_an_epoch_or_goes_into_another() -> None:
-    for num_rows, batch_size, accumulate in SHAPES:
-        batches = Numbers(num_rows, batch_size)
-        whole, _ = run(batches, plan_of(batches, accumulate, epochs=3))
         for max_steps in range(1, len(whole) + 1):
             groups, state = run(batches, plan_of(batches, accumulate, max_steps))
             assert groups == whole[:max_steps]
             assert state.step == max_steps
-
-
-def test_a_resumed_run_sees_exactly_the_remaining_batches() -> None:
-    """From any step: the middle of an epoch, its last step, the first of the next."""
-    for num_rows, batch_size, accumulate in SHAPES:
-        batches = Numbers(num_rows, batch_size)
-        plan = plan_of(batches, accumulate, epochs=2, save_every=1)
-        stored: list[State] = []
-        state = State()
-        whole, _ = run(batches, plan, state, save=lambda state=state, stored=stored: stored.append(replace(state)))
-        assert len(stored) == len(whole)
+        plan, state, stored = plan_of(batches, accumulate, epochs=2, save_every=1), State(), []
+        two, _ = run(batches, plan, state, save=lambda state=state, stored=stored: stored.append(replace(state)))
+        assert len(stored) == len(two)
         for done, state in enumerate(stored[:-1], 1):
             groups, ended = run(batches, plan, replace(state))
-            assert groups == whole[done:]
-            assert (ended.step, ended.epoch, ended.batch) == (len(whole), 2, 0)
+            assert groups == two[done:]
+            assert (ended.step, ended.epoch, ended.batch) == (len(two), 2, 0)
 
 
 def test_groups_take_no_batch_before_it_is_needed() -> None:
@@ -166,7 +151,7 @@ def steps_of(event: str, seen: list[str]) -> list[int]:
     return [int(line.split()[1]) for line in seen if line.startswith(f"{event} ")]
 
 
-def test_step_log_evaluate_save_stop() -> None:
+def test_step_log_evaluate_save_stop_and_the_end_of_every_epoch_come_in_their_order() -> None:
     batches = Numbers(5, 1)
     plan = plan_of(batches, accumulate=2, max_steps=4, log_every=2, eval_every=3, save_every=3)
     assert happenings(plan, batches) == [
@@ -178,17 +163,11 @@ def test_step_log_evaluate_save_stop() -> None:
         *("on_step_start 3", "step", "on_step 4", "on_log 4"),
         "on_fit_end 4",
     ]
-
-
-def test_every_epoch_has_its_end_the_last_one_too() -> None:
     batches = Numbers(4, 2)
     seen = happenings(plan_of(batches, epochs=3), batches)
     assert steps_of("on_epoch_end", seen) == [2, 4, 6]
     assert seen[-3:] == ["on_epoch_end 6", "on_log 6", "on_fit_end 6"]
     assert steps_of("on_epoch_end", happenings(plan_of(batches, max_steps=3), batches)) == [2]
-
-
-def test_evaluations_before_the_first_step_and_from_the_step_of_the_plan() -> None:
     batches = Numbers(4, 1)
     plan = replace(plan_of(batches), eval_on_start=True)
     assert happenings(plan, batches)[:4] == ["on_fit_start 0", "evaluate", "on_evaluate 0", "on_epoch_start 0"]
@@ -211,17 +190,13 @@ def test_an_evaluation_is_judged_before_callbacks_see_it_and_is_due_until_it_is_
     assert run(batches, plan, evaluate=lambda: None)[1].evaluation_due, "a signal interrupted it"
 
 
-def test_what_a_callback_asks_for_once_happens_once() -> None:
+def test_what_a_callback_asks_for_happens_once_and_a_reason_to_stop_ends_the_run() -> None:
     def ask(state: State) -> None:
         state.asked |= {"log", "evaluate", "save"} if state.step == 2 else set()
 
     seen = happenings(plan_of(Numbers(4, 1)), Numbers(4, 1), callbacks=[Acting(ask)])
     assert [event for event in seen if event in ("evaluate", "save")] == ["evaluate", "save"]
     assert steps_of("on_log", seen) == [2, 4], "and at the end"
-
-
-def test_a_reason_to_stop_ends_the_run_after_log_evaluate_and_save_of_that_step() -> None:
-    """Not even the figures of a run that is stopped between two logs are lost."""
 
     def stop(state: State) -> None:
         state.stop_reason = "enough" if state.step == 3 else None
@@ -231,9 +206,6 @@ def test_a_reason_to_stop_ends_the_run_after_log_evaluate_and_save_of_that_step(
     assert seen[-7:] == ["on_step 3", "on_log 3", "evaluate", "on_evaluate 3", "save", "on_save 3", "on_fit_end 3"]
     seen = happenings(plan_of(batches, log_every=2), batches, callbacks=[Acting(stop)])
     assert seen[-3:] == ["on_step 3", "on_log 3", "on_fit_end 3"]
-
-
-def test_patience_that_has_run_out_stops_the_run() -> None:
     batches = Numbers(9, 1)
     plan = replace(plan_of(batches, eval_every=1), patience=2)
     _, state = run(batches, plan, evaluate=lambda: {"eval_loss": 1.0})
@@ -351,9 +323,6 @@ def test_figures_of_several_processes_are_gathered_when_they_are_read() -> None:
     assert state.mean_loss == 1.0
 
 
-# --- one step ----------------------------------------------------------------------------------------------------
-
-
 class Line(torch.nn.Module):
     """Logits are a weighted sum of the input, so that gradients can be computed by hand."""
 
@@ -386,7 +355,7 @@ def one_step(group: list[Any], max_norm: float = 0.0, **options: Any) -> tuple[L
     return model, figures.tolist()
 
 
-def test_a_step_is_the_mean_over_its_examples_whatever_the_batches() -> None:
+def test_a_step_is_the_mean_over_its_examples_and_gradients_are_seen_once_before_they_are_clipped() -> None:
     rows, labels = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [0.0, 0.0, 1.0]
     expected = torch.tensor([[1.0], [2.0]]) - 0.1 * torch.tensor([[2 * (1 + 2) / 3], [2 * (2 + 2) / 3]])
     groups = [
@@ -399,17 +368,11 @@ def test_a_step_is_the_mean_over_its_examples_whatever_the_batches() -> None:
         torch.testing.assert_close(model.weight.detach(), expected)
         assert loss == pytest.approx((1 + 4 + 4) / 3)
         assert norm == pytest.approx(math.hypot(2, 8 / 3))
-
-
-def test_rows_of_other_processes_are_counted_and_an_empty_share_counts_for_nothing() -> None:
     _, (loss, _) = one_step([batch_of([[1.0, 0.0]], [0.0], size=4)])
     assert loss == 0.25
     model, figures = one_step([batch_of([[1.0, 0.0]], [0.0], mine=0, size=1)])
     assert figures == [0.0, 0.0]
     assert model.weight.tolist() == [[1.0], [2.0]]
-
-
-def test_gradients_are_seen_once_before_they_are_clipped() -> None:
     seen: list[float] = []
     rows = [batch_of([[30.0, 40.0]], [0.0]), batch_of([[30.0, 40.0]], [0.0])]
     model, (_, norm) = one_step(rows, 1.0, on_gradients=lambda model: seen.append(model.weight.grad.norm().item()))
@@ -419,8 +382,6 @@ def test_gradients_are_seen_once_before_they_are_clipped() -> None:
     moved = torch.tensor([[1.0], [2.0]]) - model.weight.detach()
     assert moved.norm().item() == pytest.approx(0.1, rel=1e-4)  # rate times the norm they were clipped to
 
-
-# --- alone -------------------------------------------------------------------------------------------------------
 
 ALONE = """
 import math, sys

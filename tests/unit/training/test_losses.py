@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,17 +31,13 @@ LOGITS = {name: torch.randn(5, 1 if name == "regression" else 3, generator=gener
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_loss_is_the_sum_of_its_rows(task: str) -> None:
+def test_a_loss_is_the_sum_of_its_rows_and_its_mean_what_the_model_would_say(task: str) -> None:
     loss, logits, labels = make_loss(task), LOGITS[task], TASKS[task]
     rows = sum(loss(logits[row : row + 1], labels[row : row + 1]) for row in range(5))
     torch.testing.assert_close(loss(logits, labels), torch.as_tensor(rows))
     assert loss(logits, labels).dim() == 0
     halves = loss(logits[:2], labels[:2]) + loss(logits[2:], labels[2:])
     torch.testing.assert_close(loss(logits, labels), halves)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_mean_is_what_the_model_itself_would_say(task: str) -> None:
     number = LOGITS[task].shape[1]
     model = tiny_model(num_labels=number, dropout=0.0, problem_type=task)
     ids = torch.randint(5, 90, (5, 9), generator=torch.Generator().manual_seed(1))
@@ -48,15 +45,12 @@ def test_the_mean_is_what_the_model_itself_would_say(task: str) -> None:
     torch.testing.assert_close(make_loss(task)(said.logits, TASKS[task]) / 5, said.loss)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_label_smoothing_is_torchs(smoothing: float) -> None:
-    task = "single_label_classification"
-    ours = make_loss(task, label_smoothing=smoothing)(LOGITS[task], TASKS[task])
-    torchs = torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum")(LOGITS[task], TASKS[task])
-    assert torch.equal(ours, torchs)
-
-
-def test_label_smoothing_of_several_labels_goes_half_way_to_a_half() -> None:
+def test_label_smoothing_is_torchs_and_of_several_labels_half_way_to_a_half() -> None:
+    for smoothing in [0.0, 0.1, 0.5]:
+        task = "single_label_classification"
+        ours = make_loss(task, label_smoothing=smoothing)(LOGITS[task], TASKS[task])
+        torchs = torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum")(LOGITS[task], TASKS[task])
+        assert torch.equal(ours, torchs)
     task = "multi_label_classification"
     ours = make_loss(task, label_smoothing=0.2)(LOGITS[task], TASKS[task])
     wanted = torch.where(TASKS[task] == 1, 0.9, 0.1)
@@ -64,23 +58,17 @@ def test_label_smoothing_of_several_labels_goes_half_way_to_a_half() -> None:
     torch.testing.assert_close(ours, by_hand)
 
 
-def test_class_weights_weigh_each_row_by_its_label() -> None:
+def test_class_weights_weigh_each_row_by_its_label_and_several_labels_by_column() -> None:
     """The sum of weighted losses over the true number of rows: not divided by the sum of weights, as torch's mean is."""
     task, weights = "single_label_classification", torch.tensor([0.5, 2.0, 1.25])
     ours = make_loss(task, class_weights=weights)(LOGITS[task], TASKS[task])
     probabilities = LOGITS[task].double().softmax(dim=1)
     by_hand = sum(-weights[label].double() * probabilities[row, label].log() for row, label in enumerate(TASKS[task].tolist()))
     torch.testing.assert_close(ours.double(), by_hand, rtol=1e-5, atol=1e-6)
-
-
-def test_class_weights_of_several_labels_weigh_the_columns() -> None:
     task, weights = "multi_label_classification", torch.tensor([0.5, 2.0, 1.25])
     ours = make_loss(task, class_weights=weights)(LOGITS[task], TASKS[task])
     cells = functional.binary_cross_entropy_with_logits(LOGITS[task], TASKS[task], reduction="none")
     torch.testing.assert_close(ours, (cells * weights).sum() / 3)
-
-
-# --- a loss of the user's own ------------------------------------------------------------------------------------
 
 
 class Echo(torch.nn.Module):
@@ -97,16 +85,10 @@ def check(custom, labels: torch.Tensor = TASKS["single_label_classification"], t
     return model
 
 
-@pytest.mark.parametrize("reduction", ["none", "sum"])
-def test_one_loss_a_row_or_their_sum_is_taken(reduction: str) -> None:
-    assert check(lambda logits, labels: functional.cross_entropy(logits, labels, reduction=reduction)).training
-
-
-def test_the_mode_of_the_model_is_as_before() -> None:
-    assert not check(lambda logits, labels: functional.cross_entropy(logits, labels, reduction="sum"), training=False).training
-
-
-def test_a_mean_is_refused(says) -> None:
+def test_one_loss_a_row_or_their_sum_is_taken_but_a_mean_is_refused(says) -> None:
+    for reduction in ["none", "sum"]:
+        assert check(partial(functional.cross_entropy, reduction=reduction)).training
+    assert not check(partial(functional.cross_entropy, reduction="sum"), training=False).training, "the mode is as before"
     logits, labels = LOGITS["single_label_classification"], TASKS["single_label_classification"]
     mean, total = (functional.cross_entropy(logits, labels, reduction=kind).item() for kind in ("mean", "sum"))
     with says(f"the loss of a batch ({mean:.6g}) is not the sum of its rows' losses ({total:.6g})", LOSS_REMEDY):
@@ -114,22 +96,11 @@ def test_a_mean_is_refused(says) -> None:
     assert LOSS_REMEDY == "return one loss per row, or their sum: reduction='none' or reduction='sum', never a mean"
 
 
+FAILS = "the loss fails on the first batch: "
 WRONG = {
-    "an error": (
-        lambda logits, labels: logits[:, 7].sum(),
-        "the loss fails on the first batch: IndexError: index 7 is out of bounds for dimension 1 with size 3",
-        LOSS_REMEDY,
-    ),
-    "a plain number": (
-        lambda logits, labels: 1.0,
-        "the loss fails on the first batch: AttributeError: 'float' object has no attribute 'sum'",
-        LOSS_REMEDY,
-    ),
-    "no gradient": (
-        lambda logits, labels: logits.argmax(dim=1).float(),
-        "the loss must be a single number with a gradient",
-        LOSS_REMEDY,
-    ),
+    "an error": (lambda logits, labels: logits[:, 7].sum(), f"{FAILS}IndexError: index 7 is out of bounds", LOSS_REMEDY),
+    "a plain number": (lambda logits, labels: 1.0, f"{FAILS}AttributeError: 'float' object has no", LOSS_REMEDY),
+    "no gradient": (lambda logits, labels: logits.argmax(dim=1).float(), "the loss must be a single number", LOSS_REMEDY),
     "not finite": (
         lambda logits, labels: logits.sum() / 0,
         "the loss of the first batch is ",
@@ -236,7 +207,7 @@ class NoLabels(Pairs):
         pytest.fail("nothing to compare")
 
 
-def test_one_row_and_models_without_a_loss_pass_and_a_tuple_is_refused() -> None:
+def test_models_without_a_loss_pass_a_tuple_is_refused_and_a_fault_is_reported() -> None:
     two = torch.tensor([0, 1])
     assert compared(tiny_model(num_labels=1), torch.tensor([0.5]), "regression") is None
     assert compared(with_loss(lambda model, found, labels: None), two) is None
@@ -244,8 +215,6 @@ def test_one_row_and_models_without_a_loss_pass_and_a_tuple_is_refused() -> None
     with pytest.raises(ModelError, match="Pairs returns a tuple without logits"):
         compared(Pairs(), two)
 
-
-def test_a_forward_that_fails_with_labels_is_reported_and_buffers_come_back() -> None:
     def fail(model: Any, found: Any, labels: torch.Tensor) -> torch.Tensor:
         model.seen.add_(1)
         raise KeyError("weights")

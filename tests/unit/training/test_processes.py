@@ -78,11 +78,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return start
 
 
-def test_each_process_runs_the_same_command_and_knows_the_others(run, tmp_path: Path) -> None:
+def test_each_process_runs_the_same_command_and_the_cause_may_end_after_what_followed_from_it(run, tmp_path: Path) -> None:
     assert run("fine,fine", "--seed", "2") == (0, "words of 0\n")
     first, second = ((tmp_path / f"started-{rank}").read_text() for rank in (0, 1))
     assert first == second
     assert first.startswith('[["fine,fine", "--seed", "2"], "2", ')
+    assert run("follow,late", patience=30.0) == (3, DATA)
 
 
 DATA, DIVERGED = "data: row 3 is empty\ntry:  fill it", "diverged: the loss is nan\ntry:  lower the learning rate"
@@ -105,24 +106,17 @@ def test_one_error_and_its_code(run, does: str, code: int, said: str) -> None:
     assert run(does) == (code, said)
 
 
-def test_the_cause_may_end_after_what_followed_from_it(run) -> None:
-    assert run("follow,late", patience=30.0) == (3, DATA)
-
-
-@pytest.mark.parametrize("does", ["bug,lose", "lose,bug"])
-def test_a_bug_is_a_traceback(run, does: str) -> None:
-    code, said = run(does)
-    assert code == 1
-    assert said.count("ZeroDivisionError: a bug") == said.count("Traceback") == 1
-    assert "another process" not in said
-
-
-@pytest.mark.parametrize(("does", "rank"), [("die,lose", 1), ("lose,die", 2)])
-def test_a_process_that_was_killed_is_named(run, does: str, rank: int) -> None:
-    code, said = run(does)
-    assert code == ResourceError.exit_code
-    assert f"({rank} of 2) was killed by SIGKILL\n" in said
-    assert "another process" not in said
+def test_a_bug_is_a_traceback_and_a_process_that_was_killed_is_named(run) -> None:
+    for does in ["bug,lose", "lose,bug"]:
+        code, said = run(does)
+        assert code == 1
+        assert said.count("ZeroDivisionError: a bug") == said.count("Traceback") == 1
+        assert "another process" not in said
+    for does, rank in [("die,lose", 1), ("lose,die", 2)]:
+        code, said = run(does)
+        assert code == ResourceError.exit_code
+        assert f"({rank} of 2) was killed by SIGKILL\n" in said
+        assert "another process" not in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

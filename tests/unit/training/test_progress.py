@@ -78,9 +78,6 @@ def test_a_bar_in_a_terminal_html_in_a_notebook_and_lines_elsewhere(monkeypatch:
     assert isinstance(progress_for(PLAN, True), Lines), "if they are wanted"
 
 
-# --- in a notebook: one HTML output without widgets -------------------------------------------------------------------
-
-
 class Output:
     """What IPython returns for a displayed object: all states of one output."""
 
@@ -175,7 +172,7 @@ def test_the_time_left_counts_steps_since_the_resume(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.endswith("  8 rows/s  90 s left\n")
 
 
-def test_lines_are_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_lines_and_an_evaluation_is_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callbacks, "LINE_SECONDS", 0.0)
     run_through(Lines(PLAN), 1200, log_every=600)
     out, err = capsys.readouterr()
@@ -187,6 +184,12 @@ def test_lines_are_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert re.fullmatch(rf"step 1,200/1,200  epoch 2\.00  {rest}", second)
     assert second.endswith(" 0 s left")
     assert third == "step 1,200  epoch 2.00  loss 0.4012  f1_macro 0.5000"
+    for metrics, text in [
+        ({"eval_loss": 0.40123, "eval_accuracy": 0.84309}, "loss 0.4012  accuracy 0.8431"),
+        ({"eval_runtime": 1.0}, ""),
+        ({"eval_f1 of \x1b[31m": 0.5}, r"f1 of \x1b[31m 0.5000"),
+    ]:
+        assert evaluation_line(State(), PLAN, metrics, str) == f"step 0  epoch 0.00  {text}"
 
 
 def test_lines_of_a_run_of_a_day(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
@@ -204,7 +207,7 @@ def test_lines_of_a_run_of_a_day(capsys: pytest.CaptureFixture[str], clock: list
     assert shown[-1] == 86_400
 
 
-def test_the_bar_goes_to_the_end_and_evaluations_stay_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bar_goes_to_the_end_below_its_evaluations_and_is_whole_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = open_terminal(monkeypatch, 120)
     bar = Bar(PLAN)
     run_through(bar, 1200)
@@ -214,27 +217,12 @@ def test_the_bar_goes_to_the_end_and_evaluations_stay_above_it(monkeypatch: pyte
     bar.on_fit_start(State(step=700))
     assert bar.bar.n == 700, "a resumed run starts there"
     bar.on_fit_end(State())
-
-
-def test_a_bar_of_80_columns_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = open_terminal(monkeypatch)
     monkeypatch.setattr(Pace, "per_second", lambda pace: 2957.0)  # thirty steps of nothing have any pace
     run_through(Bar(replace(PLAN, max_steps=120_000)), 30)
     drawn = [part for part in re.split("[\r\n]", screen.getvalue()) if "%|" in part]
     assert all(len(part) <= 80 for part in drawn)
     assert re.fullmatch(r" +\d+%\|.{4,}\| 30/120000 \[[\d:]+<[\d:]+, epoch 0\.05, loss 0\.1667, 2957 rows/s\]", drawn[-1])
-
-
-@pytest.mark.parametrize(
-    ("metrics", "text"),
-    [
-        ({"eval_loss": 0.40123, "eval_accuracy": 0.84309}, "loss 0.4012  accuracy 0.8431"),
-        ({"eval_runtime": 1.0}, ""),
-        ({"eval_f1 of \x1b[31m": 0.5}, r"f1 of \x1b[31m 0.5000"),
-    ],
-)
-def test_an_evaluation_in_one_line(metrics: dict[str, float], text: str) -> None:
-    assert evaluation_line(State(), PLAN, metrics, str) == f"step 0  epoch 0.00  {text}"
 
 
 # --- stages of a command ----------------------------------------------------------------------------------------------
@@ -291,7 +279,7 @@ def test_lines_of_stages(capsys: pytest.CaptureFixture[str], clock: list[float])
 
 
 @pytest.mark.usefixtures("stages")
-def test_a_bar_fits_and_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_of_stages_fits_vanishes_counts_rows_and_leaves_lines_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     with starting():
         pass
@@ -304,10 +292,6 @@ def test_a_bar_fits_and_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(len(part) <= 80 for part in drawn)
     assert drawn[-2:] == [" " * len(drawn[-2]), ""]
     assert "\n" not in terminal.getvalue()
-
-
-@pytest.mark.usefixtures("stages")
-def test_rows_without_a_total_are_counted_and_a_line_does_not_begin_behind_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     choose_display()
     with stage("reading rows.csv"):
@@ -334,9 +318,6 @@ def test_the_first_line_comes_before_torch(command: tuple[str, str], tmp_path: P
     assert not imported & {"torch", "numpy", "pyarrow", "transformers", "datasets"}
 
 
-# --- several seeds ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, Path]:
     """Runs of ten steps: one is finished, one is half way, one has not begun. Half a line does not count."""
@@ -347,7 +328,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, Path]:
     return {seed: tmp_path / str(seed) for seed in (42, 43, 44)}
 
 
-def test_a_plain_line_now_and_then_over_several_runs(runs: dict[int, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_runs_have_a_line_now_and_then_or_one_bar(
+    runs: dict[int, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = SeedsProgress(runs, 1, 10, plain=False)
     shown.update(ended=[42])
     assert capsys.readouterr().err == "", "not before half a minute"
@@ -357,9 +340,6 @@ def test_a_plain_line_now_and_then_over_several_runs(runs: dict[int, Path], caps
     shown.line("a\x1bline")
     shown.close()
     assert capsys.readouterr().err == "62% done; seed 43: 50%\na\\x1bline\n"
-
-
-def test_one_bar_over_several_runs(runs: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     assert SeedsProgress({}, 2, 10, plain=False).bar is SeedsProgress(runs, 0, 10, plain=True).bar is None
     shown = SeedsProgress(runs, 1, 10, plain=False)

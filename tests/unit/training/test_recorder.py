@@ -106,13 +106,10 @@ def test_only_the_number_of_very_many_rows_is_known(monkeypatch: pytest.MonkeyPa
     assert read_given([[1], [2]]) == GivenRows(2)  # type: ignore[arg-type,list-item]
 
 
-def test_the_columns_with_several_words_are_texts() -> None:
+def test_the_columns_with_several_words_are_texts_and_tokens_become_texts_and_pairs(tiny_tokenizer: Any) -> None:
     assert text_columns({"id": ["x"], "text": ["two words"]}) == ["text"]
     assert text_columns({"id": ["x"], "word": ["longer"]}) == ["word"]
     assert text_columns({}) == []
-
-
-def test_tokens_become_texts_and_pairs(tiny_tokenizer: Any) -> None:
     single = tiny_tokenizer(["the good film", "the"])["input_ids"]
     assert decoded_texts(single, tiny_tokenizer) == [{"text": "the good film"}, {"text": "the"}]
     pairs = tiny_tokenizer(["the good film", "the"], ["the film", "good"], padding=True)["input_ids"]
@@ -151,7 +148,9 @@ def test_the_evaluation_of_the_returned_weights_is_shown(best: bool, best_step: 
     assert (found.shown and found.shown.loss) == expected
 
 
-def test_what_is_too_large_or_of_another_shape_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_or_of_another_shape_is_not_stored_and_of_many_rows_few_texts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fits, names = evaluation([[0, 1], [1, 0]], [1, 0]), ("a", "b")
     assert can_be_stored(fits, names)
     assert not can_be_stored(fits, ("a", "b", "c"))
@@ -159,6 +158,12 @@ def test_what_is_too_large_or_of_another_shape_is_not_stored(monkeypatch: pytest
     assert not can_be_stored(evaluation([[0, 1]], [-100]), names)
     monkeypatch.setattr(recorder, "MOST_LOGITS", 3)
     assert not can_be_stored(fits, names)
+    found, rows = evaluation([[0, 1], [5, 0]], [1, 0]), GivenRows(2, {"text": ["one", "two"]})
+    texts = Recorder(None, None, lambda scored: np.array([1]), None).texts  # type: ignore[arg-type]
+    assert texts(rows, found, RECORD) == [{"text": "one"}, {"text": "two"}]
+    monkeypatch.setattr(recorder, "MOST_STORED_TEXTS", 1)
+    assert texts(rows, found, RECORD) == [{}, {"text": "two"}]
+    assert texts(GivenRows(5), found, RECORD) == texts(None, found, RECORD) == [{}, {}], "not the rows that were evaluated"
 
 
 def test_a_metric_of_the_user_has_the_baseline_only_if_it_is_the_same() -> None:
@@ -169,15 +174,6 @@ def test_a_metric_of_the_user_has_the_baseline_only_if_it_is_the_same() -> None:
     assert record.baseline == {"accuracy": 2 / 3}, "this f1 is another one"
     record = recorder.with_scores(RECORD, found, Measures(("accuracy",)), train)
     assert (record.metrics, record.evaluation and record.evaluation["eval_accuracy"]) == (("accuracy",), 2 / 3)
-
-
-def test_of_many_rows_only_those_that_a_report_lists_have_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, rows = evaluation([[0, 1], [5, 0]], [1, 0]), GivenRows(2, {"text": ["one", "two"]})
-    texts = Recorder(None, None, lambda scored: np.array([1]), None).texts  # type: ignore[arg-type]
-    assert texts(rows, found, RECORD) == [{"text": "one"}, {"text": "two"}]
-    monkeypatch.setattr(recorder, "MOST_STORED_TEXTS", 1)
-    assert texts(rows, found, RECORD) == [{}, {"text": "two"}]
-    assert texts(GivenRows(5), found, RECORD) == texts(None, found, RECORD) == [{}, {}], "not the rows that were evaluated"
 
 
 # --- the folder and the report of a training ----------------------------------------------------------------------------
@@ -193,8 +189,9 @@ def few_steps(folder: Path, tokenizer: Any, rows: Any = None, parts: Any = None,
     return Trainer(tiny_model(), args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer, **(parts or {}))
 
 
-def test_the_folder_of_a_trainer_has_everything_a_report_needs(tmp_path: Path, tiny_tokenizer: Any) -> None:
-    trained(tmp_path, small_rows(20), tiny_tokenizer, **EVALUATED)
+@pytest.mark.usefixtures("reports")
+def test_every_training_writes_its_record_and_the_report_that_the_trainer_shows(tmp_path: Path, tiny_tokenizer: Any) -> None:
+    trainer = trained(tmp_path, small_rows(20), tiny_tokenizer, **EVALUATED)
     found = read_record(tmp_path / TRAINER_NAME)
     assert (found.status, found.plan.max_steps, found.model.type, found.backend) == ("finished", 12, "bert", "packed")
     assert found.data.splits["train"].label_counts == {"LABEL_0": 10, "LABEL_1": 10}
@@ -206,11 +203,6 @@ def test_the_folder_of_a_trainer_has_everything_a_report_needs(tmp_path: Path, t
     assert len(stored) == 20
     assert {*stored[0]} == {"row", "prediction", "label", "logits", "tokens", "text"}
     assert stored[2]["text"] == tiny_tokenizer.decode(small_rows(3)[2]["input_ids"], skip_special_tokens=True)
-
-
-@pytest.mark.usefixtures("reports")
-def test_every_training_writes_the_report_that_the_trainer_shows(tmp_path: Path, tiny_tokenizer: Any) -> None:
-    trainer = trained(tmp_path, small_rows(20), tiny_tokenizer, **EVALUATED)
     html = (tmp_path / REPORT_NAME).read_text()
     for title in ("Results", "Learning curves", "Errors", "Confidence", "Data", "The run"):
         assert f">{title}</h2>" in html

@@ -53,26 +53,14 @@ def test_a_run_and_its_evaluation_have_the_same_splits(text_run: Path) -> None:
 def test_each_validation_split_has_its_own_metrics() -> None:
     splits = {"train": SplitFacts(9), "validation_matched": SplitFacts(5), "validation_mismatched": SplitFacts(4)}
     evaluation = {"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1.0, "eval_mismatched_loss": 0.25}
-    record = replace(
-        RECORD,
-        status=FINISHED,
-        data=replace(RECORD.data, splits=splits),
-        metrics=("accuracy",),
-        evaluation={**evaluation, "eval_mismatched_accuracy": 0.5},
-        baseline={"accuracy": 0.4, "mismatched_accuracy": 0.3},
-    )
+    evaluation["eval_mismatched_accuracy"] = 0.5
+    record = replace(RECORD, status=FINISHED, data=replace(RECORD.data, splits=splits), metrics=("accuracy",))
+    record = replace(record, evaluation=evaluation, baseline={"accuracy": 0.4, "mismatched_accuracy": 0.3})
     found = run_content(Path("out"), record)["splits"]
     assert isinstance(found, dict)
-    assert found["validation_matched"] | {"classes": None} == {
-        "rows": 5,
-        "metrics": {"loss": 0.5, "accuracy": 0.75},
-        "baseline": {"accuracy": 0.4},
-        "positive_label": None,
-        "classes": None,
-        "balanced_accuracy": None,
-        "verdict": None,
-        "advice": (),
-    }
+    scores = {"rows": 5, "metrics": {"loss": 0.5, "accuracy": 0.75}, "baseline": {"accuracy": 0.4}, "advice": ()}
+    unknown = dict.fromkeys(("positive_label", "classes", "balanced_accuracy", "verdict"))
+    assert found["validation_matched"] | {"classes": None} == scores | unknown
     assert found["validation_mismatched"]["metrics"] == {"loss": 0.25, "accuracy": 0.5}
     assert found["validation_mismatched"]["baseline"] == {"accuracy": 0.3}
     assert run_content(Path("out"), RECORD)["splits"] == {}
@@ -108,9 +96,6 @@ def test_several_seeds() -> None:
     assert (content["mean"], content["standard_deviation"]) == ({"accuracy": 0.5}, None)
 
 
-# --- The tables of scores: metrics beside the baseline, the scores of each class, and nothing that controls the terminal.
-
-
 def examples_of(train: list[Any], validation: list[Any], **settings: Any) -> Examples:
     splits = {"train": train, "validation": validation}
     return load_examples(
@@ -144,7 +129,7 @@ def shown(
 TRAIN, VALIDATION = ["ok"] * 50 + ["complaint"], ["ok"] * 8 + ["complaint"] * 2
 
 
-def test_metrics_balanced_accuracy_and_the_scores_of_each_class_are_shown_with_what_they_mean() -> None:
+def test_the_scores_of_a_run_and_of_each_class_are_shown_with_what_they_mean() -> None:
     examples = examples_of(TRAIN, VALIDATION)
     assert shown(examples, [1] * 8 + [1, 0]) == [
         "validation         this run  majority baseline",
@@ -160,10 +145,6 @@ def test_metrics_balanced_accuracy_and_the_scores_of_each_class_are_shown_with_w
         '• Undecided against always answering "ok": accuracy 0.9000 against 0.8000 (difference +0.1000, '
         "95 % interval -0.1956 to +0.3623, p = 1.000, exact McNemar test, 10 rows); about 210 more rows would decide",
     ]
-
-
-def test_a_result_no_better_than_the_baseline_is_called_so() -> None:
-    examples = examples_of(TRAIN, VALIDATION)
     facts = TrainingFacts(68, 7, 5e-5, 1.4e-4, (0.7, 0.69), {"ok": 50, "complaint": 1}, 51)
     lines = shown(examples, [1] * 10, facts=facts)
     assert lines[-4].startswith('• Undecided against always answering "ok": accuracy 0.8000 against 0.8000')
@@ -173,9 +154,6 @@ def test_a_result_no_better_than_the_baseline_is_called_so() -> None:
         "  try --num_train_epochs 20: 68 steps are few",
         "  try --learning_rate 0.00014: 5e-05 is low for this model",
     ]
-
-
-def test_a_score_that_does_not_beat_the_baseline_is_named_beside_a_verdict_that_does() -> None:
     examples = examples_of(["ok"] * 3 + ["no"] * 2, ["ok"] * 20 + ["no"] * 60)
     lines = shown(examples, [0] * 80, Measures(("accuracy", "f1"), "ok"))
     assert lines[3].startswith("f1 (ok) "), "the chosen class is named"
@@ -185,7 +163,7 @@ def test_a_score_that_does_not_beat_the_baseline_is_named_beside_a_verdict_that_
     assert undecided[-1].startswith('• Undecided against always answering "ok"'), "nothing is said twice"
 
 
-def test_of_many_classes_the_largest_and_the_worst_are_shown() -> None:
+def test_of_many_classes_the_largest_and_the_worst_are_shown_and_fit_in_80_columns() -> None:
     names = [f"c{number:02}" for number in range(40)]
     examples = examples_of(names * 2, [*names, "c33"])
     answers = [*range(40), 33]
@@ -195,18 +173,15 @@ def test_of_many_classes_the_largest_and_the_worst_are_shown() -> None:
     assert table[0].split() == ["c33", "1.0000", "1.0000", "1.0000", "2"]
     assert [line.split()[0] for line in table[8:12]] == ["lowest", "c20", "c21", "c19"]
     assert table[16].rstrip() == "and 25 more"
-
-
-@pytest.mark.parametrize("number", [2, 5000])
-def test_long_names_and_thousands_of_classes_stay_readable_at_80_columns(number: int) -> None:
-    classes = {f"{place} {'long ' * 30}": ClassRecord(0.5, 0.0, 0.0, place % 3) for place in range(number)}
-    screen = io.StringIO()
-    Console(file=screen, width=80).print(evaluate.class_table(classes))
-    lines = screen.getvalue().splitlines()
-    assert len(lines) == (3 if number == 2 else 18)
-    assert all(len(line) <= 80 for line in lines)
-    assert lines[1].rstrip().endswith("…     0.5000  0.0000  0.0000     " + ("0" if number == 2 else "2"))
-    assert number == 2 or lines[-1].rstrip() == "and 4,985 more (3,318 with f1 0, 1,667 without rows)"
+    for number in [2, 5000]:
+        classes = {f"{place} {'long ' * 30}": ClassRecord(0.5, 0.0, 0.0, place % 3) for place in range(number)}
+        screen = io.StringIO()
+        Console(file=screen, width=80).print(evaluate.class_table(classes))
+        lines = screen.getvalue().splitlines()
+        assert len(lines) == (3 if number == 2 else 18)
+        assert all(len(line) <= 80 for line in lines)
+        assert lines[1].rstrip().endswith("…     0.5000  0.0000  0.0000     " + ("0" if number == 2 else "2"))
+        assert number == 2 or lines[-1].rstrip() == "and 4,985 more (3,318 with f1 0, 1,667 without rows)"
 
 
 def test_names_of_splits_and_labels_cannot_control_the_terminal() -> None:
@@ -246,9 +221,6 @@ def test_every_validation_split_with_labels_is_evaluated_and_named_in_its_metric
     assert (prefixes(["validation"]), prefixes([])) == (["eval"], [])
 
 
-# --- results -----------------------------------------------------------------------------------------------------
-
-
 def evaluation_of(examples: Examples, answers: list[int]) -> Evaluation:
     metrics = {"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1.0}
     return Evaluation(np.eye(2)[answers], labels_of(examples, "validation"), 0.5, 1.0, metrics)
@@ -258,7 +230,7 @@ def evaluated(examples: Examples, answers: list[int]) -> Result:
     return result_of(examples, "validation", evaluation_of(examples, answers), examples.measures)
 
 
-def test_a_result_has_the_baseline_unless_the_training_rows_are_unknown() -> None:
+def test_a_result_has_the_baseline_if_the_training_rows_are_known_and_a_record_holds_it() -> None:
     examples = examples_of(["a"] * 2 + ["b"] * 3, ["a", "a", "a", "b"])
     found = evaluation_of(examples, [0, 0, 0, 0])
     result = result_of(examples, "validation", found, examples.measures)
@@ -269,11 +241,6 @@ def test_a_result_has_the_baseline_unless_the_training_rows_are_unknown() -> Non
     other = result_of(examples, "train", found, examples.measures, trained_on={"a": 9, "b": 1}).baseline
     assert other is not None
     assert other["accuracy"] == 0.75
-
-
-def test_a_record_holds_the_results_of_all_evaluations() -> None:
-    examples = examples_of(["a"] * 2 + ["b"] * 3, ["a", "a", "a", "b"])
-    result = evaluated(examples, [0, 0, 0, 0])
     record = evaluate.scored(RECORD, [result])
     assert record.evaluation == {"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1.0}
     assert record.baseline == {"accuracy": 0.25, "f1_macro": pytest.approx(0.2)}
@@ -283,17 +250,13 @@ def test_a_record_holds_the_results_of_all_evaluations() -> None:
     assert record.advice == ()
 
 
-def test_predictions_are_written_one_line_per_row(tmp_path: Path) -> None:
+def test_predictions_are_one_line_per_row_with_its_length_and_what_was_cut(tmp_path: Path, tiny_tokenizer: Any) -> None:
     examples = examples_of(["a"] * 2 + ["b"] * 3, ["a", "b"])
     evaluate.write_predictions(tmp_path / "rows.jsonl", examples, evaluated(examples, [1, 1]))
     assert [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()] == [
         {"row": 0, "prediction": "b", "label": "a", "logits": [0.0, 1.0], "text": "validation 0"},
         {"row": 1, "prediction": "b", "label": "b", "logits": [0.0, 1.0], "text": "validation 1"},
     ]
-
-
-def test_predictions_say_how_long_a_row_is_and_what_was_cut(tmp_path: Path, tiny_tokenizer: Any) -> None:
-    examples = examples_of(["a"] * 2 + ["b"] * 3, ["a", "b"])
     more = length_entries(examples, "validation", np.array([3, 4]), tiny_tokenizer, 4)
     assert [entry["tokens"] for entry in more.values()] == [3, 4]
     (start, end) = more[1]["kept"]["text"]

@@ -44,16 +44,13 @@ def make(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> Callable[..., An
     return trainer
 
 
-def test_saving_disturbs_nothing(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
+def test_saving_changes_no_number_and_the_seed_draws_the_dropout(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     often = trained(tmp_path / "often", rows, tiny_tokenizer, save_steps=1)
     never = trained(tmp_path / "never", rows, tiny_tokenizer, save_strategy="no")
     assert weights_hash(often.model) == weights_hash(never.model)
     assert often.state.history == never.state.history
     assert len(checkpoints_in(tmp_path / "often")) == 2
     assert not checkpoints_in(tmp_path / "never")
-
-
-def test_the_seed_draws_the_dropout_of_a_training(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     given = {"data_seed": 1, "max_steps": 2, "save_strategy": "no"}
     hashes = [weights_hash(trained(tmp_path / str(n), rows, tiny_tokenizer, seed=n % 2, **given).model) for n in range(3)]
     assert hashes[0] == hashes[2] != hashes[1]
@@ -80,9 +77,6 @@ def test_the_parts_are_those_of_the_trainer_and_are_trained_as_they_were_built(
     assert parts.metric_title("skill") == "skill"
 
 
-# --- what stops a training: not enough disk space, and figures that are not finite ------------------------------------
-
-
 def test_room_for_two_checkpoints_and_the_final_model_is_checked_and_reserved(
     make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,8 +96,9 @@ def test_room_for_two_checkpoints_and_the_final_model_is_checked_and_reserved(
         make(save_strategy="steps").train()
 
 
-def test_a_weight_that_is_not_finite_at_the_end_is_refused(make: Callable[..., Any]) -> None:
-    """Its losses were finite: without this check the model would be returned, or saved."""
+def test_what_is_not_finite_is_refused_and_the_rate_is_not_blamed_before_the_first_update(
+    make: Callable[..., Any], rows: Dataset
+) -> None:
     model = tiny_model()
 
     class Spoiling(Callback):
@@ -112,22 +107,18 @@ def test_a_weight_that_is_not_finite_at_the_end_is_refused(make: Callable[..., A
 
     with pytest.raises(DivergedError, match=r"step 1: the weight classifier\.bias is not finite"):
         make(model, parts={"callbacks": [Spoiling()]}).train()
-
-
-@pytest.mark.parametrize("evaluated", [False, True])
-def test_before_the_first_update_the_learning_rate_is_not_blamed(
-    make: Callable[..., Any], rows: Dataset, evaluated: bool
-) -> None:
-    """Weights that are finite, but too large for a finite loss."""
-    model = tiny_model()
-    with torch.no_grad():
-        model.bert.embeddings.LayerNorm.weight.mul_(1e38)
-    more = {"eval_on_start": True, "eval_strategy": "epoch"} if evaluated else {}
-    with pytest.raises(DivergedError) as caught:
-        make(model, parts={"eval_dataset": rows}, max_steps=2, **more).train()
-    assert caught.value.problem.startswith("step 0: the loss of the evaluation" if evaluated else "step 1: the loss is nan")
-    rows_named = "its rows" if evaluated else "these rows"
-    assert caught.value.remedy == f"no weight was updated yet: use another model, use precision fp32, or look at {rows_named}"
+    for evaluated in [False, True]:
+        model = tiny_model()
+        with torch.no_grad():
+            model.bert.embeddings.LayerNorm.weight.mul_(1e38)
+        more = {"eval_on_start": True, "eval_strategy": "epoch"} if evaluated else {}
+        with pytest.raises(DivergedError) as caught:
+            make(model, parts={"eval_dataset": rows}, max_steps=2, **more).train()
+        assert caught.value.problem.startswith("step 0: the loss of the evaluation" if evaluated else "step 1: the loss is nan")
+        rows_named = "its rows" if evaluated else "these rows"
+        assert (
+            caught.value.remedy == f"no weight was updated yet: use another model, use precision fp32, or look at {rows_named}"
+        )
 
 
 # --- the trained model of a run is saved first; what is saved is put back, or named when it cannot be ------------------
@@ -357,21 +348,14 @@ def test_a_loss_inside_the_models_forward_is_refused_unless_a_loss_is_given(make
         make(model, RunTrainer).train()
     assert caught.value.remedy.startswith("pass the loss to train with as loss=")
     make(model, RunTrainer, {"loss": doubled}).train()
-
-
-def test_weights_and_smoothing_of_the_settings_are_not_taken_for_another_loss(make: Callable[..., Any]) -> None:
     make(kind=RunTrainer, label_smoothing_factor=0.1, class_weights="1,3").train()
 
 
-def test_several_processes_cannot_group_rows_of_a_generator_of_their_own_by_length(make: Callable[..., Any], says: Any) -> None:
-    """Each process would read other lengths, and so train on another order."""
+def test_what_several_processes_or_the_model_cannot_do_is_refused(make: Callable[..., Any], says: Any) -> None:
     parts = make(parts={"train_dataset": Augmented(seed=1)}, group_by_length=True).training_parts()
     parts = replace(parts, backend=SimpleNamespace(processes=SimpleNamespace(num_processes=2)))  # type: ignore[arg-type]
     with says("group_by_length orders rows by lengths that differ in each process"):
         Session.report_random_rows(SimpleNamespace(parts=parts, fixed={}))  # type: ignore[arg-type]
-
-
-def test_gradient_checkpointing_is_refused_by_name_if_a_model_cannot_do_it(make: Callable[..., Any]) -> None:
     trainer = make(gradient_checkpointing=True)
     trainer.train()
     assert trainer.model.is_gradient_checkpointing
