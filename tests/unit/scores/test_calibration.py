@@ -52,13 +52,10 @@ def test_the_temperature_minimises_the_loss(task: str, width: int) -> None:
     assert reliability(*confidences(rows, fitted_temperature(rows))).error < reliability(*confidences(rows)).error
 
 
-def test_the_loss_equals_sklearn() -> None:
+def test_the_loss_equals_sklearn_and_has_no_optimum_without_errors() -> None:
     rows = drawn_rows(100, labels=("a", "b", "c"))
     likely = probabilities(rows.logits / 2, CLASSES)
     assert negative_log_likelihood(rows, 2.0) == pytest.approx(sklearn.metrics.log_loss(rows.references, likely))
-
-
-def test_rows_without_errors_have_no_finite_optimum() -> None:
     rows = drawn_rows(50, 100.0)
     assert fitted_temperature(rows) == pytest.approx(LOWEST, rel=0.05)
     assert fitted_temperature(replace(rows, references=1 - rows.references)) == pytest.approx(HIGHEST, rel=0.05)
@@ -72,22 +69,16 @@ def test_the_calibration_error_is_the_weighted_gap() -> None:
     found = reliability(confidence, right, bins=10)
     assert [one.number for one in found.bins] == [2, 2], "0.6 belongs to the bin that ends there"
     assert found.error == pytest.approx(0.5 * abs(0.5 - 0.575) + 0.5 * abs(1 - 0.975))
-
-
-def test_true_probabilities_are_calibrated() -> None:
     generator = np.random.default_rng(0)
     confidence = generator.uniform(0.5, 1, 100_000)
     assert reliability(confidence, generator.random(100_000) < confidence).error < 0.01
-
-
-def test_several_labels_are_one_answer_each() -> None:
     rows = drawn_rows(10, task=SEVERAL, labels=("a", "b", "c"))
     confidence, right = confidences(rows)
     assert confidence.shape == right.shape == (30,)
     assert (confidence >= 0.5).all()
 
 
-def test_the_threshold_curve_equals_sklearn() -> None:
+def test_the_threshold_and_coverage_curves() -> None:
     rows = drawn_rows(300, 0.8)
     likely, positive = probabilities(rows.logits, CLASSES)[:, 1].round(2), rows.references == 1  # with ties
     found = threshold_curve(likely, positive, most_points=1000)
@@ -97,9 +88,6 @@ def test_the_threshold_curve_equals_sklearn() -> None:
     np.testing.assert_allclose(found.recall[::-1], recall[:-1])
     np.testing.assert_allclose(found.f1[-1], sklearn.metrics.f1_score(positive, np.ones(300)))
     assert found.answered[-1] == 1.0
-
-
-def test_the_coverage_curve_ends_with_the_accuracy() -> None:
     rows = drawn_rows(300, 1.0)
     found = threshold_curve(*confidences(rows), most_points=50)
     assert len(found.answered) <= 50
@@ -113,8 +101,6 @@ def test_the_coverage_curve_ends_with_the_accuracy() -> None:
 
 
 # --- Cross-fitting: the gain is that on new rows, unlike the gain on the rows of the fit, and its interval covers it.
-
-
 def test_folds_are_equally_large_and_of_equal_classes() -> None:
     rows = drawn_rows(103)
     folds = fold_numbers(rows, 10)
@@ -144,12 +130,9 @@ def test_each_row_is_scored_by_what_the_other_folds_give(task: str) -> None:
     assert found.temperature_helps
 
 
-def test_without_a_target_there_are_no_thresholds() -> None:
+def test_without_a_target_or_errors_nothing_is_fitted() -> None:
     found = fitted_calibration(drawn_rows(60))
     assert (found.limits, found.target_gains, found.thresholds_help) == ([], [], False)
-
-
-def test_rows_without_errors_determine_no_temperature_and_gains_still_have_an_interval() -> None:
     found = fitted_calibration(drawn_rows(60, 100.0), Target("f1"))
     assert (found.temperature, found.temperature_helps) == (1.0, False)
     (gain,) = target_gains(margins_of(drawn_rows(60, 100.0), None), np.zeros((60, 1)), Target("f1"))
@@ -172,12 +155,6 @@ def test_a_metric_that_is_limited_counts_first(gains: list[Gain], helps: bool) -
     assert found.thresholds_help is helps
 
 
-def test_a_lower_cost_is_a_gain_if_it_exceeds_the_standard_error() -> None:
-    for after, helps in ((0.5, True), (1.5, False), (0.95, False)):
-        gains = [Gain("cost", 1.0, after, -0.2, 0.2)]
-        assert Fitted(1.0, [], [], [Gain("loss", 1.0, 1.0)], gains, Target("cost")).thresholds_help is helps
-
-
 @pytest.mark.slow
 def test_the_gain_is_that_on_new_rows() -> None:
     """Over many small samples the cross-fitted gain is on average the true one; the gain on the fitted rows is larger."""
@@ -196,7 +173,7 @@ def test_the_gain_is_that_on_new_rows() -> None:
     assert (own - true).mean() > 3 * (own - true).std(ddof=1) / np.sqrt(len(true)), "the gain on the fitted rows is too large"
 
 
-def test_several_labels_are_fitted_each() -> None:
+def test_several_labels_are_fitted_each_and_a_lower_cost_is_a_gain() -> None:
     random = np.random.default_rng(0)
     wanted = random.random((400, 2)) < 0.3
     logits = random.normal(0, 1, (400, 2)) + 2 * wanted + np.array([-3.0, 1.0])
@@ -206,11 +183,12 @@ def test_several_labels_are_fitted_each() -> None:
     assert found.thresholds(1.0)["a"] < 0.5 < found.thresholds(1.0)["b"]
     assert found.target_gains[0].change > 0.1
     assert (found.target_gains[0].low or 0) > 0
+    for after, helps in ((0.5, True), (1.5, False), (0.95, False)):
+        gains = [Gain("cost", 1.0, after, -0.2, 0.2)]
+        assert Fitted(1.0, [], [], [Gain("loss", 1.0, 1.0)], gains, Target("cost")).thresholds_help is helps
 
 
 # --- Thresholds: the best of all possible ones, for each target, against direct computations with scikit-learn.
-
-
 TARGETS = [Target("f1"), Target("precision", 0.8), Target("recall", 0.7), Target("cost", None, 1.0, 4.0)]
 
 
@@ -241,40 +219,33 @@ def test_no_other_threshold_is_better(target: Target, ties: bool) -> None:
         assert not kept or score <= value + 1e-12
 
 
-def test_of_equal_thresholds_the_nearest_to_one_half_is_chosen() -> None:
+def test_which_of_several_thresholds_is_chosen() -> None:
     found = best_limit(np.array([-3.0, -2.0, 1.0, 2.0]), np.array([False, False, True, True]), Target("f1"))
     assert found == Limit(-0.5, 1.0)
     found = best_limit(np.array([0.0, 0.0, 1.0]), np.array([True, False, False]), Target("cost", None, 0.0, 1.0))
     assert found.margin == -1.0, "a step below the lowest"
-
-
-def test_a_limit_that_cannot_be_kept_says_what_can() -> None:
     found = best_limit(np.array([3.0, 2.0, 1.0]), np.array([False, True, True]), Target("recall", 0.9))
     assert not found.reached
     assert found.score == pytest.approx(2 / 3)
-
-
-def test_neighbours_in_floating_point_are_told_apart() -> None:
     low, high = 1.0, np.nextafter(1.0, 2.0)
     found = best_limit(np.array([low, high]), np.array([False, True]), Target("f1"))
     assert low < found.margin <= high
 
 
-def test_labels_that_all_or_no_rows_have_get_no_limit() -> None:
+def test_the_margins_of_labels() -> None:
     rows = drawn_rows(80, task=SEVERAL, labels=("a", "b", "c"))
     references = rows.references.copy()
     references[:, 0], references[:, 2] = 0, 1
     found = fitted_limits(margins_of(replace(rows, references=references), None), Target("f1"))
     assert [limit is None for limit in found] == [True, False, True]
-
-
-def test_two_classes_have_one_margin_and_more_have_none() -> None:
     rows = drawn_rows(30)
     first, second = margins_of(rows, rows.labels[0]), margins_of(rows, None)
     assert (first.names, second.names) == ((rows.labels[0],), (rows.labels[1],))
     assert np.array_equal(first.values, -second.values)
     assert np.array_equal(first.wanted, ~second.wanted)
     assert margins_of(drawn_rows(30, labels=("a", "b", "c")), None) is None
+    given, wanted = np.array([[True], [False], [True]]), np.array([[False], [True], [True]])
+    assert label_scores("cost", np.ones((1, 3)), given, wanted, Target("cost", None, 1.0, 5.0)) == pytest.approx([2.0])
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])
@@ -299,8 +270,3 @@ def test_scores_of_labels_equal_sklearn(name: str) -> None:
     twice = np.where(np.arange(60) < 30, 2.0, 0.0)[None]
     found = label_scores(name, twice, given, wanted, Target("f1"))
     assert found == pytest.approx([score(wanted[:30], given[:30], average="macro")])
-
-
-def test_the_cost_of_rows() -> None:
-    given, wanted = np.array([[True], [False], [True]]), np.array([[False], [True], [True]])
-    assert label_scores("cost", np.ones((1, 3)), given, wanted, Target("cost", None, 1.0, 5.0)) == pytest.approx([2.0])

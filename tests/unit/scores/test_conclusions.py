@@ -33,7 +33,7 @@ def settings() -> list[SettingRuns]:
     return [SettingRuns(name, seeds) for name, seeds in zip(NAMES, drawn, strict=True)]
 
 
-def test_the_result_of_a_setting(settings: list[SettingRuns]) -> None:
+def test_the_result_of_a_setting_counts_failed_runs(settings: list[SettingRuns]) -> None:
     found = setting_result(settings[0], "accuracy", baseline=0.5)
     wanted = seeds_estimate([*settings[0].seeds.values()], "accuracy")
     assert [*found.points.values()] == [*wanted.points]
@@ -41,9 +41,6 @@ def test_the_result_of_a_setting(settings: list[SettingRuns]) -> None:
     assert (found.failed, found.runs) == (0, 5)
     alone = setting_result(SettingRuns("one", {0: settings[0].seeds[0]}), "accuracy")
     assert (alone.interval, alone.deviation) == (metric_estimate(settings[0].seeds[0], "accuracy").interval, None)
-
-
-def test_failed_runs_are_counted(settings: list[SettingRuns]) -> None:
     points = sorted(setting_result(settings[0], "accuracy").points.values())
     lost = SettingRuns("weak", settings[0].seeds, lost=2)
     assert setting_result(lost, "accuracy", baseline=points[0]).failed == 3, "one at the baseline and two without a result"
@@ -62,6 +59,16 @@ def test_all_are_compared_with_the_reference(settings: list[SettingRuns]) -> Non
     assert found.sentence == "strong is better than 2 of 2 other settings."
     p_values = [one.difference.p_value for one in found.comparisons]
     assert [one.difference.corrected for one in found.comparisons] == holm(p_values)
+    found = concluded(settings, "accuracy")
+    assert found.reference == "weak"
+    assert found.sentence.startswith("weak is worse than strong; undecided against 1")
+    wide = concluded(settings[:2], "accuracy", margin=0.5)
+    assert wide.sentence == "weak is within 0.5 of 1 of 1 other setting."
+    assert concluded(settings[:1], "accuracy").sentence == "weak is the only setting with a result."
+    with pytest.raises(SettingsError, match='"midle" is not a setting with a result; did you mean "middle"'):
+        concluded(settings, "accuracy", reference="midle")
+    with pytest.raises(SettingsError, match="no setting has a result"):
+        concluded([SettingRuns("gone", {})], "accuracy")
 
 
 def test_intervals_and_verdicts_are_corrected_for_the_number_of_comparisons(settings: list[SettingRuns]) -> None:
@@ -79,31 +86,14 @@ def test_intervals_and_verdicts_are_corrected_for_the_number_of_comparisons(sett
 
 def test_a_mean_over_classes_with_few_rows_is_compared_without_own_intervals() -> None:
     """The value of each side is biased, but about equally, so that the difference has an interval."""
-    sides = [
-        SettingRuns(name, {0: drawn_rows(60, 1.0, seed, labels=[*"abcdefghijklmnopqrst"])}) for seed, name in enumerate("ab")
-    ]
+    twenty = [*"abcdefghijklmnopqrst"]
+    sides = [SettingRuns(name, {0: drawn_rows(60, 1.0, seed, labels=twenty)}) for seed, name in enumerate("ab")]
     found = concluded(sides, "f1_macro")
     assert [one.interval for one in found.results] == [None, None]
     assert found.comparisons[0].difference.value in found.comparisons[0].difference.interval
 
 
-def test_the_sentence_names_what_is_better_and_what_is_open(settings: list[SettingRuns]) -> None:
-    found = concluded(settings, "accuracy")
-    assert found.reference == "weak"
-    assert found.sentence.startswith("weak is worse than strong; undecided against 1")
-    wide = concluded(settings[:2], "accuracy", margin=0.5)
-    assert wide.sentence == "weak is within 0.5 of 1 of 1 other setting."
-    assert concluded(settings[:1], "accuracy").sentence == "weak is the only setting with a result."
-
-
-def test_a_reference_without_a_result_is_refused(settings: list[SettingRuns]) -> None:
-    with pytest.raises(SettingsError, match='"midle" is not a setting with a result; did you mean "middle"'):
-        concluded(settings, "accuracy", reference="midle")
-    with pytest.raises(SettingsError, match="no setting has a result"):
-        concluded([SettingRuns("gone", {})], "accuracy")
-
-
-def test_a_design_before_training_knows_the_rows() -> None:
+def test_a_design_knows_the_rows_and_the_spread_of_runs(settings: list[SettingRuns]) -> None:
     assert str(designed(5, 408)) == (
         "5 seeds and 408 rows: differences above 4.4 points between two single models; the spread of seeds is not known yet"
     )
@@ -112,9 +102,6 @@ def test_a_design_before_training_knows_the_rows() -> None:
         "5 seeds and 408 rows: differences above 6.7 points (seeds vary by 1.9, corrected for 23 comparisons)"
     )
     assert str(designed(5, 408, deviation=0.019)) == "5 seeds and 408 rows: differences above 3.8 points (seeds vary by 1.9)"
-
-
-def test_a_design_with_runs_knows_their_spread(settings: list[SettingRuns]) -> None:
     found = designed(5, 400, settings)
     deviations = [setting_result(one, "accuracy").deviation or 0 for one in settings]
     assert found.deviation == pytest.approx(math.sqrt(np.mean(np.square(deviations))))
@@ -123,7 +110,7 @@ def test_a_design_with_runs_knows_their_spread(settings: list[SettingRuns]) -> N
     assert designed(20, 400, settings).by_seeds < found.by_seeds  # type: ignore[operator]
 
 
-def test_the_expected_best_score_equals_all_draws() -> None:
+def test_the_expected_best_score_equals_all_draws_and_scores_are_averaged() -> None:
     scores = [0.5, 0.7, 0.6, 0.9]
     for lower, best in ((False, max), (True, min)):
         found = expected_best(scores, lower_is_better=lower)
@@ -132,11 +119,11 @@ def test_the_expected_best_score_equals_all_draws() -> None:
             drawn = [best(chosen) for chosen in product(scores, repeat=one.runs)]
             assert one.value == pytest.approx(np.mean(drawn))
             assert one.deviation == pytest.approx(np.std(drawn))
+    seeds = [drawn_rows(60, 1.0, seed, SCORE) for seed in range(3)]
+    np.testing.assert_allclose(ensemble_of(seeds).predictions, np.mean([rows.predictions for rows in seeds], axis=0))
 
 
 # --- Several seeds as one model, from stored predictions.
-
-
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])
 def test_the_probabilities_are_averaged(task: str) -> None:
     seeds = [drawn_rows(60, 1.0, seed, task) for seed in range(3)]
@@ -148,8 +135,3 @@ def test_the_probabilities_are_averaged(task: str) -> None:
 
     certain = np.array([[1000.0, -1000.0]])
     assert np.isfinite(averaged_logits([certain, certain], task)).all()
-
-
-def test_scores_are_averaged() -> None:
-    seeds = [drawn_rows(60, 1.0, seed, SCORE) for seed in range(3)]
-    np.testing.assert_allclose(ensemble_of(seeds).predictions, np.mean([rows.predictions for rows in seeds], axis=0))

@@ -15,54 +15,31 @@ from statsmodels.stats.proportion import proportion_confint
 
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.runs.record import read_run
+from glassloop.scores import statistics as stats
 from glassloop.scores.metrics import COMPUTED, metrics_for
-from glassloop.scores.statistics import (
-    ROW_METRICS,
-    Interval,
-    ScoredRows,
-    balanced_rows,
-    covariance_of,
-    is_biased,
-    mean_interval,
-    metric_estimate,
-    metric_interval,
-    normal_quantile,
-    row_metric,
-    row_metrics_of,
-    scored_rows,
-    scored_split,
-    wilson,
-)
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("number", [1, 7, 408, 100_000])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
 @pytest.mark.parametrize("level", [0.9, 0.95])
 def test_wilson_equals_statsmodels(number: int, share: float, level: float) -> None:
     successes = round(share * number)
-    found = wilson(successes, number, level)
+    found = stats.wilson(successes, number, level)
     assert (found.low, found.high) == pytest.approx(proportion_confint(successes, number, 1 - level, "wilson"), abs=1e-12)
     assert 0 <= found.low <= successes / number <= found.high <= 1
     assert found.level == level
 
 
-def test_the_mean_of_seeds_has_the_t_interval() -> None:
-    values = [0.81, 0.84, 0.79, 0.86, 0.83]
-    found = mean_interval(values)
-    wanted = scipy.stats.t.interval(0.95, 4, np.mean(values), scipy.stats.sem(values))
-    assert found.interval is not None
-    assert (found.interval.low, found.interval.high) == pytest.approx(wanted)
-    assert mean_interval([0.5]).interval is None
-
-
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
-    ("task", "key"), [(CLASSES, "matthews_correlation"), (CLASSES, "f1"), (SCORE, "pearson"), (SCORE, "mse")]
+    ("task", "key"), [(CLASSES, "f1"), (SCORE, "mse"), (CLASSES, "matthews_correlation"), (SCORE, "pearson")]
 )
 def test_the_interval_is_near_scipys_bootstrap(task: str, key: str) -> None:
     """Two methods for one interval: they agree on many rows."""
     rows = drawn_rows(1000, 1.0, task=task)
-    found = metric_estimate(rows, key, "equivalent" if key == "f1" else None)
+    found = stats.metric_estimate(rows, key, "equivalent" if key == "f1" else None)
 
     def metric(predictions: np.ndarray, references: np.ndarray) -> float:
         if key in ("f1", "matthews_correlation"):
@@ -87,17 +64,20 @@ def test_the_interval_is_near_scipys_bootstrap(task: str, key: str) -> None:
     assert found.interval.high == pytest.approx(wanted.high, abs=0.07 * width)
 
 
-def test_a_share_has_wilsons_interval() -> None:
+def test_a_share_has_wilsons_interval_and_the_mean_of_seeds_that_of_t() -> None:
     for rows, key in ((drawn_rows(100), "accuracy"), (drawn_rows(100, task=SEVERAL), "exact_match")):
-        found, wanted = metric_estimate(rows, key).interval, wilson(rows.right.sum(), 100)
+        found, wanted = stats.metric_estimate(rows, key).interval, stats.wilson(rows.right.sum(), 100)
         assert found is not None
         assert (found.low, found.high, found.method) == pytest.approx((wanted.low, wanted.high, "wilson"))
-
-
-def test_errors_and_correlations_have_intervals_on_their_own_scale() -> None:
+    values = [0.81, 0.84, 0.79, 0.86, 0.83]
+    found = stats.mean_interval(values)
+    wanted = scipy.stats.t.interval(0.95, 4, np.mean(values), scipy.stats.sem(values))
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == pytest.approx(wanted)
+    assert stats.mean_interval([0.5]).interval is None
     rows = drawn_rows(200, task=SCORE)
-    (error,), (correlation,) = (row_metrics_of([rows], key) for key in ("mse", "pearson"))
-    found, fisher = metric_interval(error, "mse"), metric_interval(correlation, "pearson")
+    (error,), (correlation,) = (stats.row_metrics_of([rows], key) for key in ("mse", "pearson"))
+    found, fisher = stats.metric_interval(error, "mse"), stats.metric_interval(correlation, "pearson")
     assert found is not None
     assert fisher is not None
     assert found.low * found.high == pytest.approx(error.value**2), "the same factor up and down"
@@ -105,25 +85,32 @@ def test_errors_and_correlations_have_intervals_on_their_own_scale() -> None:
     assert math.atanh(fisher.high) - math.atanh(correlation.value) == pytest.approx(1.96 / 197**0.5, rel=0.2)
 
 
-def test_no_error_is_no_certainty() -> None:
+def test_where_an_interval_would_be_false_there_is_none() -> None:
     perfect = drawn_rows(50, 100.0)
-    found = metric_estimate(perfect, "f1", "equivalent")
+    found = stats.metric_estimate(perfect, "f1", "equivalent")
     assert found.value == 1.0
     positives = int(perfect.references.sum())
-    assert found.interval == wilson(positives, positives), "rows of the other class say nothing"
-    same = ScoredRows(SCORE, (), np.arange(9.0), np.arange(9.0), np.arange(9.0)[:, None])
-    assert metric_estimate(same, "mse").interval is None
-    assert metric_estimate(same, "pearson").interval is None
+    assert found.interval == stats.wilson(positives, positives), "rows of the other class say nothing"
+    same = stats.ScoredRows(SCORE, (), np.arange(9.0), np.arange(9.0), np.arange(9.0)[:, None])
+    assert stats.metric_estimate(same, "mse").interval is None
+    assert stats.metric_estimate(same, "pearson").interval is None
+    # 100 rows of 20 classes: the bootstrap interval, 0.354 to 0.378, did not even contain the value of 0.390.
+    rows = population(np.random.default_rng(1), 20, 0.6).rows(np.random.default_rng(2), 60)
+    assert stats.metric_estimate(rows, "f1_macro").interval is None
+    assert stats.metric_estimate(rows, "accuracy").interval is not None
+    assert stats.is_biased(0.6, 1.0)
+    assert not stats.is_biased(0.4, 1.0)
 
 
-@pytest.mark.parametrize(("task", "keys"), ROW_METRICS.items())
+@pytest.mark.sample(6)
+@pytest.mark.parametrize(("task", "keys"), stats.ROW_METRICS.items())
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 12, 60])
 def test_an_interval_contains_its_value_and_lies_in_the_range(task: str, keys: tuple[str, ...], number: int) -> None:
     shown = 0
     for seed, skill in enumerate((0.0, 0.5, 2.0, 100.0)):
         rows = drawn_rows(number, skill, seed, task, [*"abcd"])
         for key in keys:
-            found = metric_estimate(rows, key, "b" if task == CLASSES else None)
+            found = stats.metric_estimate(rows, key, "b" if task == CLASSES else None)
             if found.interval is not None:
                 shown += 1
                 assert found.value in found.interval
@@ -132,33 +119,28 @@ def test_an_interval_contains_its_value_and_lies_in_the_range(task: str, keys: t
     assert shown or task == SCORE
 
 
-def test_a_mean_over_many_classes_with_few_rows_has_no_interval() -> None:
-    """100 rows of 20 classes: the bootstrap interval, 0.354 to 0.378, did not even contain the value of 0.390."""
-    rows = population(np.random.default_rng(1), 20, 0.6).rows(np.random.default_rng(2), 60)
-    assert metric_estimate(rows, "f1_macro").interval is None
-    assert metric_estimate(rows, "accuracy").interval is not None
-    assert is_biased(0.6, 1.0)
-    assert not is_biased(0.4, 1.0)
-
-
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(SettingsError, match="level=95 is not between 0 and 1"):
-        normal_quantile(95)
+        stats.normal_quantile(95)
     with pytest.raises(SettingsError, match="maybe is not one of the labels"):
-        row_metrics_of([drawn_rows(3)], "f1", "maybe")
+        stats.row_metrics_of([drawn_rows(3)], "f1", "maybe")
+    assert all({*keys} <= {*stats.ROW_METRICS[task]} for task, keys in COMPUTED.items())
+    with pytest.raises(SettingsError, match='"mse" is not a known metric of single_label_classification'):
+        stats.row_metric("mse", CLASSES, np.zeros(2), np.zeros(2))
 
 
 @pytest.mark.parametrize(("number", "share"), [(100, 0.8), (408, 0.85), (408, 0.95), (1725, 0.9)])
 def test_wilson_covers_as_it_claims(number: int, share: float) -> None:
     """Exactly, from the binomial distribution."""
     likely = scipy.stats.binom.pmf(np.arange(number + 1), number, share)
-    covered = sum(likely[successes] for successes in range(number + 1) if share in wilson(successes, number))
+    covered = sum(likely[successes] for successes in range(number + 1) if share in stats.wilson(successes, number))
     assert 0.93 <= covered <= 0.97
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("key", "classes", "rows"),
-    [("f1_macro", 5, 10), ("f1_macro", 20, 10), ("f1_macro", 20, 30), ("f1", 2, 10), ("matthews_correlation", 5, 10)],
+    [("f1_macro", 5, 10), ("f1", 2, 10), ("matthews_correlation", 5, 10), ("f1_macro", 20, 10), ("f1_macro", 20, 30)],
 )
 def test_intervals_over_rows_cover_as_they_claim(key: str, classes: int, rows: int) -> None:
     """Populations with a known truth, balanced and skewed, good and bad models; 1,000 studies have an error of 0.7 points."""
@@ -168,7 +150,7 @@ def test_intervals_over_rows_cover_as_they_claim(key: str, classes: int, rows: i
             for _ in range(170):
                 truth = population(generator, classes, accuracy, skewed=skewed)
                 drawn = truth.rows(generator, rows * classes)
-                found = metric_estimate(drawn, key, drawn.labels[-1])
+                found = stats.metric_estimate(drawn, key, drawn.labels[-1])
                 if found.interval is not None:
                     assert found.value in found.interval
                     covered.append(truth.truth(key) in found.interval)
@@ -184,7 +166,7 @@ def test_intervals_of_scores_cover_as_they_claim(key: str) -> None:
         truth = {"pearson": true, "spearman": 6 / math.pi * math.asin(true / 2), "mse": 2 - 2 * true}[key]
         references = generator.normal(size=30)
         predictions = true * references + (1 - true**2) ** 0.5 * generator.normal(size=30)
-        found = metric_estimate(ScoredRows(SCORE, (), predictions, references, predictions[:, None]), key).interval
+        found = stats.metric_estimate(stats.ScoredRows(SCORE, (), predictions, references, predictions[:, None]), key).interval
         covered.append(found is not None and truth in found)
     assert 0.93 <= np.mean(covered) <= 0.97
 
@@ -194,17 +176,16 @@ def test_intervals_of_scores_cover_as_they_claim(key: str) -> None:
     [("accuracy", 0.0, 1.0), ("pearson", -1.0, 1.0), ("matthews_correlation", -1.0, 1.0), ("mse", 0.0, 3.0)],
 )
 def test_an_interval_has_no_values_that_its_metric_cannot_have(key: str, low: float, high: float) -> None:
-    found = Interval(-3.0, 3.0, method="t").within_range(key)
+    found = stats.Interval(-3.0, 3.0, method="t").within_range(key)
     assert (found.low, found.high, found.method) == (low, high, "t")
 
 
 # --- Metrics equal those of measures.py, and the change of each row equals computing the metric without it.
-
-
 CASES = [(CLASSES, key, width) for key in COMPUTED[CLASSES] for width in (2, 5)]
 CASES += [(SEVERAL, key, 3) for key in COMPUTED[SEVERAL]] + [(SCORE, key, 1) for key in COMPUTED[SCORE]]
 
 
+@pytest.mark.sample(len({key for _, key, _ in CASES}))
 @pytest.mark.parametrize(("task", "key", "width"), CASES)
 def test_every_change_is_that_of_the_metric_without_the_row(task: str, key: str, width: int) -> None:
     number = 40
@@ -217,7 +198,7 @@ def test_every_change_is_that_of_the_metric_without_the_row(task: str, key: str,
     def reference(kept: np.ndarray) -> float:
         return float(metric.compute(predictions=rows.predictions[kept], references=rows.references[kept])[key])
 
-    found = row_metric(key, task, rows.predictions, rows.references, positive)
+    found = stats.row_metric(key, task, rows.predictions, rows.references, positive)
     every = np.arange(number)
     changes = reference(every) - np.array([reference(np.delete(every, row)) for row in every])
     assert found.value == pytest.approx(reference(every), abs=1e-12)
@@ -226,62 +207,45 @@ def test_every_change_is_that_of_the_metric_without_the_row(task: str, key: str,
     assert found.bias == pytest.approx(-(number - 1) * found.changes.mean())
 
 
-def test_the_variance_equals_known_formulas() -> None:
+def test_variances_and_covariances_equal_known_formulas() -> None:
     share = drawn_rows(400)
-    found = row_metric("accuracy", CLASSES, share.predictions, share.references)
+    found = stats.row_metric("accuracy", CLASSES, share.predictions, share.references)
     assert found.variance == pytest.approx(found.value * (1 - found.value) / 399)
     scores = drawn_rows(400, task=SCORE)
-    error = row_metric("mse", SCORE, scores.predictions, scores.references)
+    error = stats.row_metric("mse", SCORE, scores.predictions, scores.references)
     assert error.variance == pytest.approx(scipy.stats.sem(np.square(scores.predictions - scores.references)) ** 2)
     for key in ("pearson", "spearman"):
-        correlation = row_metric(key, SCORE, scores.predictions, scores.references)
+        correlation = stats.row_metric(key, SCORE, scores.predictions, scores.references)
         assert correlation.variance == pytest.approx((1 - correlation.value**2) ** 2 / 400, rel=0.25)
-
-
-def test_the_covariance_of_models_is_that_of_their_rows() -> None:
     models = [drawn_rows(300, 1.0, seed) for seed in range(3)]
-    changes = np.stack([row_metric("accuracy", CLASSES, one.predictions, one.references).changes for one in models])
-    np.testing.assert_allclose(covariance_of(changes), np.cov([one.right for one in models]) / 300)
+    changes = np.stack([stats.row_metric("accuracy", CLASSES, one.predictions, one.references).changes for one in models])
+    np.testing.assert_allclose(stats.covariance_of(changes), np.cov([one.right for one in models]) / 300)
 
 
 @pytest.mark.parametrize("key", ["f1", "precision", "recall", "f1_macro", "matthews_correlation"])
 def test_nothing_to_count_is_zero(key: str) -> None:
     never, always = np.zeros(4, dtype=int), np.ones(4, dtype=int)
-    assert row_metric(key, CLASSES, never, always).value == 0.0
+    assert stats.row_metric(key, CLASSES, never, always).value == 0.0
 
 
-def test_a_class_counts_as_zero_without_its_only_row() -> None:
+def test_what_a_row_counts_for_a_metric() -> None:
     classes = np.array([0, 0, 0, 1])
-    found = row_metric("f1_macro", CLASSES, classes, classes)
+    found = stats.row_metric("f1_macro", CLASSES, classes, classes)
     assert (found.value, found.changes.tolist()) == (1.0, [0.0, 0.0, 0.0, 0.5])
-
-
-def test_a_correlation_of_equal_values_is_zero() -> None:
     for key in ("pearson", "spearmanr"):
-        found = row_metric(key, SCORE, np.full(3, 0.1), np.arange(3.0))
+        found = stats.row_metric(key, SCORE, np.full(3, 0.1), np.arange(3.0))
         assert (found.value, found.changes.tolist()) == (0.0, [0.0, 0.0, 0.0])
-
-
-def test_rows_count_for_a_metric_only_if_they_can_change_it() -> None:
-    """1,000 rows with three of a class say as much about its F1 as these three."""
+    # 1,000 rows with three of a class say as much about its F1 as these three.
     references = np.zeros(1000, dtype=int)
     references[:3] = 1
-    counted = {key: row_metric(key, CLASSES, references, references).counted for key in ("accuracy", "f1", "recall")}
+    counted = {key: stats.row_metric(key, CLASSES, references, references).counted for key in ("accuracy", "f1", "recall")}
     assert counted == {"accuracy": 1000, "f1": 3, "recall": 3}
-    assert row_metric("f1_macro", CLASSES, references, references).counted == pytest.approx(4 / (1 / 997 + 1 / 3))
-    assert row_metric("matthews_correlation", CLASSES, references, references).counted == pytest.approx(12, abs=0.1)
-    assert balanced_rows(np.array([25, 25, 25, 25])) == 100
-
-
-def test_every_computed_metric_is_known_and_others_are_refused() -> None:
-    assert all({*keys} <= {*ROW_METRICS[task]} for task, keys in COMPUTED.items())
-    with pytest.raises(SettingsError, match='"mse" is not a known metric of single_label_classification'):
-        row_metric("mse", CLASSES, np.zeros(2), np.zeros(2))
+    assert stats.row_metric("f1_macro", CLASSES, references, references).counted == pytest.approx(4 / (1 / 997 + 1 / 3))
+    assert stats.row_metric("matthews_correlation", CLASSES, references, references).counted == pytest.approx(12, abs=0.1)
+    assert stats.balanced_rows(np.array([25, 25, 25, 25])) == 100
 
 
 # --- The predictions of a run as arrays.
-
-
 FILE = Path("made-predictions.jsonl")
 
 
@@ -289,22 +253,27 @@ FILE = Path("made-predictions.jsonl")
 def test_predictions_of_a_run_come_back_as_arrays(tmp_path: Path, task: str) -> None:
     rows = drawn_rows(30, task=task)
     folder = write_drawn_run(tmp_path / "run", rows)
-    found = scored_split(folder, read_run(folder), "validation")
+    found = stats.scored_split(folder, read_run(folder), "validation")
     assert (found.task, found.labels, len(found)) == (task, rows.labels, 30)
     np.testing.assert_array_equal(found.predictions, rows.predictions)
     np.testing.assert_array_equal(found.references, rows.references)
     np.testing.assert_array_equal(found.logits, rows.logits)
 
 
-def test_a_row_of_several_labels_is_right_if_all_are() -> None:
-    rows = scored_rows([{"logits": [1, -1], "label": ["a"]}, {"logits": [1, 1], "label": ["a"]}], SEVERAL, ["a", "b"], FILE)
+def test_a_row_of_several_labels_is_right_if_all_are_and_a_missing_split_is_named(tmp_path: Path) -> None:
+    rows = stats.scored_rows(
+        [{"logits": [1, -1], "label": ["a"]}, {"logits": [1, 1], "label": ["a"]}], SEVERAL, ["a", "b"], FILE
+    )
     assert rows.right.tolist() == [True, False]
+    folder = write_drawn_run(tmp_path / "run", drawn_rows(5))
+    with pytest.raises(SettingsError, match='no predictions for the split "test"'):
+        stats.scored_split(folder, read_run(folder), "test")
 
 
 @pytest.mark.parametrize("label", [{}, {"label": "c"}, {"label": ["a"]}])
 def test_labels_that_are_not_those_of_the_run_are_one_error(label: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match=r"made-predictions\.jsonl: the predictions do not fit the run's labels") as caught:
-        scored_rows([{"logits": [1.0, 2.0], **label}], CLASSES, ["a", "b"], FILE)
+        stats.scored_rows([{"logits": [1.0, 2.0], **label}], CLASSES, ["a", "b"], FILE)
     assert caught.value.remedy == "restore the file, or train again"
 
 
@@ -318,17 +287,11 @@ def test_labels_that_are_not_those_of_the_run_are_one_error(label: dict[str, Any
 def test_logits_that_are_not_those_of_a_model_are_one_error(logits: Any) -> None:
     sound = {"logits": [1.0, 2.0], "label": "a"}
     with pytest.raises(ModelError) as caught:
-        scored_rows([sound, {"logits": logits, "label": "a"}], CLASSES, ["a", "b"], FILE)
+        stats.scored_rows([sound, {"logits": logits, "label": "a"}], CLASSES, ["a", "b"], FILE)
     assert caught.value.problem == "made-predictions.jsonl, line 2: logits are not 2 finite numbers of a model"
 
 
 @pytest.mark.parametrize("label", ["text", None, 1e308, [1.0]])
 def test_a_score_that_is_no_number(label: Any) -> None:
     with pytest.raises(ModelError, match="a label is not a number"):
-        scored_rows([{"logits": [1.0], "label": label}], SCORE, None, FILE)
-
-
-def test_a_missing_split_is_named(tmp_path: Path) -> None:
-    folder = write_drawn_run(tmp_path / "run", drawn_rows(5))
-    with pytest.raises(SettingsError, match='no predictions for the split "test"'):
-        scored_split(folder, read_run(folder), "test")
+        stats.scored_rows([{"logits": [1.0], "label": label}], SCORE, None, FILE)

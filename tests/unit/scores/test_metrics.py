@@ -41,8 +41,6 @@ SIZES = (2, 17, 400)
 
 
 # --- the definitions ---------------------------------------------------------------------------------------------
-
-
 def counts(predictions: Array, references: Array, label: int = 1) -> tuple[int, int, int]:
     """True positives, false positives and false negatives of one class."""
     hit, true = predictions == label, references == label
@@ -112,20 +110,20 @@ def score_rows(seed: int, size: int, ties: bool) -> tuple[Array, Array]:
     return (predictions.round(), references.round()) if ties else (predictions, references)
 
 
-def every_metric() -> dict[str, tuple[str, Callable[[], Metric]]]:
-    """Each metric there is, by a name for it: the kind of row it takes, and how to make one."""
-    every: dict[str, tuple[str, Callable[[], Metric]]] = {
-        "for-binary": ("classes", partial(metrics_for, CLASSES, 2, positive=1)),
-        "for-classes": ("classes", partial(metrics_for, CLASSES, 3)),
-        "for-labels": ("multilabel", partial(metrics_for, SEVERAL, 4)),
-        "for-scores": ("scores", partial(metrics_for, SCORE, 1)),
-        **{name: (kind, partial(load_metric, name)) for name, kind in PLAIN.items()},
+def every_metric() -> dict[tuple[str, str | None], tuple[str, Callable[[], Metric]]]:
+    """Each metric there is, by name and configuration: the kind of row it takes, and how to make one."""
+    every: dict[tuple[str, str | None], tuple[str, Callable[[], Metric]]] = {
+        ("for", "two classes"): ("classes", partial(metrics_for, CLASSES, 2, positive=1)),
+        ("for", "classes"): ("classes", partial(metrics_for, CLASSES, 3)),
+        ("for", "labels"): ("multilabel", partial(metrics_for, SEVERAL, 4)),
+        ("for", "scores"): ("scores", partial(metrics_for, SCORE, 1)),
+        **{(name, None): (kind, partial(load_metric, name)) for name, kind in PLAIN.items()},
     }
     for name, configs in CONFIGS.items():
         for config in configs:
             kind = "multilabel" if config in ("samples", "multilabel") else "scores" if config == "stsb" else "classes"
             if name not in AVERAGED or config != "multilabel":  # which would need an average as well
-                every[f"{name}-{config}"] = (kind, partial(load_metric, name, config))
+                every[name, config] = (kind, partial(load_metric, name, config))
     return every
 
 
@@ -138,8 +136,7 @@ def close(value: float) -> Any:
 
 
 # --- values ------------------------------------------------------------------------------------------------------
-
-
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("positive", [0.03, 0.5, 0.96])
 def test_two_classes(size: int, positive: float) -> None:
@@ -163,6 +160,7 @@ def test_two_classes(size: int, positive: float) -> None:
         assert metrics_for(CLASSES, 2).compute(**given) == {"accuracy": accuracy, "f1_macro": close(macro)}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("chances", [(0.2, 0.3, 0.5), (0.9, 0.05, 0.05), (0.1, 0.2, 0.05, 0.05, 0.3, 0.2, 0.1)])
 def test_more_classes(size: int, chances: tuple[float, ...]) -> None:
@@ -186,6 +184,7 @@ def test_more_classes(size: int, chances: tuple[float, ...]) -> None:
         assert metrics_for(CLASSES, len(chances)).compute(**given) == {"accuracy": accuracy, "f1_macro": macro}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", [1, 90])
 @pytest.mark.parametrize("width", [1, 2, 6])
 @pytest.mark.parametrize("chance", [0.05, 0.5])
@@ -207,6 +206,7 @@ def test_many_labels(size: int, width: int, chance: float) -> None:
     assert load_metric("accuracy", "multilabel").compute(**given) == {"accuracy": exact}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("ties", [False, True])
 def test_scores(size: int, ties: bool) -> None:
@@ -221,22 +221,26 @@ def test_scores(size: int, ties: bool) -> None:
         assert metrics_for(SCORE, 1).compute(**given) == {"pearson": r, "spearmanr": rho, "mse": mse}
 
 
-def test_worked_by_hand() -> None:
-    """Numbers that need no program: 3 true positives, 1 false positive, 2 false negatives, 4 true negatives."""
+def test_worked_by_hand_and_noted() -> None:
+    # Numbers that need no program: 3 true positives, 1 false positive, 2 false negatives, 4 true negatives.
     given = {"predictions": [1, 1, 1, 1, 0, 0, 0, 0, 0, 0], "references": [1, 1, 1, 0, 1, 1, 0, 0, 0, 0]}
     assert load_metric("glue", "mrpc").compute(**given) == {"accuracy": 0.7, "f1": close(6 / 9)}
     assert load_metric("precision").compute(**given) == {"precision": 0.75}
     assert load_metric("recall").compute(**given) == {"recall": 0.6}
     assert load_metric("glue", "cola").compute(**given)["matthews_correlation"] == close(10 / math.sqrt(600))
     assert load_metric("spearman").compute(predictions=[1, 2, 3, 4], references=[1, 3, 2, 4])["spearman"] == close(0.8)
+    metric = load_metric("f1")
+    metric.compute(predictions=[0, 1], references=[0, 1], labels=[0])
+    assert metric.notes == ['labels is not used with average="binary"']
+    metric.compute(predictions=[0, 1], references=[0, 1], average="macro", pos_label=0)
+    assert metric.notes == ['pos_label is not used with average="macro"']
 
 
 # --- how rows come -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_pieces_give_the_same_to_the_last_bit(name: str) -> None:
-    kind, make = EVERY[name]
+@pytest.mark.sample(24)
+@pytest.mark.parametrize(("name", "config"), EVERY)
+def test_pieces_give_the_same_to_the_last_bit(name: str, config: str | None) -> None:
+    kind, make = EVERY[name, config]
     predictions, references = ROWS[kind]
     whole = make().compute(predictions=predictions, references=references)
     one_by_one, metric = make(), make()
@@ -267,14 +271,11 @@ def test_tensors_lists_and_arrays_are_the_same(kind: str, name: str) -> None:
         assert metric.compute() == whole
 
 
-def test_one_number_and_booleans_are_rows() -> None:
+def test_rows_are_copied_added_and_forgotten_and_a_fault_changes_nothing() -> None:
     metric = load_metric("accuracy")
     metric.add_batch(predictions=np.int64(1), references=1)
     metric.add_batch(predictions=[True, False], references=np.array([1.0, 1.0], np.float32))
     assert metric.compute() == {"accuracy": close(2 / 3)}
-
-
-def test_compute_adds_to_what_was_added_and_forgets_it() -> None:
     metric, predictions = load_metric("accuracy"), np.array([1, 1])
     metric.add_batch(predictions=predictions, references=[1, 0])
     predictions[:] = 0  # rows are copied
@@ -282,9 +283,6 @@ def test_compute_adds_to_what_was_added_and_forgets_it() -> None:
     with pytest.raises(DataError, match="accuracy has no rows to score"):
         metric.compute()
     assert metric.compute(predictions=[1], references=[1]) == {"accuracy": 1.0}
-
-
-def test_what_fails_changes_nothing() -> None:
     metric = load_metric("f1")
     metric.add_batch(predictions=[1, 0], references=[1, 1])
     too_many = {"predictions": [2, 0], "references": [1, 1], "average": "binary"}
@@ -311,7 +309,6 @@ def test_a_tensor_on_a_device_is_fetched() -> None:
 
 
 # --- what is undefined -------------------------------------------------------------------------------------------
-
 ODD: dict[str, list[tuple[Any, Any]]] = {
     "classes": [
         *(([0], [0]), ([1], [1]), ([0, 0], [0, 0]), ([1, 1], [1, 1])),
@@ -325,9 +322,10 @@ ODD: dict[str, list[tuple[Any, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_never_nan_never_a_warning(name: str, capfd: Any, recwarn: Any) -> None:
-    kind, make = EVERY[name]
+@pytest.mark.sample(24)
+@pytest.mark.parametrize(("name", "config"), EVERY)
+def test_never_nan_never_a_warning(name: str, config: str | None, capfd: Any, recwarn: Any) -> None:
+    kind, make = EVERY[name, config]
     for predictions, references in ODD[kind]:
         metric = make()
         result = metric.compute(predictions=predictions, references=references)
@@ -366,17 +364,7 @@ def test_notes_say_what_was_undefined(
     assert metric.notes == []
 
 
-def test_options_without_effect_are_noted() -> None:
-    metric = load_metric("f1")
-    metric.compute(predictions=[0, 1], references=[0, 1], labels=[0])
-    assert metric.notes == ['labels is not used with average="binary"']
-    metric.compute(predictions=[0, 1], references=[0, 1], average="macro", pos_label=0)
-    assert metric.notes == ['pos_label is not used with average="macro"']
-
-
 # --- what is refused ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("path", "config", "texts"),
     [
@@ -457,12 +445,7 @@ def test_settings_refused(path: str, config: str | None, rows: Any, options: dic
     assert text in str(caught.value)
 
 
-def test_a_positive_class_that_is_no_number() -> None:
-    with pytest.raises(DataError, match="the labels are not numbers"):
-        load_metric("f1").compute(predictions=[0, 1], references=[0, 1], pos_label="yes")
-
-
-def test_the_row_is_counted_over_all_batches() -> None:
+def test_a_fault_is_named_with_its_row_over_all_batches() -> None:
     metric = load_metric("pearson")
     metric.add_batch(predictions=[1, 2], references=[1, 2])
     metric.add(prediction=3, reference=3)
@@ -474,12 +457,12 @@ def test_the_row_is_counted_over_all_batches() -> None:
     metric.add(prediction=[0, 1], reference=[0, 1])
     with pytest.raises(DataError, match="rows of different widths: 2, 3"):
         metric.add(prediction=[0, 1, 1], reference=[0, 1, 1])
+    with pytest.raises(DataError, match="the labels are not numbers"):
+        load_metric("f1").compute(predictions=[0, 1], references=[0, 1], pos_label="yes")
 
 
 # --- tasks -------------------------------------------------------------------------------------------------------
-
-
-def test_decide() -> None:
+def test_decisions_and_what_cannot_be_decided() -> None:
     logits = np.array([[1, 3, 2], [5, -1, 5]], np.float32)
     assert decide(logits, CLASSES).tolist() == [1, 0]
     wild = np.array([[-1e4, 1e4, 0.0], [-0.1, 0.1, 3.0]], np.float16)
@@ -491,6 +474,16 @@ def test_decide() -> None:
     with np.errstate(all="raise"):
         wild = np.array([[-1e308, 1e308, -np.inf, np.inf, -745.2, 710.0]])
         assert decide(wild, SEVERAL).tolist() == [[0, 1, 0, 1, 0, 1]], "without overflow"
+    with pytest.raises(SettingsError, match='"regresion" is not a known task; did you mean "regression"'):
+        metrics_for("regresion", 1)
+    for task, outputs in ((CLASSES, 1), (SEVERAL, 0), (SCORE, 2)):
+        with pytest.raises(SettingsError, match=f"{task} cannot have num_labels={outputs}"):
+            metrics_for(task, outputs)
+        with pytest.raises(DataError, match=f"do not fit {task}"):
+            decide(np.zeros((3, outputs)), task)
+    for threshold in (0, 1, 1.5, math.nan):
+        with pytest.raises(SettingsError, match="is not a probability"):
+            decide(np.zeros((3, 2)), SEVERAL, threshold=threshold)
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
@@ -516,19 +509,10 @@ def test_one_class_of_several_and_chosen_keys() -> None:
     for task, positive in ((CLASSES, 3), (CLASSES, -1), (SCORE, 0)):
         with pytest.raises(SettingsError, match=f"positive={positive} is not a class"):
             metrics_for(task, 1 if task == SCORE else 3, positive=positive)
-
-
-def test_tasks_refused() -> None:
-    with pytest.raises(SettingsError, match='"regresion" is not a known task; did you mean "regression"'):
-        metrics_for("regresion", 1)
-    for task, outputs in ((CLASSES, 1), (SEVERAL, 0), (SCORE, 2)):
-        with pytest.raises(SettingsError, match=f"{task} cannot have num_labels={outputs}"):
-            metrics_for(task, outputs)
-        with pytest.raises(DataError, match=f"do not fit {task}"):
-            decide(np.zeros((3, outputs)), task)
-    for threshold in (0, 1, 1.5, math.nan):
-        with pytest.raises(SettingsError, match="is not a probability"):
-            decide(np.zeros((3, 2)), SEVERAL, threshold=threshold)
+    # 1,000 ok against 20 complaint: always answering ok has an F1 of 0.99 for ok, and of 0 for complaint.
+    rows = {"references": np.array([1] * 1000 + [0] * 20), "predictions": np.ones(1020, dtype=int)}
+    found = [Measures(("f1",), name).metric(CLASSES, NAMES).compute(**rows)["f1"] for name in NAMES]
+    assert found == [0.0, pytest.approx(2000 / 2020)]
 
 
 @pytest.mark.slow
@@ -549,7 +533,6 @@ assert not {{"torch", "evaluate", "datasets"}} & set(sys.modules), "imported at 
 
 
 # --- the metrics of a run: of which class F1 is, what they are called, and what beats the baseline --------------------
-
 MACRO = Measures(("accuracy", "f1_macro"))
 NAMES = ("complaint", "ok")
 
@@ -573,7 +556,7 @@ def test_the_default(task: str, names: tuple[str, ...], measures: Measures) -> N
     assert default_measures(task, names) == chosen_measures(None, task, names, None) == measures
 
 
-def test_the_class_whose_f1_counts_can_be_chosen(says) -> None:
+def test_the_metrics_of_a_run_are_chosen_recorded_and_refused(says) -> None:
     assert chosen_measures(None, CLASSES, NAMES, "complaint") == Measures(("accuracy", "f1"), "complaint")
     assert chosen_measures(None, CLASSES, ("0", "1"), "0") == Measures(("accuracy", "f1"), "0")
     assert chosen_measures(None, CLASSES, (*NAMES, "other"), "ok") == Measures(("accuracy", "f1", "f1_macro"), "ok")
@@ -585,9 +568,6 @@ def test_the_class_whose_f1_counts_can_be_chosen(says) -> None:
     for task in (SEVERAL, SCORE):
         with says(f"positive_label is set, but the task is {task}"):
             chosen_measures(None, task, NAMES, "ok")
-
-
-def test_the_metrics_of_a_record() -> None:
     assert recorded_measures(("accuracy", "f1"), "ok", CLASSES, NAMES) == Measures(("accuracy", "f1"), "ok")
     assert recorded_measures(("pearson", "spearmanr"), None, SCORE, ("LABEL_0",)) == Measures(("pearson", "spearmanr"))
     assert recorded_measures((), None, CLASSES, NAMES) == MACRO
@@ -595,37 +575,29 @@ def test_the_metrics_of_a_record() -> None:
     for key, positive in wrong:
         with pytest.raises(ModelError, match="lists metrics that do not fit its model"):
             recorded_measures((key,), positive, CLASSES, NAMES)
-
-
-def test_f1_is_that_of_the_named_class() -> None:
-    """1,000 ok against 20 complaint: always answering ok has an F1 of 0.99 for ok, and of 0 for complaint."""
-    rows = {"references": np.array([1] * 1000 + [0] * 20), "predictions": np.ones(1020, dtype=int)}
-    found = [Measures(("f1",), name).metric(CLASSES, NAMES).compute(**rows)["f1"] for name in NAMES]
-    assert found == [0.0, pytest.approx(2000 / 2020)]
+    for wanted in (None, "loss", "eval_loss", "accuracy", "eval_f1_macro", "eval_runtime"):
+        refuse_unknown_metric(wanted, MACRO)
+    problem = 'metric_for_best_model is "{}", but an evaluation computes loss, accuracy, f1_macro'
+    with says(problem.format("f1"), "set positive_label to the class whose F1 counts, or use f1_macro"):
+        refuse_unknown_metric("f1", MACRO)
+    with says(problem.format("eval_auc"), "use one of loss, accuracy, f1_macro"):
+        refuse_unknown_metric("eval_auc", MACRO)
+    metrics = {"eval_loss": 1.0, "eval_b_f1": 0.5, "eval_runtime": 2.0, "eval_b_runtime": 3.0}
+    assert short_metrics(metrics) == {"loss": 1.0, "b_f1": 0.5}
+    assert short_metrics({"eval_b_f1": 1.0, "eval_b_runtime": 1.0}, "eval_b") == {"f1": 1.0}
 
 
 @pytest.mark.parametrize(
     ("key", "title"),
     [
-        ("f1", "f1 (equivalent)"),
-        ("f1_macro", "f1 (macro)"),
-        ("accuracy", "accuracy"),
-        ("loss", "loss"),
-        ("mismatched_accuracy", "accuracy, mismatched"),
-        ("mismatched_f1", "f1 (equivalent), mismatched"),
-        ("mismatched_loss", "loss, mismatched"),
-        ("my_own", "my_own"),
+        *[("f1", "f1 (equivalent)"), ("f1_macro", "f1 (macro)"), ("accuracy", "accuracy"), ("loss", "loss")],
+        *[("mismatched_accuracy", "accuracy, mismatched"), ("mismatched_f1", "f1 (equivalent), mismatched")],
+        *[("mismatched_loss", "loss, mismatched"), ("my_own", "my_own")],
     ],
 )
 def test_titles_name_the_class(key: str, title: str) -> None:
     assert Measures(("accuracy", "f1", "f1_macro"), "equivalent").title(key) == title
     assert Measures(("f1",)).title("f1") == "f1"
-
-
-def test_short_names_leave_prefix_and_timings_out() -> None:
-    metrics = {"eval_loss": 1.0, "eval_b_f1": 0.5, "eval_runtime": 2.0, "eval_b_runtime": 3.0}
-    assert short_metrics(metrics) == {"loss": 1.0, "b_f1": 0.5}
-    assert short_metrics({"eval_b_f1": 1.0, "eval_b_runtime": 1.0}, "eval_b") == {"f1": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -641,13 +613,3 @@ def test_short_names_leave_prefix_and_timings_out() -> None:
 )
 def test_what_is_no_better_than_the_baseline(metrics: dict[str, float], baseline: dict[str, float], keys: list[str]) -> None:
     assert no_better(metrics, baseline, Measures(("accuracy", "f1", "pearson", "mse"), "x")) == keys
-
-
-def test_the_metric_that_decides_must_be_computed(says) -> None:
-    for wanted in (None, "loss", "eval_loss", "accuracy", "eval_f1_macro", "eval_runtime"):
-        refuse_unknown_metric(wanted, MACRO)
-    problem = 'metric_for_best_model is "{}", but an evaluation computes loss, accuracy, f1_macro'
-    with says(problem.format("f1"), "set positive_label to the class whose F1 counts, or use f1_macro"):
-        refuse_unknown_metric("f1", MACRO)
-    with says(problem.format("eval_auc"), "use one of loss, accuracy, f1_macro"):
-        refuse_unknown_metric("eval_auc", MACRO)

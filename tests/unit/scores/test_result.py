@@ -39,9 +39,7 @@ def rows(answers: Sequence[Any], labels: Sequence[Any], task: str = CLASSES, nam
 
 
 # --- the class table ---------------------------------------------------------------------------------------------------
-
-
-def test_scores_by_class() -> None:
+def test_scores_by_class_and_baselines() -> None:
     assert class_scores(rows([0, 1, 1, 1], [0, 1, 0, 0], names=("a", "b", "c"))) == {
         "a": ClassRecord(1.0, pytest.approx(1 / 3), 0.5, 3),
         "b": ClassRecord(pytest.approx(1 / 3), 1.0, 0.5, 1),
@@ -50,6 +48,9 @@ def test_scores_by_class() -> None:
     several = class_scores(rows([[1, 0], [1, 1]], [[1, 1], [0, 1]], SEVERAL))
     assert several == {"a": ClassRecord(0.5, 1.0, pytest.approx(2 / 3), 1), "b": ClassRecord(1.0, 0.5, pytest.approx(2 / 3), 2)}
     assert class_scores(rows([0.5, 1.5], [1.0, 2.0], SCORE)) == {}
+    assert baseline_scores(rows([0.0, 0.0], [3.0, 5.0], SCORE), 3.0, Measures(("pearson", "mse"))) == {"mse": 2.0}
+    several = rows([[0, 0, 0]] * 3, [[1, 1, 0], [1, 1, 0], [0, 0, 1]], SEVERAL, "abc")
+    assert baseline_scores(several, np.array([1, 1, 0]), Measures(("exact_match",))) == {"exact_match": pytest.approx(2 / 3)}
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,6 @@ def test_choices_as_a_person_reads_them(choice: Any, names: Any, read: Any) -> N
 
 
 # --- the baseline ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("labels", "task", "answer", "name"),
     [
@@ -91,15 +90,7 @@ def test_a_baseline_that_does_not_exist_is_left_out(measures: Measures, scores: 
     assert baseline_scores(rows([0, 0, 0, 0], [0, 0, 0, 1]), 1, measures) == scores
 
 
-def test_the_baselines_of_scores_and_of_several_labels() -> None:
-    assert baseline_scores(rows([0.0, 0.0], [3.0, 5.0], SCORE), 3.0, Measures(("pearson", "mse"))) == {"mse": 2.0}
-    several = rows([[0, 0, 0]] * 3, [[1, 1, 0], [1, 1, 0], [0, 0, 1]], SEVERAL, "abc")
-    assert baseline_scores(several, np.array([1, 1, 0]), Measures(("exact_match",))) == {"exact_match": pytest.approx(2 / 3)}
-
-
 # --- metrics -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_result_has_each_metric_with_interval_and_baseline() -> None:
     part = rows([0] * 50 + [1] * 50, [0] * 60 + [1] * 40)
     found = Result(
@@ -115,9 +106,6 @@ def test_a_result_has_each_metric_with_interval_and_baseline() -> None:
     assert (own.value, own.interval, own.note) == (7.0, "", ""), "a metric of the user"
     other = replace(found, metrics={"accuracy": 0.5}, measures=Measures(("accuracy",)))
     assert other.scores[0].interval == "", "a metric of the user that only has the name"
-
-
-def test_each_split_has_its_own_metrics_in_a_record() -> None:
     splits = {"train": SplitFacts(9), "validation_matched": SplitFacts(5), "validation_mismatched": SplitFacts(4)}
     record = replace(
         RECORD,
@@ -132,8 +120,6 @@ def test_each_split_has_its_own_metrics_in_a_record() -> None:
 
 
 # --- the verdict -------------------------------------------------------------------------------------------------------
-
-
 def test_the_verdict_is_that_of_a_paired_test() -> None:
     better = verdict_on(rows([1] * 30 + [0] * 10, [1] * 30 + [0] * 10), 1)
     assert better.kind == "better"
@@ -163,32 +149,26 @@ def test_scores_are_compared_with_the_mean_of_the_training_rows(number: int) -> 
     assert verdict_on(rows(labels * 0 + 3, labels, SCORE), 3.0).sentence.startswith("No different from always answering")
 
 
-def test_several_labels_are_right_if_all_of_them_are() -> None:
-    labels = [[1, 1, 0]] * 20 + [[0, 0, 1]] * 10
-    found = verdict_on(rows(labels, labels, SEVERAL, "abc"), np.array([1, 1, 0]))
-    assert found.sentence.startswith('Better than always answering "a", "b": exact match 1.0000 against 0.6667')
-    assert "always answering no label" in verdict_on(rows(labels, labels, SEVERAL, "abc"), np.array([0, 0, 0])).sentence
-
-
 @pytest.mark.parametrize(("answers", "labels", "task"), [([1], [1], CLASSES), ([5.0], [5.0], SCORE)])
 def test_one_row_decides_nothing(answers: list[float], labels: list[float], task: str) -> None:
     found = verdict_on(rows(answers, labels, task), 0)
     assert (found.kind, found.sentence.endswith("(1 row)")) == ("undecided", True)
 
 
-def test_a_model_that_is_not_better_may_still_find_rare_classes() -> None:
-    """With 95 % of one class, a model that finds the others has the lower accuracy."""
+def test_a_verdict_names_what_the_accuracy_hides() -> None:
+    # With 95 % of one class, a model that finds the others has the lower accuracy.
     found = verdict_on(rows([0] * 89 + [1] * 11, [0] * 95 + [1] * 5), 0)
     assert found.sentence.endswith("; balanced accuracy 0.9684 against 0.5000")
     assert verdict_on(rows([1] * 10, [0] * 9 + [1]), 0).sentence.endswith('; the model answers "b" for every row')
-
-
-def test_classes_that_are_never_predicted_are_named_with_a_good_result() -> None:
     found = verdict_on(rows([0] * 50 + [1] * 50, [0] * 50 + [1] * 45 + [2] * 5, names="abcd"), 0, USUAL)
     assert found.sentence.endswith("; 1 of 4 classes are never predicted: c")
     rare = replace(USUAL, counts={"a": 500, "b": 450, "c": 50})
     tips = verdict_on(rows([0] * 50 + [1] * 50, [0] * 50 + [1] * 45 + [2] * 5, names="abcd"), 0, rare).advice
     assert tips == ('--class_weights balanced: "c" has only 50 of 1,000 training rows',)
+    labels = [[1, 1, 0]] * 20 + [[0, 0, 1]] * 10
+    found = verdict_on(rows(labels, labels, SEVERAL, "abc"), np.array([1, 1, 0]))
+    assert found.sentence.startswith('Better than always answering "a", "b": exact match 1.0000 against 0.6667')
+    assert "always answering no label" in verdict_on(rows(labels, labels, SEVERAL, "abc"), np.array([0, 0, 0])).sentence
 
 
 def test_the_mean_of_seeds_is_judged_by_its_interval() -> None:
@@ -201,8 +181,6 @@ def test_the_mean_of_seeds_is_judged_by_its_interval() -> None:
 
 
 # --- advice ------------------------------------------------------------------------------------------------------------
-
-
 # A training with the settings of the rule, whose loss fell a little.
 USUAL = TrainingFacts(1000, 100, 1.4e-4, 1.4e-4, (0.7, 0.65, 0.6, 0.55, 0.5), {"a": 500, "b": 500}, 1000)
 LOST = rows([0] * 10, [0] * 5 + [1] * 5)
