@@ -9,8 +9,10 @@ import json
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -63,17 +65,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_two_labels_of_one_name(says, model_dir) -> None:
-    """Their scores would be one entry, and the other would be lost."""
-    folder = model_dir("single_label_classification", 3, ["good", "bad", "good"])
-    problem = 'the model has two outputs with the label "good"'
-    with says(problem, "give each its own name in id2label and label2id of its config.json", ModelError):
-        Predictor(folder, device="cpu")
-
-
 # --- the same numbers --------------------------------------------------------------------------------------------
-
-
 def test_predictor_trainer_evaluation_and_file_say_the_same(predictor: Predictor, text_run: Path, tmp_path: Path) -> None:
     examples = load_examples(str(text_run.parent), labels=predictor.names)
     texts = examples.splits["validation"]["text"][:]
@@ -94,16 +86,8 @@ def test_predictor_trainer_evaluation_and_file_say_the_same(predictor: Predictor
         np.testing.assert_allclose([one.logits for one in alone], ours, atol=1e-5)
 
 
-def test_texts_are_cut_where_the_training_cut_them(predictor: Predictor, text_run: Path) -> None:
-    assert predictor.max_length == 24
-    long = "good " * 22
-    assert predictor.predict(long)[0] == predictor.predict(long + "bad " * 50)[0]
-
-
 # --- answers -----------------------------------------------------------------------------------------------------
-
-
-def test_one_label(predictor: Predictor) -> None:
+def test_one_label_and_where_its_text_is_cut(predictor: Predictor, text_run: Path) -> None:
     assert predictor.names == ["pos, really", "neg"]
     for found in predictor.predict(["good film", "bad film"]):
         assert sum(found.scores.values()) == pytest.approx(1)
@@ -111,6 +95,17 @@ def test_one_label(predictor: Predictor) -> None:
         assert [*found.scores] == predictor.names
         assert predictor.names[int(np.argmax(found.logits))] == found.label
     assert [found.label for found in predictor.predict(["good film 8", "bad film 9"])] == ["pos, really", "neg"]
+    assert predictor.max_length == 24
+    long = "good " * 22
+    assert predictor.predict(long)[0] == predictor.predict(long + "bad " * 50)[0]
+    other = Predictor(text_run, device="cpu", temperature=3.0, thresholds={"neg": 0.0})
+    plain, changed = predictor.predict("good film 8")[0], other.predict("good film 8")[0]
+    assert (plain.label, changed.label) == ("pos, really", "neg")
+    assert changed.logits == plain.logits
+    assert max(changed.scores.values()) < max(plain.scores.values())
+    bare = Predictor(text_run / "model", device="cpu")
+    assert bare.run is None
+    assert bare.predict("good film") == predictor.predict("good film")
 
 
 def test_several_labels(model_dir, tmp_path: Path) -> None:
@@ -127,18 +122,12 @@ def test_several_labels(model_dir, tmp_path: Path) -> None:
     assert [row["prediction"] for row in read_lines(tmp_path / "out.jsonl")] == [one.label for one in answers]
 
 
-def test_pairs(pair_run: Path) -> None:
+def test_pairs_in_every_form(pair_run: Path) -> None:
     predictor = Predictor(pair_run, device="cpu")
     one, other = predictor.predict(["good", "good"], ["bad", "the film is good"])
     assert one.logits != other.logits
     assert predictor.predict("good", "bad")[0].logits == pytest.approx(one.logits, abs=1e-5)
     assert predictor.predict("bad", "good")[0].logits != pytest.approx(one.logits, abs=1e-5)
-
-
-# --- forms of input, generators, threads -------------------------------------------------------------------------
-
-
-def test_pairs_and_dicts(pair_run: Path) -> None:
     predictor = Predictor(pair_run, device="cpu")
     pairs = [("good", "bad"), ("good", "the film is good")]
     first, second = predictor.run.data.columns.texts
@@ -148,6 +137,7 @@ def test_pairs_and_dicts(pair_run: Path) -> None:
     assert predictor.predict({"text": "good", "text_pair": "bad"})[0].logits == pytest.approx(wanted[0].logits, abs=1e-5)
 
 
+# --- forms of input, generators, threads -------------------------------------------------------------------------
 def test_a_generator_is_read_only_a_little_ahead(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glassloop.predictor.STREAMED_ROWS", 8)
     read = []
@@ -180,23 +170,14 @@ def test_what_is_no_text(predictor: Predictor, texts: Any, pairs: Any, problem: 
     assert predictor.predict([]) == []
 
 
-def test_threads_share_a_predictor(text_run: Path) -> None:
-    """The tokenizer's truncation and the model's state would be mixed up."""
-    from concurrent.futures import ThreadPoolExecutor
-
+def test_threads_share_a_predictor_and_read_their_own_notes(text_run: Path) -> None:
+    """Neither the tokenizer's truncation nor the model's state is mixed up, nor a request told that another text was cut."""
     predictor = Predictor(text_run, device="cpu")
     texts = [f"{'very ' * (number % 40)}good {TEXTS[number % 4]}" for number in range(60)]
     wanted = [one.logits for one in predictor.predict(texts)]
     with ThreadPoolExecutor(8) as pool:
         found = [*pool.map(lambda text: predictor.predict(text)[0].logits, texts)]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
-def test_each_thread_reads_the_notes_of_its_own_texts(text_run: Path) -> None:
-    """A request must not be told that the texts of another one were cut."""
-    from concurrent.futures import ThreadPoolExecutor
-    from threading import Barrier
-
     predictor, together = Predictor(text_run, device="cpu"), Barrier(2)
 
     def notes(text: str) -> list[str]:
@@ -257,42 +238,25 @@ def test_rows_in_one_pass_are_checked_like_others(text_run: Path, says) -> None:
         predictor.forward([replace(row, inputs={**row.inputs, "input_ids": [number] * row.num_tokens})])
 
 
-def test_temperature_and_thresholds(text_run: Path, predictor: Predictor) -> None:
-    other = Predictor(text_run, device="cpu", temperature=3.0, thresholds={"neg": 0.0})
-    plain, changed = predictor.predict("good film 8")[0], other.predict("good film 8")[0]
-    assert (plain.label, changed.label) == ("pos, really", "neg")
-    assert changed.logits == plain.logits
-    assert max(changed.scores.values()) < max(plain.scores.values())
-
-
 # --- folders -----------------------------------------------------------------------------------------------------
-
-
-def test_a_model_without_a_run(text_run: Path, predictor: Predictor) -> None:
-    bare = Predictor(text_run / "model", device="cpu")
-    assert bare.run is None
-    assert bare.predict("good film") == predictor.predict("good film")
-
-
-def test_a_run_without_a_model_yet(says, tmp_path: Path) -> None:
+def test_a_run_without_a_model_yet_or_with_a_damaged_record(says, tmp_path: Path) -> None:
     write_run(tmp_path, RECORD)
-    with says(
-        f"{tmp_path}: the run is running and has no model yet",
-        f"train it to the end: glassloop train --resume {tmp_path}",
-        ModelError,
-    ):
+    remedy = f"train it to the end: glassloop train --resume {tmp_path}"
+    with says(f"{tmp_path}: the run is running and has no model yet", remedy, ModelError):
         Predictor(tmp_path)
-
-
-def test_a_damaged_record(tmp_path: Path) -> None:
     (tmp_path / RUN_NAME).write_text("[]")
     with pytest.raises(ModelError, match="the record of the run cannot be read: the file is a list of 0, not an object"):
         Predictor(tmp_path)
 
 
-def test_a_model_that_could_only_answer_nan_is_refused(says, model_dir) -> None:
-    from safetensors.torch import load_file, save_file
-
+def test_weights_and_answers_that_are_not_finite_are_refused(says, model_dir) -> None:
+    # Weights can be finite and overflow all the same.
+    predictor = Predictor(model_dir("single_label_classification", 2), device="cpu")
+    with torch.no_grad():
+        predictor.model.classifier.weight[1] = 3e38
+    remedy = "download the model again: its weights are damaged"
+    with says("row 1: the prediction of the model is not finite", remedy, ModelError):
+        predictor.predict(["good", "bad"])
     path = model_dir("single_label_classification", 2) / "model.safetensors"
     weights = load_file(path)
     weights["classifier.bias"][1] = np.nan
@@ -300,21 +264,14 @@ def test_a_model_that_could_only_answer_nan_is_refused(says, model_dir) -> None:
     problem = f"{path}: the weight classifier.bias is not finite (1 of its 2 numbers)"
     with says(problem, "download the model again: its weights are damaged, or its training diverged", ModelError):
         Predictor(path.parent, device="cpu")
-
-
-def test_an_answer_that_is_not_finite_is_no_answer(says, model_dir) -> None:
-    """Weights can be finite and overflow all the same."""
-    predictor = Predictor(model_dir("single_label_classification", 2), device="cpu")
-    with torch.no_grad():
-        predictor.model.classifier.weight[1] = 3e38
-    with says(
-        "row 1: the prediction of the model is not finite", "download the model again: its weights are damaged", ModelError
-    ):
-        predictor.predict(["good", "bad"])
+    # Their scores would be one entry, and the other would be lost.
+    folder = model_dir("single_label_classification", 3, ["good", "bad", "good"])
+    problem = 'the model has two outputs with the label "good"'
+    with says(problem, "give each its own name in id2label and label2id of its config.json", ModelError):
+        Predictor(folder, device="cpu")
 
 
 # --- files -------------------------------------------------------------------------------------------------------
-
 ROWS = [
     {"id": "1", "text": "a good film", "note": "=cmd()|' /C calc'!A0"},
     {"id": "2", "text": "=1+1 is good", "note": "+1"},
@@ -350,9 +307,8 @@ def test_every_kind_of_file_to_every_kind(predictor: Predictor, tmp_path: Path, 
     """Through our own reader and back: nothing is lost, and in tables no cell is a formula."""
     path, out = source_of(tmp_path, source), tmp_path / f"out{target}"
     if target == ".tsv" and source != ".tsv":
-        with pytest.raises(
-            DataError, match=r'row [34]: "text" contains a tab or a line end, which a \.tsv file cannot contain'
-        ):
+        told = r'row [34]: "text" contains a tab or a line end, which a \.tsv file cannot contain'
+        with pytest.raises(DataError, match=told):
             predictor.predict_file(path, out, None, None)
         assert not out.exists()
         return
@@ -368,18 +324,6 @@ def test_every_kind_of_file_to_every_kind(predictor: Predictor, tmp_path: Path, 
             assert float(row[f"score_{name}"]) == pytest.approx(score, abs=1e-6)
     assert [row["note"] for row in found] == [row["note"] for row in ROWS]
     assert ("'=1+1 is good" in out.read_text(encoding="utf-8")) == (target != ".jsonl")
-
-
-def test_dates_and_numbers_that_are_none(predictor: Predictor, tmp_path: Path) -> None:
-    day = datetime.datetime(2026, 2, 3, 4, 5)
-    table = pa.table({"text": ["good", "bad"], "day": [day, None], "share": [float("nan"), float("inf")], "list": [[day], []]})
-    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
-    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.jsonl", None, None)
-    first, second = read_lines(tmp_path / "out.jsonl")
-    assert (first["day"], first["share"], first["list"]) == ("2026-02-03 04:05:00.000000", None, ["2026-02-03 04:05:00"])
-    assert (second["day"], second["share"], second["list"]) == (None, "inf", [])
-    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.csv", None, None)
-    assert [row["share"] for row in read_csv(tmp_path / "out.csv")] == ["", "inf"]
 
 
 @pytest.mark.parametrize("name", ["prediction", "score_neg", "score_pos, really"])
@@ -416,24 +360,18 @@ def test_names_of_columns_and_labels_are_no_formulas_either(model_dir, tmp_path:
     assert {row.split(",")[2] for row in rows} <= {"'=a", "b"}
 
 
-def test_pairs_of_a_file(pair_run: Path, tmp_path: Path) -> None:
-    predictor = Predictor(pair_run, device="cpu")
+def test_pairs_of_a_file_and_files_as_they_come(pair_run: Path, tmp_path: Path, predictor: Predictor) -> None:
+    paired = Predictor(pair_run, device="cpu")
     source = tmp_path / "in.csv"
     source.write_text("sentence1,sentence2,a,b\ngood,bad,bad,good\n")
-    predictor.predict_file(source, tmp_path / "own.jsonl", None, None)
-    predictor.predict_file(source, tmp_path / "named.jsonl", "a", "b")
-    predictor.predict_file(source, tmp_path / "single.jsonl", "a", None)
+    paired.predict_file(source, tmp_path / "own.jsonl", None, None)
+    paired.predict_file(source, tmp_path / "named.jsonl", "a", "b")
+    paired.predict_file(source, tmp_path / "single.jsonl", "a", None)
     own, named, single = (read_lines(tmp_path / f"{name}.jsonl")[0] for name in ("own", "named", "single"))
-    for found, answer in (
-        (own, predictor.predict("good", "bad")[0]),
-        (named, predictor.predict("bad", "good")[0]),
-        (single, predictor.predict("bad")[0]),
-    ):
+    answers = [paired.predict(*texts)[0] for texts in (("good", "bad"), ("bad", "good"), ("bad",))]
+    for found, answer in zip((own, named, single), answers, strict=True):
         assert {name: found[f"score_{name}"] for name in answer.scores} == pytest.approx(answer.scores, abs=1e-6)
-
-
-def test_files_as_they_come(predictor: Predictor, tmp_path: Path) -> None:
-    """Without a header, compressed, with a broken byte and with two columns to join."""
+    # Without a header, compressed, with a broken byte and with two columns to join.
     source = tmp_path / "in.csv.gz"
     source.write_bytes(gzip.compress(b"good;very good\nbad;\nbro\xffken;x\nbad;not good\n"))
     reading = {"columns": "a,b", "bad_rows": "skip", "delimiter": ";"}
@@ -486,7 +424,7 @@ def test_a_file_that_is_refused(
     assert sorted(tmp_path.iterdir()) == before, "something was left behind"
 
 
-def test_a_fault_halfway_leaves_the_old_file(predictor: Predictor, tmp_path: Path) -> None:
+def test_a_file_holds_every_kind_of_cell_and_is_replaced_only_whole(predictor: Predictor, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text\ngood\n")
     (tmp_path / "out.csv").write_text("old")
     (tmp_path / "bad.csv").write_text('text\ngood\n""\n')
@@ -496,6 +434,15 @@ def test_a_fault_halfway_leaves_the_old_file(predictor: Predictor, tmp_path: Pat
     predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
     assert len(read_csv(tmp_path / "out.csv")) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.csv", "in.csv", "out.csv"]
+    day = datetime.datetime(2026, 2, 3, 4, 5)
+    table = pa.table({"text": ["good", "bad"], "day": [day, None], "share": [float("nan"), float("inf")], "list": [[day], []]})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.jsonl", None, None)
+    first, second = read_lines(tmp_path / "out.jsonl")
+    assert (first["day"], first["share"], first["list"]) == ("2026-02-03 04:05:00.000000", None, ["2026-02-03 04:05:00"])
+    assert (second["day"], second["share"], second["list"]) == (None, "inf", [])
+    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.csv", None, None)
+    assert [row["share"] for row in read_csv(tmp_path / "out.csv")] == ["", "inf"]
 
 
 def is_light(predictor: Predictor) -> bool:
@@ -513,9 +460,7 @@ def test_without_transformers_the_predictions_are_the_same(pairs: bool, text_run
     np.testing.assert_allclose(light.logits(texts, seconds), known.logits(texts, seconds), atol=1e-5)
     assert light.typed == known.typed
     assert light.typed.num_rows == 1
-    assert (light.names, light.task, light.max_length, light.outputs) == (
-        *(known.names, known.task, known.max_length, known.outputs),
-    )
+    assert all(getattr(light, name) == getattr(known, name) for name in ("names", "task", "max_length", "outputs"))
 
 
 def changed_run(text_run: Path, folder: Path, **changes: Any) -> Path:
@@ -550,7 +495,7 @@ def test_the_same_errors_without_transformers(says, text_run: Path, tmp_path: Pa
         Predictor(run, light=True)
 
 
-def test_a_tokenizer_larger_than_the_embedding_without_transformers(text_run: Path, tmp_path: Path) -> None:
+def test_code_and_large_tokenizers_are_refused_without_transformers(text_run: Path, tmp_path: Path) -> None:
     run = changed_run(text_run, tmp_path / "run")
     tokenizer = load_tokenizer(run / "model")
     tokenizer.add_tokens(["new", "newer"])
@@ -559,10 +504,7 @@ def test_a_tokenizer_larger_than_the_embedding_without_transformers(text_run: Pa
     write_run(run, replace(record, identity=record.identity | {"tokenizer": tokenizer_key(tokenizer)[:16]}))
     with pytest.raises(ModelError, match="the tokenizer has 1 token beyond the 97 rows"):
         Predictor(run, light=True)
-
-
-def test_code_in_a_config_is_refused_without_transformers(text_run: Path, tmp_path: Path) -> None:
-    run = changed_run(text_run, tmp_path / "run")
+    run = changed_run(text_run, tmp_path / "code")
     path = run / "model" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModel": "code.Model"}}))
     write_run(run, read_run(run))

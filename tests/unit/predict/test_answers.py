@@ -25,9 +25,7 @@ COLUMNS = Columns("sentence1", "sentence2", ("label",))
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        (["x", "y"], [["x", "y"]]),
-        ([("x", "y")], [["x"], ["y"]]),
-        ([["x", "y"], ("z", "w")], [["x", "z"], ["y", "w"]]),
+        *[(["x", "y"], [["x", "y"]]), ([("x", "y")], [["x"], ["y"]]), ([["x", "y"], ("z", "w")], [["x", "z"], ["y", "w"]])],
         ([{"sentence1": "x", "sentence2": "y", "label": "1"}], [["x"], ["y"]]),
         ([{"text": "x", "text_pair": "y"}], [["x"], ["y"]]),
         ([{"text": "x"}], [["x"]]),
@@ -53,31 +51,19 @@ def test_what_is_no_text(given: list[Any], problem: str) -> None:
     assert caught.value.problem == problem
 
 
-def test_temperature_changes_probabilities_not_the_answer() -> None:
+def test_temperature_and_thresholds(says) -> None:
     plain, warm = Answering(CLASSES, NAMES), Answering(CLASSES, NAMES, temperature=2.0)
     assert [one.label for one in plain.describe(LOGITS)] == [one.label for one in warm.describe(LOGITS)] == ["a", "b"]
     np.testing.assert_allclose(warm.shares(LOGITS), plain.shares(LOGITS / 2))
     assert warm.describe(LOGITS)[0].logits == LOGITS[0].tolist()
-
-
-def test_thresholds_of_several_labels() -> None:
     found = Answering(SEVERAL, NAMES, thresholds={"a": 0.95, "c": 0.2}).describe(LOGITS)
     assert [one.label for one in found] == [["b", "c"], ["b", "c"]]
-
-
-def test_thresholds_of_classes() -> None:
     assert [one.label for one in Answering(CLASSES, NAMES, thresholds={"c": 0.3}).describe(LOGITS)] == ["a", "c"]
     assert [one.label for one in Answering(CLASSES, NAMES, thresholds={"a": 0.9}).describe(LOGITS)] == ["b", "b"]
     every = Answering(CLASSES, NAMES, thresholds=dict.fromkeys(NAMES, 0.99))
     assert [one.label for one in every.describe(LOGITS)] == ["a", "b"], "if none reaches its threshold, the most likely"
-
-
-def test_a_score() -> None:
     (found,) = Answering(SCORE, ("score",)).describe(np.array([[1.5]]))
     assert (found.label, found.scores, found.logits) == (1.5, {}, [1.5])
-
-
-def test_wrong_settings(says) -> None:
     with says("temperature is 0.0, not a positive number", "use 1 for no change"):
         Answering(CLASSES, NAMES, temperature=0.0)
     with says('there is a threshold for "x", which is not a label', "labels: a, b, c"):
@@ -87,12 +73,10 @@ def test_wrong_settings(says) -> None:
 
 
 # --- Which temperature and thresholds answer: those of the calibration, unless the caller gives others.
-
-
 LABELS = ("label 0", "label 1")
 
 
-def test_a_calibration_is_used_unless_others_are_given(tmp_path: Path) -> None:
+def test_a_calibration_is_used_unless_others_are_given_or_it_is_damaged(tmp_path: Path) -> None:
     found, used = answering_of(tmp_path, None, CLASSES, LABELS, None, None)
     assert (found.temperature, found.thresholds, used) == (1.0, {}, None)
     write_calibration(tmp_path, FOUND)
@@ -105,15 +89,9 @@ def test_a_calibration_is_used_unless_others_are_given(tmp_path: Path) -> None:
     assert (found.temperature, found.thresholds, used) == (2.0, {"label 0": 0.9}, FOUND)
     found, used = answering_of(tmp_path, None, CLASSES, LABELS, 1.0, None)
     assert (found.temperature, found.thresholds, used) == (1.0, {}, None)
-
-
-def test_many_thresholds_are_not_all_told() -> None:
     limits = {f"label {number}": 0.5 for number in range(9)}
     found, _ = answering_of(Path("none"), None, "multi_label_classification", [*limits], 1.5, limits)
     assert calibration_note(FOUND, found).endswith("threshold 0.5000 for label 2 and 6 more")
-
-
-def test_a_damaged_calibration_is_refused_unless_a_temperature_is_given(tmp_path: Path) -> None:
     (tmp_path / "calibration.json").write_text("{")
     with pytest.raises(ModelError, match="the calibration cannot be read"):
         answering_of(tmp_path, None, CLASSES, LABELS, None, None)

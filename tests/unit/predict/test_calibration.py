@@ -75,11 +75,15 @@ def test_every_task_with_labels(task: str, labels: int, tmp_path: Path) -> None:
     json.dumps(content["gains"])
 
 
-def test_a_class_can_be_chosen(says, tmp_path: Path) -> None:
+def test_a_class_can_be_chosen_and_many_have_a_temperature_only(says, tmp_path: Path) -> None:
     run = write_run_with_model(tmp_path / "run")
     assert [*calibrate(str(run), positive_label="label 0", force=True).content["thresholds"]] == ["label 0"]
     with says('"label 7" is not a label; did you mean "label 1"?', "labels: label 0, label 1"):
         calibrate(str(run), positive_label="label 7")
+    rows = drawn_rows(30, labels=("a", "b", "c"))
+    assert target_for(rows, None) is None
+    with says("the run has 3 classes: only the most likely one is chosen, without a threshold"):
+        target_for(rows, "f1")
 
 
 def test_runs_that_cannot_be_calibrated(says, tmp_path: Path) -> None:
@@ -156,8 +160,6 @@ def rarest(run: Path) -> int:
 
 
 # --- The options of `glassloop calibrate`: which target they name, and what does not fit together.
-
-
 COST = "false_positive=1, false_negative=5"
 
 
@@ -197,13 +199,6 @@ def test_the_target(given: dict[str, Any], wanted: Target | None) -> None:
 def test_options_that_do_not_fit(says, given: dict[str, Any], problem: str, remedy: str | None) -> None:
     with says(problem, remedy):
         named_target(**given)
-
-
-def test_many_classes_have_a_temperature_only(says) -> None:
-    rows = drawn_rows(30, labels=("a", "b", "c"))
-    assert target_for(rows, None) is None
-    with says("the run has 3 classes: only the most likely one is chosen, without a threshold"):
-        target_for(rows, "f1")
 
 
 @pytest.mark.parametrize(

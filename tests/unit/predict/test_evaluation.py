@@ -26,9 +26,6 @@ def test_probabilities_are_averaged() -> None:
         mean = (probabilities(first, task) + probabilities(second, task)) / 2
         np.testing.assert_allclose(probabilities(averaged_logits([first, second], task), task), mean, rtol=1e-9)
     np.testing.assert_array_equal(averaged_logits([first, second], SCORE), [[1.0, 1.5, 0.0]])
-
-
-def test_certain_models_have_finite_logits() -> None:
     certain = np.array([[1000.0, -1000.0]])
     for task in (CLASSES, SEVERAL):
         found = averaged_logits([certain, certain], task)
@@ -36,7 +33,7 @@ def test_certain_models_have_finite_logits() -> None:
         np.testing.assert_array_equal(decide(found, task), decide(certain, task))
 
 
-def test_all_finished_seeds_predict_together(seeds_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_finished_seeds_predict_together(seeds_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert has_seeds(seeds_folder)
     assert not has_seeds(seeds_folder / "seed-1")
     found = SeedsPredictor(seeds_folder, device="cpu").predict(TEXTS)
@@ -46,9 +43,6 @@ def test_all_finished_seeds_predict_together(seeds_folder: Path, capsys: pytest.
         for label, score in answer.scores.items():
             assert score == pytest.approx((first.scores[label] + second.scores[label]) / 2, abs=1e-6)
         assert answer.label == max(answer.scores, key=lambda label: answer.scores[label])
-
-
-def test_seeds_predict_a_few_rows_in_one_pass_each(seeds_folder: Path) -> None:
     predictor = SeedsPredictor(seeds_folder, device="cpu")
     rows = predictor.encoded([TEXTS]).rows
     assert predictor._in_one_pass([row.inputs for row in rows]) is None, "no batch was run yet"
@@ -57,9 +51,6 @@ def test_seeds_predict_a_few_rows_in_one_pass_each(seeds_folder: Path) -> None:
     assert found is not None
     np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(found, predictor.logits(TEXTS))
-
-
-def test_no_seed_is_finished(tmp_path: Path) -> None:
     write_seeds(SeedsRecord(RunSettings(), {1: SeedRecord()}, tmp_path))
     with pytest.raises(ModelError, match="no seed is finished yet") as caught:
         finished_runs(tmp_path)
@@ -67,8 +58,6 @@ def test_no_seed_is_finished(tmp_path: Path) -> None:
 
 
 # --- The evaluation of a run: the metrics that are asked for, and the predictions of every row.
-
-
 def test_the_metrics_are_those_that_were_asked_for(text_run: Path) -> None:
     found = evaluate_run(str(text_run), Wanted(metrics=("accuracy", "matthews_correlation,f1_macro"), device="cpu"))
     assert [*found.results[0].metrics] == ["loss", "accuracy", "matthews_correlation", "f1_macro"]
@@ -79,6 +68,10 @@ def test_the_metrics_are_those_that_were_asked_for(text_run: Path) -> None:
     every = evaluate_run(str(text_run), Wanted(device="cpu")).results[0].classes["neg"]
     scores = found.results[0].metrics
     assert (scores["precision"], scores["recall"]) == pytest.approx((every.precision or 0.0, every.recall or 0.0))
+    found = evaluate_run(str(text_run), Wanted(str(text_run.parent / "test.csv"), device="cpu"))
+    assert found.title(found.results[0]) == "test.csv (9 rows)"
+    own = evaluate_run(str(text_run), Wanted(split="test", device="cpu"))
+    assert own.title(own.results[0]) == "test (9 rows)"
 
 
 @pytest.mark.parametrize(
@@ -108,10 +101,3 @@ def test_every_row_is_saved_with_its_prediction(text_run: Path, tmp_path: Path, 
         assert row["score_neg"] == pytest.approx(answer.scores["neg"], abs=1e-5)
     right = sum(row["label"] == row["prediction"] for row in rows)
     assert right / len(rows) == pytest.approx(found.metrics["eval_accuracy"])
-
-
-def test_a_file_has_its_own_name(text_run: Path) -> None:
-    found = evaluate_run(str(text_run), Wanted(str(text_run.parent / "test.csv"), device="cpu"))
-    assert found.title(found.results[0]) == "test.csv (9 rows)"
-    own = evaluate_run(str(text_run), Wanted(split="test", device="cpu"))
-    assert own.title(own.results[0]) == "test (9 rows)"

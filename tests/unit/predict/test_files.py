@@ -42,7 +42,7 @@ def test_parts_become_one_file(tmp_path: Path, suffix: str) -> None:
         assert len(target.read_text().splitlines()) == 4
 
 
-def test_parts_of_other_inputs_are_removed_by_a_command_that_is_alone(tmp_path: Path) -> None:
+def test_parts_are_kept_beside_the_file_they_belong_to(tmp_path: Path, says) -> None:
     old, new = Parts(tmp_path / "out.csv", ["old"], []), Parts(tmp_path / "out.csv", ["new"], [])
     other = Parts(tmp_path / "another.csv", ["old"], [])
     for parts in (old, other):
@@ -53,9 +53,6 @@ def test_parts_of_other_inputs_are_removed_by_a_command_that_is_alone(tmp_path: 
     assert not old.folder.is_dir()
     assert new.folder.is_dir()
     assert other.folder.is_dir()
-
-
-def test_a_folder_that_cannot_be_written_to(says, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with says(f"{tmp_path / 'file'}: Not a directory", "choose a folder that can be written to", ResourceError):
         Parts(tmp_path / "file" / "out.csv", [], []).open(alone=True)
@@ -184,9 +181,6 @@ def test_processes_share_the_parts_and_one_joins_them(tmp_path: Path, monkeypatc
     assert (calls, joined.calls) == ([4, 3, 3], 0)
     lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
     assert [line.split(",")[1] for line in lines] == [str(row) for row in range(95)]
-
-
-def test_the_environments_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     on_cpu = share_environments(4, 0)
     assert [found[SHARE] for found in on_cpu] == ["0/4", "1/4", "2/4", "3/4"]
@@ -205,22 +199,19 @@ def test_parquet_keeps_the_types_of_columns(tmp_path: Path) -> None:
     assert found.schema.field("n").type == pa.int64()
 
 
-def test_a_column_that_changes_its_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 1, raising=False)
-    tables = [pa.table({"text": ["a"], "n": pa.array([1])}), pa.table({"text": ["b"], "n": pa.array([[1]])})]
-    monkeypatch.setattr("glassloop.predict.files.read_file", lambda *_: iter(tables))
-    with pytest.raises(DataError) as caught:
-        predict_rows(job_of(tmp_path, "out.parquet"), Predicting())
-    assert "in.csv: a column changes its type" in caught.value.problem
-
-
-def test_faults_of_a_file_are_named_before_a_row_is_predicted(tmp_path: Path, says) -> None:
+def test_faults_of_a_file_are_named_before_a_row_is_predicted(tmp_path: Path, says, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(tmp_path, settings=DataSettings(bad_rows="skip"))
     job.source.write_text("text,n\na,1\nb\nc,2\n,3\n")
     with says("in.csv, row 5: the text is empty", "fill or remove the row", DataError):  # rows after a skipped one
         predict_rows(job, Predicting(0))
     with says('in.csv: there is no column "body"; found text, n', "name the columns with --text and --text_pair", DataError):
         predict_rows(replace(job, texts=("text,body",)), Predicting(0))
+    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 1, raising=False)
+    tables = [pa.table({"text": ["a"], "n": pa.array([1])}), pa.table({"text": ["b"], "n": pa.array([[1]])})]
+    monkeypatch.setattr("glassloop.predict.files.read_file", lambda *_: iter(tables))
+    with pytest.raises(DataError) as caught:
+        predict_rows(job_of(tmp_path, "out.parquet"), Predicting())
+    assert "in.csv: a column changes its type" in caught.value.problem
 
 
 @pytest.mark.slow

@@ -30,28 +30,20 @@ def test_a_run_and_its_model(text_run: Path) -> None:
     assert type(open_model(text_run, "cpu", light=True)[3]).__name__ == "LightClassifier"
 
 
-def test_a_damaged_export(tmp_path: Path) -> None:
+TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
+
+
+def test_precisions_and_damaged_exports(says, tmp_path: Path) -> None:
+    problem = '"int4" is not a known precision of predictions; did you mean "int8"?'
+    with says(problem, "choose one of: auto, fp32, bf16, fp16, int8"):
+        open_model(tmp_path, "cpu", "int4")
     (tmp_path / "export.json").write_text("{")
     with pytest.raises(ModelError) as caught:
         open_model(tmp_path, "cpu")
     assert "export.json: the record of the export cannot be read: not JSON" in caught.value.problem
 
 
-TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
-
-
-def test_precisions(says, tmp_path: Path) -> None:
-    problem = '"int4" is not a known precision of predictions; did you mean "int8"?'
-    with says(problem, "choose one of: auto, fp32, bf16, fp16, int8"):
-        open_model(tmp_path, "cpu", "int4")
-
-
-def test_spread_items() -> None:
-    assert spread([*range(100)], 3) == [0, 49, 99]
-    assert spread([1, 2], 3) == [1, 2]
-
-
-def test_what_is_said() -> None:
+def test_what_int8_says_of_its_agreement() -> None:
     found = Agreement("validation", 408, 5, 0.0512, {"accuracy": (0.73284, 0.73529), "f1 (yes)": (0.83048, 0.8321)})
     assert str(found) == (
         "int8: 5 of 408 stored predictions for validation changed, logits by up to 0.051; "
@@ -62,6 +54,8 @@ def test_what_is_said() -> None:
         "int8: 1 stored prediction for validation, logits by up to 0.002; pearson 0.9000 → 0.9000, mse 0.1000 → 0.2000"
     )
     assert score.dropped == [], "an error has no fixed scale"
+    assert spread([*range(100)], 3) == [0, 49, 99]
+    assert spread([1, 2], 3) == [1, 2]
 
 
 @pytest.mark.parametrize(("after", "dropped"), [(0.84, []), (0.8301, []), (0.8299, ["f1"]), (float("nan"), ["f1"])])
@@ -88,7 +82,9 @@ def test_a_run_in_int8(text_run: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 @needs_kernels
 @pytest.mark.slow
-def test_pairs_seeds_light_and_server(text_run: Path, pair_run: Path, seeds_folder: Path) -> None:
+def test_int8_for_threads_pairs_seeds_light_and_server(
+    text_run: Path, pair_run: Path, seeds_folder: Path, tmp_path: Path
+) -> None:
     assert Predictor(pair_run, device="cpu", precision="int8").predict("good", "bad")[0].scores
     seeds = SeedsPredictor(seeds_folder, device="cpu", precision="int8")
     assert {one.backend.name for one in (seeds, *seeds.others)} == {"int8"}
@@ -98,11 +94,6 @@ def test_pairs_seeds_light_and_server(text_run: Path, pair_run: Path, seeds_fold
     (hosted,) = load_hosted([str(text_run)], "cpu", "int8")
     assert hosted.checked == 11
     assert hosted.info()["backend"] == "int8"
-
-
-@needs_kernels
-@pytest.mark.slow
-def test_several_threads(text_run: Path) -> None:
     predictor = Predictor(text_run, device="cpu", precision="int8")
     wanted = [one.label for one in predictor.predict(TEXTS)]
     found: list[list[object]] = []
@@ -116,6 +107,11 @@ def test_several_threads(text_run: Path) -> None:
     for thread in threads:
         thread.join()
     assert found == [wanted] * 20
+    from glassloop.predict.files import model_key
+
+    plain, fast = (Predictor(text_run, device="cpu", precision=precision) for precision in ("fp32", "int8"))
+    keys = {str(model_key(one.model_dirs, "cpu", one.answering, int8=one.agreement is not None)) for one in (plain, fast)}
+    assert len(keys) == 2
 
 
 @needs_kernels
@@ -146,13 +142,3 @@ def test_what_has_no_int8(says, text_run: Path, tmp_path: Path, monkeypatch: pyt
     predictor.backend.device = type("Device", (), {"type": "cuda"})()
     with says("precision int8 needs a CPU, but the device is cuda", "use device cpu, or use precision fp32"):
         int8.quantize(predictor, text_run)
-
-
-@needs_kernels
-@pytest.mark.slow
-def test_parts_of_another_precision_are_not_used(text_run: Path, tmp_path: Path) -> None:
-    from glassloop.predict.files import model_key
-
-    plain, fast = (Predictor(text_run, device="cpu", precision=precision) for precision in ("fp32", "int8"))
-    keys = {str(model_key(one.model_dirs, "cpu", one.answering, int8=one.agreement is not None)) for one in (plain, fast)}
-    assert len(keys) == 2
