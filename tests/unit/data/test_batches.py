@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +16,7 @@ from encoded_rows import LABELS, SIZES, random_rows, same
 from transformers import DataCollatorWithPadding, DefaultDataCollator, default_data_collator
 
 from glassloop.base.errors import ModelError, SettingsError
-from glassloop.data.batches import (
-    Batches,
-    PaddingCollator,
-    collator_of,
-    epoch_order,
-    padding_waste,
-    seed_all,
-    stacked,
-)
+from glassloop.data.batches import Batches, PaddingCollator, collator_of, epoch_order, padding_waste, seed_all, stacked
 from glassloop.data.rows import random_states_kept
 
 
@@ -53,32 +46,23 @@ def test_every_example_comes_once(size, batch_size, seed, grouped):
 @pytest.mark.parametrize("grouped", [False, True])
 def test_seed_and_epoch_both_matter_and_cannot_be_exchanged(grouped):
     lengths = skewed(200) if grouped else None
-    orders = {
-        (seed, epoch): listed(epoch_order(200, 8, seed=seed, epoch=epoch, lengths=lengths))
-        for seed in range(3)
-        for epoch in range(3)
-    }
-    assert len({str(order) for order in orders.values()}) == 9  # (0, 1) and (1, 0) among them
+    pairs = product(range(3), repeat=2)
+    orders = {str(listed(epoch_order(200, 8, seed=seed, epoch=epoch, lengths=lengths))) for seed, epoch in pairs}
+    assert len(orders) == 9  # of (0, 1) and (1, 0) among them
 
 
-def test_a_shuffled_order_is_one_permutation_cut_into_batches():
+def test_the_order_without_a_seed_and_of_one_permutation(refused):
     order = np.random.default_rng((42, 3)).permutation(7).tolist()
     assert listed(epoch_order(7, 3, seed=42, epoch=3)) == [order[:3], order[3:6], order[6:]]
-
-
-def test_making_an_order_leaves_the_random_state_of_everyone_else_alone():
-    before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()
-    epoch_order(100, 8, seed=1, lengths=skewed(100))
-    assert (np.random.get_state()[1] == before).all()
-    assert torch.equal(torch.get_rng_state(), torch_before)
-
-
-def test_without_a_seed_the_order_is_that_of_the_data(refused):
     assert listed(epoch_order(7, 3, seed=None, epoch=5)) == [[0, 1, 2], [3, 4, 5], [6]]
     assert listed(epoch_order(5, 2, seed=None, lengths=np.array([3, 9, 3, 1, 9]))) == [[1, 4], [0, 2], [3]]
     for batch_size in (0, -1):
         with refused(f"the batch size is {batch_size}", "use a whole number of 1 or more", SettingsError):
             epoch_order(10, batch_size, seed=0)
+    before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()
+    epoch_order(100, 8, seed=1, lengths=skewed(100))
+    assert (np.random.get_state()[1] == before).all()
+    assert torch.equal(torch.get_rng_state(), torch_before)
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
@@ -165,13 +149,10 @@ def test_padding_of_what_a_tokenizer_gives(tensors, tokenizer):
     assert same(PaddingCollator(tokenizer)(rows), DataCollatorWithPadding(tokenizer)(rows))
 
 
-def test_other_padding_tokens_are_used(tokenizer):
+def test_other_padding_tokens_are_used_and_what_cannot_be_padded_is_refused(tokenizer, refused):
     tokenizer.pad_token = "[MASK]"
     rows = [{"input_ids": [5, 6, 7]}, {"input_ids": [8]}]
     assert PaddingCollator(tokenizer)(rows)["input_ids"].tolist() == [[5, 6, 7], [8, 4, 4]]
-
-
-def test_what_cannot_be_padded(tokenizer, refused):
     with refused("a batch cannot contain text", "remove these columns first: dataset.remove_columns([…])", SettingsError):
         PaddingCollator(tokenizer)([{"input_ids": [1], "text": "a", "idx": 3}])
     with pytest.raises(SettingsError, match="the rows have different lengths of parts, and nothing pads them"):
@@ -207,9 +188,6 @@ def test_rows_of_one_length_are_stacked() -> None:
     rows = [{"input_ids": [1, 2], "text": "a", "label": 0}, {"input_ids": np.array([3, 4]), "text": "b", "label": 1}]
     batch = stacked(rows)
     assert {name: value.tolist() for name, value in batch.items()} == {"input_ids": [[1, 2], [3, 4]], "labels": [0, 1]}
-
-
-def test_objects_with_attributes_are_rows_too() -> None:
     batch = stacked([SimpleNamespace(input_ids=torch.tensor([1, 2]), labels=0.5)])
     assert batch["labels"].dtype == torch.float32
     with pytest.raises(SettingsError, match="different lengths of input_ids"):
@@ -225,10 +203,7 @@ def test_batches_are_those_of_transformers(kind: str) -> None:
     rows = [{name: made(cell) if isinstance(cell, list) else cell for name, cell in row.items()} for row in ROWS]
     wanted = default_data_collator(rows)
     batch = next(Batches(Dataset.from_list(rows) if kind == "a file" else rows, stacked, 5).epoch())
-    found = {**batch.inputs, "labels": batch.labels}
-    assert {name: (value.dtype, value.tolist()) for name, value in found.items()} == {
-        name: (value.dtype, value.tolist()) for name, value in wanted.items()
-    }
+    assert same({**batch.inputs, "labels": batch.labels}, wanted)
 
 
 @pytest.mark.parametrize("label", ["none", "labels", "label", "scores", "multi-hot"])
@@ -256,9 +231,8 @@ def test_an_epoch_is_the_collated_rows_of_its_order(seed, grouped, label, tokeni
 
 @pytest.mark.parametrize("skip", [0, 1, 4, 6, 9])
 def test_skipping_gives_the_tail(skip, tokenizer):
-    batches = Batches(
-        Dataset.from_list(random_rows(2, 45, "input_ids", LABELS["labels"])), PaddingCollator(tokenizer), 8, seed=1
-    )
+    data = Dataset.from_list(random_rows(2, 45, "input_ids", LABELS["labels"]))
+    batches = Batches(data, PaddingCollator(tokenizer), 8, seed=1)
     whole, tail = list(batches.epoch(2)), list(batches.epoch(2, skip=skip))
     assert len(tail) == len(whole[skip:])
     for one, other in zip(whole[skip:], tail, strict=True):
@@ -274,10 +248,8 @@ def test_processes_share_every_batch(num_processes, size, grouped, tokenizer):
     data, collate = Dataset.from_list(random_rows(3, size, "input_ids", LABELS["labels"])), PaddingCollator(tokenizer)
     options = {"seed": 4, "group_by_length": grouped}
     whole = list(Batches(data, collate, 8, **options).epoch(1))
-    shares = [
-        list(Batches(data, collate, 8, **options, rank=rank, num_processes=num_processes).epoch(1))
-        for rank in range(num_processes)
-    ]
+    ranks = [{"rank": rank, "num_processes": num_processes} for rank in range(num_processes)]
+    shares = [list(Batches(data, collate, 8, **options, **rank).epoch(1)) for rank in ranks]
     assert {len(share) for share in shares} == {len(whole)}
     for batch, *parts in zip(whole, *shares, strict=True):
         assert sorted(number for part in parts for number in part.numbers.tolist()) == sorted(batch.numbers.tolist())

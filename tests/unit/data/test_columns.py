@@ -10,28 +10,7 @@ import pytest
 from given_split import Watched
 
 from glassloop.base.errors import DataError, SettingsError
-from glassloop.data import columns as cells_module
 from glassloop.data import columns as columns_module
-from glassloop.data.columns import (
-    LABEL_NAMES,
-    PAIR_NAMES,
-    Known,
-    LabelCells,
-    LabelSet,
-    find_columns,
-    items_of,
-    label_cells,
-    label_lookup,
-    lists_in,
-    look_alikes,
-    refuse_several,
-    refuse_unknown,
-    scores_of,
-    settle_labels,
-    spelled,
-    stored_columns,
-    with_joined,
-)
 from glassloop.runs.record import Columns
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings
 
@@ -39,6 +18,7 @@ NAME_THEM = "name the columns with --text, --text_pair and --label"
 NAME_TEXT = "name the text column with --text (and --text_pair for pairs)"
 OR_JOIN = f"{NAME_TEXT}, or join columns: --text "
 NAME_LABEL = "name the label column with --label"
+FOUR_NAMES, FOUR, TWO = "text1,text2,text_a,text_b", "text1, text2, text_a, text_b", "Label, target"
 KINDS = {
     "text": ["one sentence", "two more words"],
     "word": ["alpha", "beta"],
@@ -49,15 +29,15 @@ KINDS = {
 }
 
 
-def find(columns: str, known: Known | None = None, **settings) -> Columns:
+def find(columns: str, known: columns_module.Known | None = None, **settings) -> Columns:
     """`columns` as "name:kind other:kind"; a name alone holds text."""
     named = [column.partition(":") for column in columns.split()]
     head = pa.table({name: pa.array(KINDS[kind or "text"]) for name, _, kind in named})
-    return find_columns(head, "d.csv", DataSettings(**settings), known or Known())
+    return columns_module.find_columns(head, "d.csv", DataSettings(**settings), known or columns_module.Known())
 
 
 @pytest.mark.parametrize("change", [str, str.upper, str.capitalize])
-@pytest.mark.parametrize("pair", PAIR_NAMES)
+@pytest.mark.parametrize("pair", columns_module.PAIR_NAMES)
 def test_pairs_are_found_by_their_usual_names(pair, change):
     first, second = map(change, pair)
     wanted = Columns(first, second, ("label",))
@@ -67,7 +47,7 @@ def test_pairs_are_found_by_their_usual_names(pair, change):
 
 
 @pytest.mark.parametrize("change", [str, str.upper])
-@pytest.mark.parametrize("name", LABEL_NAMES)
+@pytest.mark.parametrize("name", columns_module.LABEL_NAMES)
 def test_the_label_is_found_by_its_usual_names(name, change):
     found = find(f"review {change(name)}:number")
     assert found == Columns("review", None, (change(name),))
@@ -99,15 +79,15 @@ def test_one_text_is_found(columns, text):
         ("label:word", "no column contains text; found label", NAME_TEXT),
         (
             "text1 text2 text_a text_b label:word",
-            "several columns contain text: text1, text2, text_a, text_b; found text1, text2, text_a, text_b, label",
-            OR_JOIN + "text1,text2,text_a,text_b",
+            f"several columns contain text: {FOUR}; found {FOUR}, label",
+            OR_JOIN + FOUR_NAMES,
         ),
         ("text cd label", "several columns contain text: text, cd; found text, cd, label", OR_JOIN + "text,cd"),
         ("text stars:int", "no column is called label; found text, stars", NAME_LABEL),
         ("text lable:int", 'no column is called label; found text, lable; did you mean "lable"?', NAME_LABEL),
         (
             "text Label:int target:int",
-            'several could be the label: Label, target; found text, Label, target; did you mean "Label"?',
+            f'several could be the label: {TWO}; found text, {TWO}; did you mean "Label"?',
             NAME_LABEL,
         ),
     ],
@@ -135,11 +115,14 @@ def test_what_the_user_names_is_used(columns, settings, wanted):
 
 
 def test_what_the_source_knows_comes_after_the_user_and_before_the_names():
-    known = Known("a", "b", "stars")
+    known = columns_module.Known("a", "b", "stars")
     columns = "a b sentence1 sentence2 label:word stars:int"
     assert find(columns, known) == Columns("a", "b", ("stars",))
     assert find(columns, known, text="b") == Columns("b", None, ("stars",))
     assert find(columns, known, label="label") == Columns("a", "b", ("label",))
+    cells = ["1"] * 1000 + ["a sentence"]
+    head = pa.table({"text": ["a b"] * 1001, "id": cells, "label": cells})
+    assert columns_module.find_columns(head, "d.csv", DataSettings(), columns_module.Known()).texts == ("text",)
 
 
 @pytest.mark.parametrize(
@@ -156,27 +139,18 @@ def test_a_column_that_is_not_there(settings, problem, refused):
         find("id:number sentence label:word", **settings)
 
 
-def test_one_column_is_not_text_and_label(refused):
+def test_one_column_is_not_text_and_label_and_labels_replace_no_other(refused):
     with refused('d.csv: column "label" is named as text and as label', "name two different columns"):
         find("text label", text="label")
     with refused('column "label" is named twice', "name each column once", SettingsError):
         find("text label", text="label", label="label")
-
-
-def test_a_column_is_numbers_by_its_first_thousand_cells():
-    cells = ["1"] * 1000 + ["a sentence"]
-    head = pa.table({"text": ["a b"] * 1001, "id": cells, "label": cells})
-    assert find_columns(head, "d.csv", DataSettings(), Known()).texts == ("text",)
-
-
-def test_the_column_of_several_labels_replaces_no_other(refused):
     assert find("text calm:int loud:int", text="text", label="calm,loud").label_name == "labels"
-    with refused(
-        'd.csv: there is a column "labels" in addition to the label columns calm, loud',
-        "rename or remove it: the labels are stored under that name",
-    ):
+    problem = 'd.csv: there is a column "labels" in addition to the label columns calm, loud'
+    with refused(problem, "rename or remove it: the labels are stored under that name"):
         find("text calm:int loud:int labels:word", text="text", label="calm,loud")
     assert find("text labels:int loud:int", text="text", label="labels,loud").label_name == "labels"
+    with refused('d.csv: column "n" has the type int64, which is not text', "join only columns with text: --text"):
+        columns_module.with_joined(pa.table({"a": ["x"], "n": [1]}), ["a,n"], "d.csv")
 
 
 def test_many_label_columns_are_found_without_reading_all_names_for_each(monkeypatch):
@@ -185,28 +159,25 @@ def test_many_label_columns_are_found_without_reading_all_names_for_each(monkeyp
     labels = [f"l{number}" for number in range(40)]
     table = pa.table({"text": ["a b"], **{name: [1] for name in labels}})
     head = Watched(table)
-    found = find_columns(head, "d.csv", DataSettings(text="text", label=",".join(labels)), Known())
+    found = columns_module.find_columns(
+        head, "d.csv", DataSettings(text="text", label=",".join(labels)), columns_module.Known()
+    )
     assert found.label == tuple(labels)
-    assert stored_columns(head, found, pa.array([[0]])).column_names == ["text", *labels, "labels"]
+    assert columns_module.stored_columns(head, found, pa.array([[0]])).column_names == ["text", *labels, "labels"]
     assert head.asked < 10
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_empty_cells_are_omitted(kind):
     table = pa.table({"a": pa.array(["x", "", None, " ", "y "], kind), "b": pa.array(["1", "2", "3", None, "4"], kind)})
-    joined = with_joined(table, ["a,b", "b"], "d.csv")
-    assert with_joined(joined, ["a,b"], "d.csv") is joined, "a column of that name comes first"
+    joined = columns_module.with_joined(table, ["a,b", "b"], "d.csv")
+    assert columns_module.with_joined(joined, ["a,b"], "d.csv") is joined, "a column of that name comes first"
     assert joined["a,b"].to_pylist() == ["x\n1", "2", "3", "", "y \n4"]
     assert joined.column_names == ["a", "b", "a,b"]
 
 
-def test_only_texts_are_joined(refused):
-    with refused('d.csv: column "n" has the type int64, which is not text', "join only columns with text: --text"):
-        with_joined(pa.table({"a": ["x"], "n": [1]}), ["a,n"], "d.csv")
-
-
-def cells_of(cells: list, chunk: int = 4) -> LabelCells:
-    found = LabelCells()
+def cells_of(cells: list, chunk: int = 4) -> columns_module.LabelCells:
+    found = columns_module.LabelCells()
     kind = pa.list_(pa.string()) if any(isinstance(cell, list) for cell in cells) else pa.string()
     for start in range(0, len(cells), chunk):
         found.add(pa.array(cells[start : start + chunk], kind))
@@ -242,19 +213,7 @@ def test_marks_that_labels_are_kept_secret(cells, labelled):
     assert cells_of(cells).labelled is labelled
 
 
-def test_beyond_the_limit_cells_are_no_longer_distinguished(monkeypatch):
-    monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
-    exactly = cells_of(list("abcde") * 2)
-    assert (exactly.overflowed, exactly.codes.tolist()) == (False, [0, 1, 2, 3, 4] * 2)
-    beyond = cells_of([*"abcde", "f", "g", "a", None])
-    assert (beyond.overflowed, beyond.codes.tolist()) == (True, [0, 1, 2, 3, 4, 4, 4, 0, 4])
-    lists = [[*"abcdefg"][: 1 + place] for place in range(7)]
-    assert [*cells_of(lists).codes] == [*range(7)]  # however many sets of labels there are
-
-
 # --- from tables -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("cells", "separator", "wanted"),
     [
@@ -278,14 +237,12 @@ def test_beyond_the_limit_cells_are_no_longer_distinguished(monkeypatch):
 def test_any_kind_of_cell_as_text(cells, separator, wanted):
     table = pa.table({"text": ["t"] * len(cells), "label": cells})
     for chunked in (table, pa.concat_tables([table.slice(0, 1), table.slice(1)])):
-        assert label_cells(chunked, ("label",), separator).to_pylist() == wanted
+        assert columns_module.label_cells(chunked, ("label",), separator).to_pylist() == wanted
     columns = pa.table({"b": ["1", "0", "TRUE", "2", None], "a": [1, 0, 0, 1, 1], "c": [True, False, False, True, True]})
-    assert label_cells(columns, ("b", "a", "c"), None).to_pylist() == [["b", "a", "c"], [], ["b"], None, None]
+    assert columns_module.label_cells(columns, ("b", "a", "c"), None).to_pylist() == [["b", "a", "c"], [], ["b"], None, None]
 
 
 # --- From label cells to numbers: every rule of what is accepted, what it means, and what is said where it is refused.
-
-
 SPACES = "remove the spaces in that row"
 NEGATIVE = "remove the row, or use --task single_label_classification if it is a class"
 MIXED = "use only words or only numbers, or list the names with --labels"
@@ -295,9 +252,10 @@ NO_LABEL = "add at least one label, or name the right column with --label"
 FINITE = "a score must be a finite number"
 SHORT = "use short label names on one line"
 FIX_ROW = "fix the row, or add the label to --labels"
-MISSING = "add the label, or remove the row"
+MISSING, ADD_NUMBERS = "add the label, or remove the row", "add 0 or 1 to every label column, or remove the row"
+SEPARATOR, OR_SCORES = "set the separator between labels with --label_separator", "use --task regression for scores"
 REGRESSION = "fix the row; use --task single_label_classification for classes, or --task regression for scores"
-SCORES = [f"{place / 8}" for place in range(30)]
+SCORES, SIX = [f"{place / 8}" for place in range(30)], "0.0, 0.125, 0.25, 0.375, 0.5, 0.625"
 
 
 def settle(cells: list, known: tuple[str, ...] | None = None, **settings):
@@ -307,13 +265,11 @@ def settle(cells: list, known: tuple[str, ...] | None = None, **settings):
         row = found.first_row(value)
         return "d.csv" if row is None else f"d.csv, row {row + 2}"
 
-    task, labels = settle_labels(found, DataSettings(**settings), known, where)
+    task, labels = columns_module.settle_labels(found, DataSettings(**settings), known, where)
     return task, labels.names if labels else None
 
 
 # --- what is accepted --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("cells", "known", "settings", "task", "names"),
     [
@@ -336,14 +292,10 @@ def settle(cells: list, known: tuple[str, ...] | None = None, **settings):
         (["1", "yes"], None, {"labels": "yes,1"}, CLASSES, ("yes", "1")),
         (["-1", "2"], None, {"labels": "-1,2"}, CLASSES, ("-1", "2")),
         (["a, b", "c"], None, {"labels": ("a, b", "c")}, CLASSES, ("a, b", "c")),
-        (["1", "5", "2"], None, {}, CLASSES, ("1", "2", "5")),  # any small set of numbers: classes by their names
-        (["0", "1", "0", "7", "2"], None, {}, CLASSES, ("0", "1", "2", "7")),
-        (["1.0", "0.0"], None, {}, CLASSES, ("0", "1")),  # as pandas writes whole numbers
-        (["10.0", "9.0", "9"], None, {}, CLASSES, ("9", "10")),
+        (["0", "1", "0", "7", "2"], None, {}, CLASSES, ("0", "1", "2", "7")),  # any small set of numbers
+        (["10.0", "9.0", "9"], None, {}, CLASSES, ("9", "10")),  # as pandas writes whole numbers
         (["1.0", "0.0"], ("no", "yes"), {}, CLASSES, ("no", "yes")),
-        (["-1", "1"], None, {}, CLASSES, ("-1", "1")),
         (["-2", "-1", "0", "1"], None, {}, CLASSES, ("-2", "-1", "0", "1")),
-        (["-1", "0", "1"], None, {"task": CLASSES}, CLASSES, ("-1", "0", "1")),
         (["0.5", "1.0", "1.5"], None, {"task": CLASSES}, CLASSES, ("0.5", "1.0", "1.5")),
         (["true", "false"], None, {}, CLASSES, ("false", "true")),
         (["0.5", "1", "-3"], None, {"task": SCORE}, SCORE, None),
@@ -369,12 +321,7 @@ def test_what_is_accepted(cells, known, settings, task, names):
         (["1.5", None], {"task": SCORE}, ", row 3: the label is missing", MISSING),
         ([["a"], None], {}, ", row 3: the label is missing", MISSING),
         ([["a"], ["b", None]], {}, ", row 3: the label is missing", MISSING),
-        (
-            [["a"], None],
-            {"label": "a,b"},
-            ", row 3: the label is missing",
-            "add 0 or 1 to every label column, or remove the row",
-        ),
+        ([["a"], None], {"label": "a,b"}, ", row 3: the label is missing", ADD_NUMBERS),
         (["a", "b", "a "], {}, ', row 4: label "a " has stray spaces or is empty', SPACES),
         (["1", "0", " 1"], {}, ', row 4: label " 1" has stray spaces or is empty', SPACES),
         (["a", "b", ""], {}, ', row 4: label "" has stray spaces or is empty', SPACES),
@@ -384,20 +331,10 @@ def test_what_is_accepted(cells, known, settings, task, names):
         (["yes", "1", "no", "no"], {}, ', row 3: label "1" among yes, no: numbers and words are mixed', MIXED),
         (["0", "1", "0.5"], {}, ', row 4: label "0.5" is not a whole number', REGRESSION),
         (SCORES[:20], {}, ', row 3: label "0.125" is not a whole number', REGRESSION),  # too few to be sure
-        (
-            [*SCORES, "good"],
-            {},
-            ', row 32: label "good" among 0.0, 0.125, 0.25, 0.375, 0.5, 0.625 and 24 more: ' + "numbers and words are mixed",
-            MIXED,
-        ),
+        ([*SCORES, "good"], {}, f', row 32: label "good" among {SIX} and 24 more: numbers and words are mixed', MIXED),
         ([f"text {place}" for place in range(60)], {}, ", row 2: the label column has 60 different values", RIGHT_COLUMN),
         ([f"{place:04}" for place in range(60)], {}, ", row 2: the label column has 60 different values", RIGHT_COLUMN),
-        (
-            [f"{place}" for place in range(60)],
-            {},
-            ", row 2: the label column has 60 different values",
-            "name the right column with --label, or use --task regression for scores",
-        ),
+        ([*map(str, range(60))], {}, ", row 2: the label column has 60 different values", f"{RIGHT_COLUMN}, or {OR_SCORES}"),
         (["a", "a", "a"], {}, ': all rows have the label "a"', TWO_LABELS),
         (["a"], {"labels": "a"}, ': all rows have the label "a"', TWO_LABELS),
         (["a", "b", "c"], {"labels": "a,b"}, ', row 4: label "c" is not one of a, b', FIX_ROW),
@@ -410,12 +347,7 @@ def test_what_is_accepted(cells, known, settings, task, names):
         ([["a"], ["b "]], {}, ', row 3: label "b " has stray spaces or is empty', SPACES),
         ([[], []], {}, ": no row has a label", NO_LABEL),
         ([[], []], {"task": CLASSES}, ": no row has a label", NO_LABEL),
-        (
-            ["a,b", "c"],
-            {"task": SEVERAL},
-            ", row 2: the label is a single value",
-            "set the separator between labels with --label_separator",
-        ),
+        (["a,b", "c"], {"task": SEVERAL}, ", row 2: the label is a single value", SEPARATOR),
         ([["a"], ["b"]], {"task": CLASSES}, ", row 2: the label is a list", "use --task multi_label_classification"),
         (["1", "x"], {"task": SCORE}, ', row 3: label "x" is not a number', FINITE),
         (["1", "nan"], {"task": SCORE}, ', row 3: label "nan" is not a number', FINITE),
@@ -432,16 +364,26 @@ def test_what_is_refused(cells, settings, problem, remedy, refused):
         settle(cells, **settings)
 
 
-def test_many_classes_are_fine_where_each_has_rows():
+def test_beyond_the_limit_cells_are_not_distinguished_and_labels_refused(monkeypatch, refused):
     names = [f"class {place:03}" for place in range(60)]
     assert settle(names * 3) == (CLASSES, tuple(names))
     numbers = [str(place) for place in range(150)]
     assert settle(numbers * 2) == (CLASSES, tuple(numbers))
+    monkeypatch.setattr(columns_module, "MAX_CLASSES", 5)
+    exactly = cells_of(list("abcde") * 2)
+    assert (exactly.overflowed, exactly.codes.tolist()) == (False, [0, 1, 2, 3, 4] * 2)
+    beyond = cells_of([*"abcde", "f", "g", "a", None])
+    assert (beyond.overflowed, beyond.codes.tolist()) == (True, [0, 1, 2, 3, 4, 4, 4, 0, 4])
+    lists = [[*"abcdefg"][: 1 + place] for place in range(7)]
+    assert [*cells_of(lists).codes] == [*range(7)]  # however many sets of labels there are
+    monkeypatch.setattr(columns_module, "MAX_CLASSES", 5)
+    with refused("d.csv, row 2: the label column has 5 different values", RIGHT_COLUMN):
+        settle([*"abcdef"] * 9)
+    assert settle([*"abc"] * 9) == (CLASSES, ("a", "b", "c"))
+    assert settle(SCORES, task=SCORE) == (SCORE, None)
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("names", "values", "numbers"),
     [
@@ -449,17 +391,14 @@ def test_many_classes_are_fine_where_each_has_rows():
         (("no", "yes"), ["1", "0"], {"0": 0, "1": 1}),
         (("no", "yes"), ["1"], {"0": 0, "1": 1}),
         (("no", "yes"), ["1", "2"], {"no": 0, "yes": 1}),  # out of range: then none of them is a number
-        (("no", "yes"), ["1", "no"], {"no": 0, "yes": 1}),
-        (("0 stars", "007"), ["0", "1"], {"0 stars": 0, "007": 1}),
-        (("1", "2", "3"), ["1", "2"], {"1": 0, "2": 1, "3": 2}),
-        (("1", "2", "3"), ["0"], {"1": 0, "2": 1, "3": 2}),
-        (("5", "6", "7"), ["0", "1"], {"5": 0, "6": 1, "7": 2}),
-        (("1", "0"), ["1", "0"], {"1": 0, "0": 1}),
+        *[(("no", "yes"), ["1", "no"], {"no": 0, "yes": 1}), (("0 stars", "007"), ["0", "1"], {"0 stars": 0, "007": 1})],
+        *[(("1", "2", "3"), ["1", "2"], {"1": 0, "2": 1, "3": 2}), (("1", "2", "3"), ["0"], {"1": 0, "2": 1, "3": 2})],
+        *[(("5", "6", "7"), ["0", "1"], {"5": 0, "6": 1, "7": 2}), (("1", "0"), ["1", "0"], {"1": 0, "0": 1})],
     ],
 )
 def test_cells_are_names_first_and_numbers_only_without_doubt(names, values, numbers):
-    assert LabelSet(names, names).numbers_of(iter(values)) == numbers
-    without_order = LabelSet(names)
+    assert columns_module.LabelSet(names, names).numbers_of(iter(values)) == numbers
+    without_order = columns_module.LabelSet(names)
     assert without_order.numbers_of(iter(values)) == without_order.label2id
     assert without_order.id2label == dict(enumerate(names))
 
@@ -467,9 +406,9 @@ def test_cells_are_names_first_and_numbers_only_without_doubt(names, values, num
 def test_an_unknown_label_that_looks_like_a_known_one(refused):
     problem = r'here: label "n\u0435g" is not one of neg, pos; it looks like "neg", but has different characters'
     with refused(problem, FIX_ROW):
-        refuse_unknown(["pos", "nеg"], LabelSet(("neg", "pos")), lambda value: "here", "train")
+        columns_module.refuse_unknown(["pos", "nеg"], columns_module.LabelSet(("neg", "pos")), lambda value: "here", "train")
     with refused('here: label "Neg" is not one of neg, pos; did you mean "neg"?', FIX_ROW):
-        refuse_unknown(["pos", "Neg"], LabelSet(("neg", "pos")), lambda value: "here", "train")
+        columns_module.refuse_unknown(["pos", "Neg"], columns_module.LabelSet(("neg", "pos")), lambda value: "here", "train")
 
 
 @pytest.mark.parametrize(
@@ -477,12 +416,7 @@ def test_an_unknown_label_that_looks_like_a_known_one(refused):
     [
         (["b", "a", None, "x", "a"], CLASSES, {"a": 0, "b": 1}, pa.array([1, 0, None, None, 0], pa.int64())),
         (["1.5", "2", None, "x", "-1e3"], SCORE, {}, pa.array([1.5, 2, None, None, -1000], pa.float32())),
-        (
-            [["b", "a"], [], None, ["x", "a"], ["b", "b"]],
-            SEVERAL,
-            {"a": 0, "b": 1},
-            pa.array([[0, 1], [], None, None, [1]], pa.list_(pa.int64())),
-        ),
+        ([["b", "a"], [], None, ["x", "a"], ["b", "b"]], SEVERAL, {"a": 0, "b": 1}, pa.array([[0, 1], [], None, None, [1]])),
         (["cat", "dog", None, "x", "cat"], SEVERAL, {"dog": 0, "cat": 1}, pa.array([[1], [0], None, None, [1]])),
     ],
 )
@@ -491,24 +425,13 @@ def test_labels_become_numbers_and_null_if_there_is_none(cells, task, numbers, w
     kind = pa.list_(pa.string()) if any(isinstance(cell, list) for cell in cells) else pa.string()
     for rows in (slice(0, 5), slice(1, 4), slice(2, 2)):
         if task == SCORE:
-            numbered = scores_of(pa.array(cells[rows], kind))
+            numbered = columns_module.scores_of(pa.array(cells[rows], kind))
         else:
-            numbered = label_lookup(found, task, numbers).take(pa.array(found.codes[rows]))
+            numbered = columns_module.label_lookup(found, task, numbers).take(pa.array(found.codes[rows]))
         assert numbered.equals(wanted[rows])
 
 
-def test_too_many_different_labels_are_refused(monkeypatch, refused):
-    monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
-    remedy = RIGHT_COLUMN
-    with refused("d.csv, row 2: the label column has 5 different values", remedy):
-        settle([*"abcdef"] * 9)
-    assert settle([*"abc"] * 9) == (CLASSES, ("a", "b", "c"))
-    assert settle(SCORES, task=SCORE) == (SCORE, None)
-
-
 # --- Labels that a person cannot tell apart: which ones, and how they are written so that the difference can be seen.
-
-
 @pytest.mark.parametrize(
     ("names", "written"),
     [
@@ -529,38 +452,26 @@ def test_too_many_different_labels_are_refused(monkeypatch, refused):
     ],
 )
 def test_names_that_look_alike(names: tuple[str, ...], written: tuple[str, ...]) -> None:
-    assert look_alikes([*names, "other", "Other label"]) == [names]
-    assert tuple(spelled(names)) == written
-    assert look_alikes(["b", "A", "a", "B"]) == [("b", "B"), ("A", "a")], "groups keep the order of the names"
-
-
-@pytest.mark.parametrize("names", [("a", "b"), ("resume", "résumé"), ("1", "10"), ("0", "o"), ("да", "нет"), ("0", "1")])
-def test_names_that_do_not(names: tuple[str, ...]) -> None:
-    assert look_alikes(names) == []
+    assert columns_module.look_alikes([*names, "other", "Other label"]) == [names]
+    assert tuple(columns_module.spelled(names)) == written
+    assert columns_module.look_alikes(["b", "A", "a", "B"]) == [("b", "B"), ("A", "a")], "groups keep the order of the names"
+    for others in (("a", "b"), ("resume", "résumé"), ("1", "10"), ("0", "o"), ("да", "нет"), ("0", "1")):
+        assert columns_module.look_alikes(others) == []
 
 
 # --- Several labels in one cell: lists are read, separators are offered, and single labels stay as they are.
-
-
 @pytest.mark.parametrize(
     ("text", "items"),
     [
-        ("", []),
-        (" ", []),
-        ("'a'", ["a"]),
-        ("'a', 'b'", ["a", "b"]),
-        ('"a", "b"', ["a", "b"]),
-        ("'a, b', \"it's\"", ["a, b", "it's"]),
-        ("'it\\'s'", ["it's"]),
-        ("a, b c", ["a", "b c"]),
-        ("1, 2.5,", ["1", "2.5"]),
+        *[("", []), (" ", []), ("'a'", ["a"]), ("'a', 'b'", ["a", "b"]), ('"a", "b"', ["a", "b"])],
+        *[("'a, b', \"it's\"", ["a, b", "it's"]), ("'it\\'s'", ["it's"]), ("a, b c", ["a", "b c"]), ("1, 2.5,", ["1", "2.5"])],
         ("'a' 'b'", None),  # as NumPy writes it: Python would read ab
         ("'a", None),
         ("['a']", None),
     ],
 )
 def test_items_of_a_list(text, items):
-    assert items_of(text) == items
+    assert columns_module.items_of(text) == items
 
 
 @pytest.mark.parametrize(
@@ -569,14 +480,11 @@ def test_items_of_a_list(text, items):
         (["['a', 'b']", None, " [] "], [["a", "b"], None, []]),
         (["[a, b]", "[c]"], [["a", "b"], ["c"]]),
         (["[POS]", "[NEG]"], None),  # names of classes
-        (["['a']", "b"], None),
-        (["['a' 'b']"], None),
-        ([None], None),
-        (["a"], None),
+        *[(["['a']", "b"], None), (["['a' 'b']"], None), ([None], None), (["a"], None)],
     ],
 )
 def test_lists_are_read_only_if_all_cells_are_lists(cells, lists):
-    assert lists_in(cells) == lists
+    assert columns_module.lists_in(cells) == lists
 
 
 def where(value: str | None) -> str:
@@ -597,26 +505,18 @@ def where(value: str | None) -> str:
     ],
 )
 def test_single_labels_stay(values):
-    refuse_several(values, where)
+    columns_module.refuse_several(values, where)
 
 
 @pytest.mark.parametrize(
     ("values", "separator"),
     [
-        (["a;b", "a", "b"], ";"),
-        (["a; b", "b ;c", "c;a"], ";"),
-        (["a|b", "b|a"], "|"),
-        (["x,y", "x", "y,z", "z"], ","),
+        *[(["a;b", "a", "b"], ";"), (["a; b", "b ;c", "c;a"], ";"), (["a|b", "b|a"], "|"), (["x,y", "x", "y,z", "z"], ",")],
         (["1;2", "2", "1"], ";"),
     ],
 )
 def test_several_labels_are_offered(values, separator):
     with pytest.raises(DataError) as raised:
-        refuse_several(values, where)
+        columns_module.refuse_several(values, where)
     assert f'--label_separator "{separator}"' in raised.value.remedy
     assert "--task single_label_classification" in raised.value.remedy
-
-
-def test_a_decimal_comma_is_named():
-    with pytest.raises(DataError, match='label "0,5" is a number with a decimal comma, or two labels'):
-        refuse_several(["0,5", "1", "1,5"], where)

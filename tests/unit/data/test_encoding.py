@@ -6,6 +6,7 @@ import copy
 import json
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,14 +41,23 @@ from glassloop.data.examples import length_facts
 from glassloop.data.rows import lengths_of
 from glassloop.data.sources import load_examples
 
+pytestmark = pytest.mark.usefixtures("fresh_cache")
 
-def test_each_text_has_its_tokens_and_its_cut(tiny_tokenizer) -> None:
+
+def test_each_text_has_its_tokens_its_cut_and_its_kept_part(tiny_tokenizer) -> None:
     found = encode_texts(tiny_tokenizer, [["good film", "good " * 20, "a [SEP]"]], 10)
     assert [row.num_tokens for row in found.rows] == [4, 10, 4]
     assert [row.cut.num_tokens for row in found.rows] == [0, 12, 0]
     assert (found.cut.num_rows, found.cut.longest, found.typed.num_rows) == (1, 22, 1)
     (row,) = encode_texts(tiny_tokenizer, [["good"], ["bad " * 20]], 10).rows
     assert (row.cut.num_first, row.cut.num_second) == (0, 1), "pairs say which text was cut"
+    first, second = "the film was good and bad", "this story was very good"
+    whole, cut = kept_parts(tiny_tokenizer, [[first, first * 9], [second, second]], 512), None
+    assert whole[0] == [(0, len(first)), (0, len(second))]
+    ((cut, _),) = kept_parts(tiny_tokenizer, [[first], [second]], 10)
+    assert cut[0] == 0
+    assert 0 < cut[1] < len(first)
+    assert kept_parts(tiny_tokenizer, [[]], 10) == []
 
 
 def test_the_next_rows_are_tokenized_while_the_last_ones_are_used(tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,36 +83,20 @@ def tokenizer(tiny_tokenizer) -> Any:
     return copy.deepcopy(tiny_tokenizer)
 
 
-def test_rows_are_counted_once_and_tokens_named(tokenizer) -> None:
+def test_typed_special_tokens_are_counted_as_the_tokenizer_reads_them(tokenizer) -> None:
     first = ["good", "a [SEP] b", "[SEP] [CLS] [SEP]", "[sep] is no token", "[ SEP ]", "good[MASK]"]
     second = ["[SEP]", "[SEP]", "x", "y", "z", "[PAD]"]
     assert typed_tokens([first], tokenizer) == TypedTokens(3, ("[CLS]", "[MASK]", "[SEP]"))
     assert typed_tokens([first, second], tokenizer) == TypedTokens(4, ("[CLS]", "[MASK]", "[PAD]", "[SEP]"))
     assert typed_tokens([["good", "bad"]], tokenizer) == TypedTokens()
     assert typed_tokens([[]], tokenizer) == TypedTokens()
-
-
-def test_a_counted_row_is_one_that_the_tokenizer_reads_so(tokenizer) -> None:
-    """The count is about ids: a typed [SEP] has the id of the real one."""
+    # The count is about ids: a typed [SEP] has the id of the real one.
     sep = tokenizer.sep_token_id
     assert tokenizer("a [SEP] b")["input_ids"].count(sep) == 2
     assert tokenizer("a [sep] b")["input_ids"].count(sep) == 1
     tokenizer.split_special_tokens = True
     if tokenizer("a [SEP] b")["input_ids"].count(sep) == 1:
         assert typed_tokens([["a [SEP] b"]], tokenizer) == TypedTokens()
-
-
-def test_special_tokens_of_the_user_count_too(tokenizer) -> None:
-    tokenizer.add_tokens([AddedToken("<user>", special=True), AddedToken("plainword", special=False)])
-    assert typed_tokens([["<user> good", "plainword"]], tokenizer) == TypedTokens(1, ("<user>",))
-
-
-def test_the_messages() -> None:
-    limit, ends = LengthLimit(128, 512), "which the tokenizer reads as that token"
-    one, both = TypedTokens(1, ("[SEP]",)), TypedTokens(1_000, ("[SEP]",)) + TypedTokens(234, ("[CLS]", "\x1b[31m"))
-    assert limit.notes(Counts(9, typed=one)) == [f"1 row contains the text of a special token ([SEP]), {ends}"]
-    text = r"1,234 rows contain the text of a special token (\x1b[31m, [CLS], [SEP])"
-    assert limit.notes(Counts(9, typed=both)) == [f"{text}, {ends}"]
 
 
 # --- Long texts: cut before they are tokenized, with the ids of the whole text, for every kind of tokenizer.
@@ -113,11 +107,8 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 def random_text(seed: int, size: int, blank: str = " ") -> str:
     chance, text = random.Random(seed), ""
     while len(text) < size:
-        text += (
-            "".join(chance.choices(LETTERS, k=chance.randint(1, 12)))
-            + (chance.choice(". , é 北 \n -".split(" ")) or blank)
-            + blank
-        )
+        word, sign = "".join(chance.choices(LETTERS, k=chance.randint(1, 12))), chance.choice(". , é 北 \n -".split(" "))
+        text += word + (sign or blank) + blank
     return text[:size]
 
 
@@ -241,57 +232,39 @@ def test_a_tokenizer_that_fails_is_an_error_of_the_model() -> None:
 
 
 # --- Rows that lose tokens: how many, where, and what to do.
-def test_counts_are_added_and_the_longest_row_is_kept() -> None:
+def test_counts_are_added_and_told() -> None:
     found = Truncation(1, 1, 0, 5, 1, longest=20) + Truncation(2, 1, 2, 7, 0, longest=70)
     assert found == Truncation(3, 2, 2, 12, 1, longest=70)
     assert found + Truncation() == found
     assert LengthLimit(128, 512).notes(Counts(100)) == []
+    limit, ends = LengthLimit(128, 512), "which the tokenizer reads as that token"
+    one, both = TypedTokens(1, ("[SEP]",)), TypedTokens(1_000, ("[SEP]",)) + TypedTokens(234, ("[CLS]", "\x1b[31m"))
+    assert limit.notes(Counts(9, typed=one)) == [f"1 row contains the text of a special token ([SEP]), {ends}"]
+    text = r"1,234 rows contain the text of a special token (\x1b[31m, [CLS], [SEP])"
+    assert limit.notes(Counts(9, typed=both)) == [f"{text}, {ends}"]
 
 
-KEEPS_ALL, KEEPS_MORE = "--max_length 200 to keep everything", "--max_length 512, the model's maximum, to keep more"
+KEEPS_ALL, USE_MORE = "--max_length 200 to keep everything", "use --max_length 512, the model's maximum, to keep more"
+WIDE, SHORT, FIRST = LengthLimit(128, 512), LengthLimit(16, 512), "lost the end of the text"
+LEFT, PAIRS, FULL = replace(WIDE, side="left"), replace(WIDE, pairs=True), LengthLimit(512, 512, pairs=True, trained=True)
 LONGEST = "this is the model's maximum: split or shorten the texts, or use a model for longer texts"
 
 
 @pytest.mark.parametrize(
     ("limit", "cut", "rows", "lost", "remedy"),
     [
+        (WIDE, (37, 37, 0, 900, 0, 200), 408, f"37 of 408 rows (9%) {FIRST}", f"use {KEEPS_ALL}"),
+        (LEFT, (1, 1, 0, 9, 0, 200), 1000, "1 of 1,000 rows (less than 1%) lost the beginning of the text", f"use {KEEPS_ALL}"),
         (
-            LengthLimit(128, 512),
-            (37, 37, 0, 900, 0, 200),
-            408,
-            "37 of 408 rows (9%) lost the end of the text",
-            f"use {KEEPS_ALL}",
-        ),
-        (
-            LengthLimit(128, 512, "left"),
-            (1, 1, 0, 9, 0, 200),
-            1000,
-            "1 of 1,000 rows (less than 1%) lost the beginning of the text",
-            f"use {KEEPS_ALL}",
-        ),
-        (
-            LengthLimit(128, 512, pairs=True),
-            (4, 3, 2, 900, 0, 800),
+            PAIRS,
+            (4, 3, 2, 9, 0, 800),
             8,
             "4 of 8 rows (50%) lost the end of the first text (3) and the second text (2)",
-            f"use {KEEPS_MORE}",
+            USE_MORE,
         ),
-        (
-            LengthLimit(512, 512, pairs=True, trained=True),
-            (4, 0, 4, 900, 0, 800),
-            4,
-            "4 of 4 rows (100%) lost the end of the second text (4)",
-            LONGEST,
-        ),
-        (
-            LengthLimit(16, 512, trained=True),
-            (1, 1, 0, 9, 0, 200),
-            1,
-            "1 of 1 row (100%) lost the end of the text",
-            f"train with {KEEPS_ALL}",
-        ),
-        # Shortened before it was tokenized: nobody knows its length.
-        (LengthLimit(16, 512), (1, 1, 0, 9, 1, 400), 1, "1 of 1 row (100%) lost the end of the text", f"use {KEEPS_MORE}"),
+        (FULL, (4, 0, 4, 900, 0, 800), 4, "4 of 4 rows (100%) lost the end of the second text (4)", LONGEST),
+        (replace(SHORT, trained=True), (1, 1, 0, 9, 0, 200), 1, f"1 of 1 row (100%) {FIRST}", f"train with {KEEPS_ALL}"),
+        (SHORT, (1, 1, 0, 9, 1, 400), 1, f"1 of 1 row (100%) {FIRST}", USE_MORE),  # shortened before it was tokenized
     ],
 )
 def test_a_note_says_how_many_where_and_what_to_do(limit: LengthLimit, cut: tuple, rows: int, lost: str, remedy: str) -> None:
@@ -299,24 +272,7 @@ def test_a_note_says_how_many_where_and_what_to_do(limit: LengthLimit, cut: tupl
     assert limit.notes(Counts(rows, Truncation(*cut))) == [f"{lost}: {places}; {remedy}"]
 
 
-def test_the_characters_that_a_model_reads_are_found(tiny_tokenizer) -> None:
-    first, second = "the film was good and bad", "this story was very good"
-    whole, cut = kept_parts(tiny_tokenizer, [[first, first * 9], [second, second]], 512), None
-    assert whole[0] == [(0, len(first)), (0, len(second))]
-    ((cut, _),) = kept_parts(tiny_tokenizer, [[first], [second]], 10)
-    assert cut[0] == 0
-    assert 0 < cut[1] < len(first)
-    assert kept_parts(tiny_tokenizer, [[]], 10) == []
-
-
 WORDS = "the a is was good bad film story very not and of to in on it this that unknownword ?! 12345".split(" ")
-
-
-@pytest.fixture(autouse=True)
-def fresh_cache(tmp_path_factory, monkeypatch) -> Path:
-    place = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("GLASSLOOP_CACHE", str(place))
-    return place
 
 
 def random_words(random: np.random.Generator, longest: int = 30) -> str:
@@ -378,13 +334,6 @@ def test_truncation_is_counted_like_by_hand(pairs, seed, side, tokenizer):
     assert encode(examples_of(fits), tokenizer, max_length)["train"].truncation == Truncation(1, 1, 0, 1, longest=25)
 
 
-def test_a_tokenizer_without_token_types(tokenizer):
-    tokenizer.model_input_names = ["input_ids", "attention_mask"]
-    encoded = encode(examples_of(random_rows(2, pairs=True)), tokenizer, 24)["train"]
-    assert encoded.rows.column_names == ["input_ids", "labels"]
-    assert 0 < encoded.truncation.num_second <= encoded.truncation.num_rows
-
-
 @pytest.mark.parametrize(
     ("cells", "settings", "labels", "kind"),
     [
@@ -410,6 +359,17 @@ def test_a_split_without_labels_has_no_column_of_them(tokenizer):
     assert encoded["test"].rows["input_ids"][:] == encoded["train"].rows["input_ids"][:]
     secret = load_examples({"train": rows, "validation": rows[:4], "test": [{**row, "label": "-1"} for row in rows]})
     assert file_of(encode(secret, tokenizer, 16)["test"]) == file_of(encoded["test"])
+    rows = [{"text": f"the {place}", "label": ["a", "b"][: 1 + place % 2]} for place in range(4)]
+    for names in ("a,b", "a,b,c"):
+        encoded = encode(examples_of(rows, labels=names), tokenizer, 8)["train"]
+        assert {len(labels) for labels in encoded.rows["labels"]} == {len(names.split(","))}
+    for test in ([{"text": "the"}], [{"text": "the", "label": []}]):
+        encoded = encode(load_examples({"train": rows, "validation": rows, "test": test}), tokenizer, 8)["test"]
+        assert ("labels" in encoded.rows.column_names) == ("label" in test[0])
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    encoded = encode(examples_of(random_rows(2, pairs=True)), tokenizer, 24)["train"]
+    assert encoded.rows.column_names == ["input_ids", "labels"]
+    assert 0 < encoded.truncation.num_second <= encoded.truncation.num_rows
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -453,38 +413,23 @@ def test_the_same_content_is_encoded_once(write, tokenizer, monkeypatch):
 def test_other_content_is_another_file(tokenizer):
     rows = random_rows(5, pairs=True)
     examples = examples_of(rows)
-    cased = copy.deepcopy(tokenizer)
+    cased, left, larger, special, names, split = others = [copy.deepcopy(tokenizer) for _ in range(6)]
     cased.backend_tokenizer.normalizer = None
-    left = copy.deepcopy(tokenizer)
     left.truncation_side = "left"
-    larger = copy.deepcopy(tokenizer)
     larger.add_tokens(["unknownword"])
-    special = copy.deepcopy(tokenizer)
     special.add_special_tokens({"additional_special_tokens": ["good"]})
-    names = copy.deepcopy(tokenizer)
     names.model_input_names = ["input_ids", "attention_mask"]
-    split = copy.deepcopy(tokenizer)
     split.split_special_tokens = True
     changed = [[*rows[:-1], {**rows[-1], name: "new"}] for name in ("text", "text_pair")]
     changed += [[*rows[:-1], {**rows[-1], "label": "a"}], rows[::-1]]
     changed.append([{"text": row["text"], "label": row["label"]} for row in rows])
     encoded = [
-        *(encode(examples, other, 24) for other in (tokenizer, cased, left, larger, special, names, split)),
+        *(encode(examples, other, 24) for other in (tokenizer, *others)),
         encode(examples, tokenizer, 25),
         *(encode(examples_of(other), tokenizer, 24) for other in changed),
         encode(examples_of(rows, text="text_pair", text_pair="text"), tokenizer, 24),
     ]
     assert len({file_of(found["train"]) for found in encoded}) == len(encoded)
-
-
-def test_the_number_of_labels_and_whether_there_are_any_are_content(tokenizer):
-    rows = [{"text": f"the {place}", "label": ["a", "b"][: 1 + place % 2]} for place in range(4)]
-    for names in ("a,b", "a,b,c"):
-        encoded = encode(examples_of(rows, labels=names), tokenizer, 8)["train"]
-        assert {len(labels) for labels in encoded.rows["labels"]} == {len(names.split(","))}
-    for test in ([{"text": "the"}], [{"text": "the", "label": []}]):
-        encoded = encode(load_examples({"train": rows, "validation": rows, "test": test}), tokenizer, 8)["test"]
-        assert ("labels" in encoded.rows.column_names) == ("label" in test[0])
 
 
 @pytest.mark.parametrize(
@@ -531,16 +476,20 @@ def test_invalid_lengths(max_length, tokenizer, refused):
         encode(examples, tokenizer, max_length)
 
 
-def test_lengths_of_any_encoded_data_set(monkeypatch):
+def test_lengths_of_any_encoded_data_set(monkeypatch) -> None:
     monkeypatch.setattr("glassloop.data.rows.LENGTH_ROWS", 4)
     rows = Dataset.from_dict({"input_ids": [[1] * length for length in range(1, 12)], "labels": [0] * 11})
     assert lengths_of(rows).tolist() == list(range(1, 12))
     assert lengths_of(rows.select([5, 0, 9]).with_format("torch")).tolist() == [6, 1, 10]
     assert lengths_of(rows.select([])).tolist() == []
     assert lengths_of(rows.to_list()).tolist() == list(range(1, 12))
+    facts = length_facts(np.array([2, 4, 4, 48]), num_cut=1, longest_whole=90)
+    assert (facts.mean, facts.median, facts.longest, facts.num_truncated, facts.longest_before) == (14.5, 4.0, 48, 1, 90)
+    assert (sum(facts.counts), facts.counts[-1], len(facts.counts)) == (4, 1, 24)
+    assert length_facts(np.array([])) is None
 
 
-def test_typed_special_tokens_are_counted_and_kept_in_the_cache(tokenizer) -> None:
+def test_special_tokens_and_cuts_are_kept_in_the_cache_and_noted(tokenizer) -> None:
     rows = [{"text": text, "label": label} for text, label in (("good [SEP] film", "a"), ("bad", "b"), ("[CLS] [SEP]", "a"))]
     for _ in range(2):
         encoded = encode(examples_of(rows), tokenizer, 16)
@@ -550,19 +499,11 @@ def test_typed_special_tokens_are_counted_and_kept_in_the_cache(tokenizer) -> No
             "validation: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token",
         ]
     assert notes_on(encode(examples_of(random_rows(1, pairs=True)), tokenizer, 200), LengthLimit(200, 200)) == []
-
-
-def test_rows_that_were_cut_are_among_the_notes_of_their_split(tokenizer) -> None:
     rows = [{"text": "the " * (20 if row == 3 else 2) + str(row), "label": "ab"[row % 2]} for row in range(20)]
     notes = notes_on(encode(examples_of(rows), tokenizer, 16), LengthLimit(16, 64))
     assert [note.partition(" lost the end of the text: cut to 16 tokens")[0] for note in notes] == [
         "train: 1 of 20 rows (5%)",
         "validation: 1 of 10 rows (10%)",
     ]
-
-
-def test_the_lengths_of_a_split_are_summarized() -> None:
-    facts = length_facts(np.array([2, 4, 4, 48]), num_cut=1, longest_whole=90)
-    assert (facts.mean, facts.median, facts.longest, facts.num_truncated, facts.longest_before) == (14.5, 4.0, 48, 1, 90)
-    assert (sum(facts.counts), facts.counts[-1], len(facts.counts)) == (4, 1, 24)
-    assert length_facts(np.array([])) is None
+    tokenizer.add_tokens([AddedToken("<user>", special=True), AddedToken("plainword", special=False)])
+    assert typed_tokens([["<user> good", "plainword"]], tokenizer) == TypedTokens(1, ("<user>",))

@@ -12,7 +12,6 @@ from datasets import ClassLabel, DatasetDict, List, Value
 from given_split import GivenSplit, Watched
 
 from glassloop.base.errors import SettingsError
-from glassloop.data import columns as cells_module
 from glassloop.data import columns as columns_module
 from glassloop.data.columns import Known, LabelCells, LabelSet
 from glassloop.data.examples import (
@@ -64,16 +63,14 @@ def test_rows_come_back_as_they_were_with_label_numbers(prepared):
     found = prepared(train=rows, validation=rows[:3])
     assert isinstance(found.splits, DatasetDict)
     assert found.splits["train"].to_list() == [{**row, "label": "ab".index(row["label"])} for row in rows]
-    assert found.splits["train"].features == {
-        "id": Value("string"),
-        "label": ClassLabel(names=["a", "b"]),
-        "text": Value("string"),
-        "n": Value("float64"),
-    }
+    kinds = {"id": Value("string"), "label": ClassLabel(names=["a", "b"]), "text": Value("string"), "n": Value("float64")}
+    assert found.splits["train"].features == kinds
     assert (found.columns, found.task, found.labels) == (Columns("text", None, ("label",)), CLASSES, LabelSet(("a", "b")))
     assert found.num_labels == 2
     assert found.facts["train"].label_counts == {"a": 4, "b": 8}
     assert [split.split for split in found.splits.values()] == ["train", "validation"]
+    table = pa.table({"text": pa.array(["a", "b"], pa.large_string()), "label": ["x", "y"]})
+    assert prepared(train=table, validation=table).splits["train"].features["text"] == Value("string")
 
 
 @pytest.mark.parametrize(
@@ -101,17 +98,14 @@ def test_several_columns_of_zero_and_one_become_labels(prepared, refused):
     rows = [{"text": "a", "mean": 1, "kind": 0}, {"text": "b", "mean": 1, "kind": 1}, {"text": "c", "mean": 0, "kind": 0}]
     found = prepared(train=rows, validation=rows, settings={"label": "mean,kind"})
     assert (found.task, found.columns.label_name) == (SEVERAL, "labels")
-    assert found.splits["train"].to_list() == [
-        {**row, "labels": labels} for row, labels in zip(rows, [[0], [0, 1], []], strict=True)
-    ]
+    assert found.splits["train"]["labels"][:] == [[0], [0, 1], []]
+    assert found.splits["train"].remove_columns("labels").to_list() == rows
     assert found.splits["train"].features["labels"] == List(ClassLabel(names=["mean", "kind"]))
     with refused("train.csv, row 3: the label is missing", "add 0 or 1 to every label column, or remove the row"):
         prepared(train=[rows[0], {**rows[1], "kind": 2}], settings={"label": "mean,kind"})
 
 
 # --- the validation cut ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
 def test_the_cut_is_stratified_and_reported(share, prepared):
     rows = [{"text": f"text {place}", "label": "aaab"[place % 4]} for place in range(80)]
@@ -127,7 +121,7 @@ def test_the_cut_is_stratified_and_reported(share, prepared):
         assert numbers == sorted(numbers)
 
 
-def test_the_cut_depends_on_the_seed_alone(prepared):
+def test_the_cut_depends_on_the_seed_alone_and_needs_rows(prepared, refused):
     def cut(rows: list[dict], seed: int, chunk: int = 3) -> list[str]:
         return list(prepared(train=rows, chunk=chunk, settings={"split_seed": seed}).splits["validation"]["text"])
 
@@ -136,6 +130,13 @@ def test_the_cut_depends_on_the_seed_alone(prepared):
     assert len({tuple(cut(rows, seed)) for seed in range(5)}) == 5
     scores = prepared(train=[{"text": f"text {place}", "label": str(place / 7)} for place in range(50)])
     assert scores.notes == ["no validation split: held out 5 of 50 training rows (split_seed 42)"], "without strata"
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    problem = "train.csv: too few different texts to hold out a validation split (equal texts stay on the same side)"
+    remedy = "add rows, add a validation split, or use --validation_share 0 for none"
+    with refused(problem, remedy):
+        prepared(train=rows)
+    with refused(problem, remedy):
+        prepared(train=[{"text": "same", "label": "xy"[place % 2]} for place in range(9)])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -157,19 +158,7 @@ def test_a_split_that_is_there_is_not_cut(name, prepared):
     assert list(prepared(test=TRAIN).splits) == ["test"]  # and without training rows nothing is cut off
 
 
-def test_too_few_rows_to_cut(prepared, refused):
-    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
-    problem = "train.csv: too few different texts to hold out a validation split (equal texts stay on the same side)"
-    remedy = "add rows, add a validation split, or use --validation_share 0 for none"
-    with refused(problem, remedy):
-        prepared(train=rows)
-    with refused(problem, remedy):
-        prepared(train=[{"text": "same", "label": "xy"[place % 2]} for place in range(9)])
-
-
 # --- splits other than training ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("cell", "problem", "remedy"),
     [
@@ -189,7 +178,13 @@ def test_labels_that_training_never_saw(cell, problem, remedy, prepared, refused
     assert "validation: skipped: 1 row with a missing or unknown label" in found.notes
 
 
-def test_multi_label_splits_with_unknown_labels(prepared, refused):
+def test_rows_of_training_are_never_skipped(prepared, refused):
+    rows = [*TRAIN, {"text": "odd", "label": "c"}]
+    for known, settings in ((None, {"labels": "a,b"}), (Known("text", None, "label", ("a", "b"), CLASSES), {})):
+        with refused('train.csv, row 12: label "c" is not one of a, b', FIX_ROW):
+            prepared(known, train=rows, settings={"unknown_labels": "skip", **settings})
+    with refused("train.csv, row 12: the label is missing", "add the label, or remove the row"):
+        prepared(train=[*TRAIN, {"text": "odd", "label": None}], settings={"unknown_labels": "skip"})
     train = [{"text": "a", "labels": ["x"]}, {"text": "b", "labels": ["x", "y"]}]
     validation = [{"text": "c", "labels": ["y"]}, {"text": "d", "labels": ["y", "z"]}, {"text": "e", "labels": []}]
     with refused('validation.csv, row 3: label "z" is not one of x, y', FIX_ROW):
@@ -200,17 +195,8 @@ def test_multi_label_splits_with_unknown_labels(prepared, refused):
         prepared(train=train, validation=validation[1:2], settings={"unknown_labels": "skip"})
 
 
-def test_rows_of_training_are_never_skipped(prepared, refused):
-    rows = [*TRAIN, {"text": "odd", "label": "c"}]
-    for known, settings in ((None, {"labels": "a,b"}), (Known("text", None, "label", ("a", "b"), CLASSES), {})):
-        with refused('train.csv, row 12: label "c" is not one of a, b', FIX_ROW):
-            prepared(known, train=rows, settings={"unknown_labels": "skip", **settings})
-    with refused("train.csv, row 12: the label is missing", "add the label, or remove the row"):
-        prepared(train=[*TRAIN, {"text": "odd", "label": None}], settings={"unknown_labels": "skip"})
-
-
 def test_more_values_than_are_distinguished_are_never_guessed(prepared, refused, monkeypatch):
-    monkeypatch.setattr(cells_module, "MAX_CLASSES", 5)
+    monkeypatch.setattr(columns_module, "MAX_CLASSES", 5)
     names = [*"abcdefgh"]
     single = [{"text": f"text {name}", "label": name} for name in names]
     remedy = "name the right column with --label, or use --task regression for scores"
@@ -260,11 +246,8 @@ def test_the_outputs_of_a_model_keep_their_numbers(prepared, refused):
     assert found.splits["train"]["label"][:] == [0, 1, 0]
     ordered = prepared(train=NUMBERS, outputs=LabelSet(("b", "a"), ("a", "b")), settings={"validation_share": 0})
     assert ordered.splits["train"]["label"][:] == [0, 1, 0]
-    with refused(
-        "labels is a, c, but the labels of the model are b, a",
-        "list the labels of the model in the order of the numbers in the data",
-        SettingsError,
-    ):
+    remedy = "list the labels of the model in the order of the numbers in the data"
+    with refused("labels is a, c, but the labels of the model are b, a", remedy, SettingsError):
         prepared(train=NUMBERS, outputs=LabelSet(("b", "a")), settings={"labels": "a,c"})
 
 
@@ -286,16 +269,13 @@ def test_secret_labels_are_no_labels(mark, prepared):
     assert (found.splits["test"]["label"][:], found.facts["test"].unlabelled) == ([-1], True)
 
 
-def test_columns_that_a_split_does_not_have(prepared, refused):
+def test_splits_without_a_column_or_with_scores_that_are_no_numbers(prepared, refused):
     with refused("validation.csv: there is no column label; found text", SAME_COLUMNS):
         prepared(train=TRAIN, validation=[{"text": "new"}])
     with refused("test.csv: there is no column text; found sentence, label", SAME_COLUMNS):
         prepared(train=TRAIN, test=[{"sentence": "new", "label": "a"}])
     with refused("dev2.csv: there is no column text, label; found id", SAME_COLUMNS):
         prepared(train=TRAIN, dev2=[{"id": "1"}])
-
-
-def test_scores_of_other_splits_must_be_numbers_too(prepared, refused):
     train = [{"text": f"text {place}", "label": str(place / 7)} for place in range(30)]
     with refused("validation.csv, row 7: the label is not a finite number", "fix or remove the row"):
         prepared(train=train, validation=[*train[:5], {"text": "new", "label": "good"}])
@@ -304,8 +284,6 @@ def test_scores_of_other_splits_must_be_numbers_too(prepared, refused):
 
 
 # --- texts -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("empty", ["", "  ", "\t\n", "\u3000", None])
 def test_empty_texts_are_refused_with_their_rows_or_kept_and_counted(empty, prepared, refused):
     rows = [{"text": empty if place in (2, 4, 5) else f"text {place}", "label": "ab"[place % 2]} for place in range(9)]
@@ -322,35 +300,35 @@ def test_empty_texts_are_refused_with_their_rows_or_kept_and_counted(empty, prep
     assert "train: 3 empty texts are kept" in found.notes
 
 
-def test_empty_texts_are_counted_on_the_side_of_the_cut_they_are_on(prepared):
+def test_empty_texts_and_what_is_no_text(prepared, refused):
     rows = [{"text": "" if place == 3 else f"text {place}", "label": "ab"[place % 2]} for place in range(40)]
     found = prepared(train=rows, settings={"empty": "keep", "validation_share": 0.5})
     for split, fact in found.facts.items():
         assert fact.num_empty == list(found.splits[split]["text"]).count("")
     assert sum(fact.num_empty for fact in found.facts.values()) == 1
-
-
-def test_what_is_no_text(prepared, refused):
     with refused("test.csv: there are no rows", "add at least one row"):
         prepared(train=TRAIN, test=[])
     remedy = "name the text column with --text"
     with refused('train.csv: column "id" has the type int64, which is not text', remedy):
         prepared(train=[{"id": 1, "label": "a"}], settings={"text": "id"})
-    with refused(
-        'validation.csv, row 3: "text" contains a NUL byte', "remove the byte: the file may be damaged, or not a text file"
-    ):
+    remedy = "remove the byte: the file may be damaged, or not a text file"
+    with refused('validation.csv, row 3: "text" contains a NUL byte', remedy):
         prepared(train=TRAIN, validation=[TRAIN[0], {"text": "a\0b", "label": "a"}])
 
 
-def test_large_strings_are_stored_like_all_others(prepared):
-    table = pa.table({"text": pa.array(["a", "b"], pa.large_string()), "label": ["x", "y"]})
-    assert prepared(train=table, validation=table).splits["train"].features["text"] == Value("string")
-
-
 # --- what the source knows ---------------------------------------------------------------------------------------
+# --- the fingerprint ---------------------------------------------------------------------------------------------
+def test_the_fingerprint_and_what_the_source_knows(prepared):
+    def fingerprint(rows: list[dict], **settings) -> str:
+        return prepared(train=rows, validation=rows, settings=settings).facts["train"].fingerprint
 
-
-def test_known_names_and_task_are_used_unless_the_user_says_otherwise(prepared):
+    rows = [{"text": f"text {place}", "label": "ab"[place % 2]} for place in range(4)]
+    first = fingerprint(rows)
+    assert fingerprint([{"id": 7, **row} for row in rows]) == first
+    assert fingerprint([{"label": row["label"].replace("a", "aa"), "text": row["text"]} for row in rows]) == first
+    last = [{"text": "text 3!", "label": "b"}, {"text": "text 3", "label": "a"}]
+    changed = [fingerprint(other) for other in (rows[::-1], rows[:3], *([*rows[:3], row] for row in last))]
+    assert len({first, *changed, fingerprint(rows, labels="b,a")}) == 6
     known = Known("text", None, "label", ("b", "a", "c"), CLASSES)
     assert prepared(known, train=TRAIN).labels == LabelSet(("b", "a", "c"))
     assert prepared(known, train=TRAIN, settings={"labels": "a,b"}).labels == LabelSet(("a", "b"))
@@ -360,41 +338,7 @@ def test_known_names_and_task_are_used_unless_the_user_says_otherwise(prepared):
     assert prepared(known, train=other, settings={"label": "tone"}).labels == LabelSet(("x", "y"))
 
 
-# --- the fingerprint ---------------------------------------------------------------------------------------------
-
-
-def test_the_fingerprint_is_that_of_texts_and_label_numbers(prepared):
-    def fingerprint(rows: list[dict], **settings) -> str:
-        return prepared(train=rows, validation=rows, settings=settings).facts["train"].fingerprint
-
-    rows = [{"text": f"text {place}", "label": "ab"[place % 2]} for place in range(4)]
-    first = fingerprint(rows)
-    assert fingerprint([{"id": 7, **row} for row in rows]) == first
-    assert fingerprint([{"label": row["label"].replace("a", "aa"), "text": row["text"]} for row in rows]) == first
-    changed = [
-        fingerprint(rows[::-1]),
-        fingerprint([*rows[:3], {"text": "text 3!", "label": "b"}]),
-        fingerprint([*rows[:3], {"text": "text 3", "label": "a"}]),
-        fingerprint(rows, labels="b,a"),
-        fingerprint(rows[:3]),
-    ]
-    assert len({first, *changed}) == 6
-
-
-def test_of_a_very_wide_table_only_the_columns_that_matter_are_kept(prepared, monkeypatch) -> None:
-    monkeypatch.setattr(columns_module, "MOST_KEPT_COLUMNS", 4)
-    train = [{"text": f"text {place}", "label": "ab"[place % 2], "x": 1, "y": 2, "z": 3} for place in range(9)]
-    found = prepared(train=train, validation=[{**row, "text": f"{row['text']} again"} for row in train])
-    assert found.splits["train"].column_names == found.splits["validation"].column_names == ["text", "label"]
-    assert "of 5 columns only text, label are kept" in found.notes
-    narrow = prepared(train=[{name: row[name] for name in ("x", "label", "text", "y")} for row in train])
-    assert narrow.splits["train"].column_names == ["x", "label", "text", "y"]
-    assert not any("are kept" in note for note in narrow.notes)
-
-
 # --- What is counted before training, against counting by hand; and the sentences that tell it.
-
-
 def cells_of(*chunks: list) -> LabelCells:
     found = LabelCells()
     for chunk in chunks:
@@ -402,7 +346,7 @@ def cells_of(*chunks: list) -> LabelCells:
     return found
 
 
-def test_keys_are_equal_for_equal_texts_only():
+def test_equal_texts_have_equal_keys_and_are_counted():
     texts = ["a", "b", "a", "", None, "A", "a ", "ä"]
     keys = text_keys([texts])
     assert keys.dtype == np.uint64
@@ -411,6 +355,14 @@ def test_keys_are_equal_for_equal_texts_only():
     pairs = text_keys([["a", "ab", "a", "b", "a"], ["bc", "c", "bc", "a", ""]])
     assert pairs[0] == pairs[2]
     assert len({*pairs.tolist(), *text_keys([["abc", "a"]]).tolist()}) == 6  # where the first text ends matters
+    fact = facts(["a"] * 3, cells_of(["x", "y", "z"]), LabelSet(("x", "y", "z")))
+    assert (fact.num_duplicates, fact.num_conflicts, fact.num_in_train) == (2, 1, 0), "three labels are one conflict"
+    numbered = LabelSet(("no", "yes"), ("no", "yes"))
+    assert facts([*"abc"], cells_of(["1", "0", "1"]), numbered).label_counts == {"no": 1, "yes": 2}
+    for found in (cells_of(), cells_of(["-1", "-1"])):
+        assert facts(["a", "a"], found, LabelSet(("x", "y"))) == SplitFacts(num_rows=2, unlabelled=True, num_duplicates=1)
+    scores = facts(["a", "a"], cells_of(["0.5", "1.5"]), None)
+    assert scores == SplitFacts(num_rows=2, num_duplicates=1, num_conflicts=1)
 
 
 def facts(texts: list[str], found: LabelCells, labels: LabelSet | None, rows=slice(None), train=None) -> SplitFacts:
@@ -445,17 +397,6 @@ def test_counts_are_those_of_counting_by_hand(seed, several):
     assert min(fact.num_duplicates, fact.num_conflicts, fact.num_in_train) > 0  # else nothing was shown
 
 
-def test_what_is_counted_of_few_rows():
-    fact = facts(["a"] * 3, cells_of(["x", "y", "z"]), LabelSet(("x", "y", "z")))
-    assert (fact.num_duplicates, fact.num_conflicts, fact.num_in_train) == (2, 1, 0), "three labels are one conflict"
-    numbered = LabelSet(("no", "yes"), ("no", "yes"))
-    assert facts([*"abc"], cells_of(["1", "0", "1"]), numbered).label_counts == {"no": 1, "yes": 2}
-    for found in (cells_of(), cells_of(["-1", "-1"])):
-        assert facts(["a", "a"], found, LabelSet(("x", "y"))) == SplitFacts(num_rows=2, unlabelled=True, num_duplicates=1)
-    scores = facts(["a", "a"], cells_of(["0.5", "1.5"]), None)
-    assert scores == SplitFacts(num_rows=2, num_duplicates=1, num_conflicts=1)
-
-
 @pytest.mark.parametrize(
     ("fact", "sentences"),
     [
@@ -478,7 +419,7 @@ def test_each_thing_worth_knowing_is_a_sentence(fact, sentences):
     assert notes_on(facts, LabelSet(("x", "y"))) == [f"test: {sentence}" for sentence in sentences]
 
 
-def test_labels_that_look_alike_are_reported():
+def test_labels_that_look_alike_are_rare_or_hold_nearly_all_rows_are_reported() -> None:
     facts = {
         "train": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 3, "maybe": 2}),
         "test": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 1998, "maybe": 2}),
@@ -486,33 +427,22 @@ def test_labels_that_look_alike_are_reported():
     note = 'these labels look alike but are different classes: "No" (8 rows) and "no" (2,001 rows)'
     assert notes_on(facts, LabelSet(("No", "Yes", "no", "maybe"))) == [note]
     assert notes_on(facts, None) == []
-
-
-def test_many_rare_labels_are_one_short_note():
-    """3,000 classes are not 3,000 lines."""
+    # 3,000 classes are not 3,000 lines.
     names = tuple(f"class {number}" for number in range(3000))
     facts = {"train": SplitFacts(num_rows=3000, label_counts={name: number % 2 for number, name in enumerate(names)})}
     notes = notes_on(facts, LabelSet(names))
-    assert notes == [
-        "train: 1,500 labels have no rows: class 0, class 2, class 4, class 6, class 8, class 10 and 1,494 more",
-        "train: 1,500 labels have 1 row: class 1, class 3, class 5, class 7, class 9, class 11 and 1,494 more",
-    ]
-
-
-def test_nearly_all_rows_with_one_label_are_reported_for_the_training_rows() -> None:
+    assert notes[0] == "train: 1,500 labels have no rows: class 0, class 2, class 4, class 6, class 8, class 10 and 1,494 more"
+    assert notes[1:] == ["train: 1,500 labels have 1 row: class 1, class 3, class 5, class 7, class 9, class 11 and 1,494 more"]
     counts = {"ok": 990, "spam": 10}
     facts = {"train": SplitFacts(1000, counts), "validation": SplitFacts(1000, counts)}
-    assert notes_on(facts, LabelSet(("ok", "spam"))) == [
-        'train: label "ok" has 990 of 1,000 rows, so accuracy says little; '
-        "--class_weights balanced makes all labels count the same"
-    ]
+    remedy = "--class_weights balanced makes all labels count the same"
+    told = f'train: label "ok" has 990 of 1,000 rows, so accuracy says little; {remedy}'
+    assert notes_on(facts, LabelSet(("ok", "spam"))) == [told]
     assert notes_on({"train": SplitFacts(1000, {"ok": 899, "spam": 101})}, None) == []
     assert notes_on({"train": SplitFacts(10)}, None) == []
 
 
 # --- Which rows become which split: unknown labels are refused or skipped, and validation is held out fairly.
-
-
 def part_of(texts: list[str], labels: list[str | None]) -> Part:
     table = pa.table({"text": texts, "label": pa.array(labels, pa.string())})
     return survey_split("train", GivenSplit("d.csv", [table]), table, Columns("text", None, ("label",)), DataSettings())
@@ -542,31 +472,34 @@ def test_folds_are_disjoint_and_complete_and_equal_texts_stay_together(task: str
         assert not {*parts["train"].keys.tolist()} & {*parts["selection"].keys.tolist()}
         found.append(parts["selection"])
         if task == CLASSES:
-            assert (
-                len({text for text, cut, label in zip(texts, found[-1].rows, labels, strict=True) if cut and label == "y"}) == 5
-            )
+            rare = {text for text, cut, label in zip(texts, found[-1].rows, labels, strict=True) if cut and label == "y"}
+            assert len(rare) == 5
     assert np.sum([part.rows for part in found], axis=0).tolist() == [1] * 120, "every row is in one fold"
     assert notes[1] == f"selection: fold 2 of 4, {found[1].rows.sum()} of 120 training rows (split_seed 42)"
 
 
-def test_a_fold_keeps_rows_that_were_held_out_before_apart() -> None:
-    parts = hold_out_validation(
-        {"train": part_of([f"t {row}" for row in range(50)], ["x", "y"] * 25)}, CLASSES, DataSettings(), []
-    )
+def test_a_fold_keeps_rows_that_were_held_out_before_apart(refused) -> None:
+    whole = part_of([f"t {row}" for row in range(50)], ["x", "y"] * 25)
+    parts = hold_out_validation({"train": whole}, CLASSES, DataSettings(), [])
     found = hold_out_fold(parts, CLASSES, DataSettings(selection_fold="1/5"), [])
     assert [*found] == ["train", "selection", "validation"]
     assert sum(part.rows.astype(int) for part in found.values()).tolist() == [1] * 50
-
-
-def test_too_few_texts_for_the_folds(refused) -> None:
     part = part_of(["a", "b", "c", "a"], ["x", "y", "x", "x"])
     with refused("d.csv: 3 different training texts are too few for 5 folds", "add rows, or use fewer folds"):
         hold_out_fold({"train": part}, CLASSES, DataSettings(selection_fold="2/5"), [])
 
 
-def test_many_label_columns_are_found_without_reading_all_names_for_each() -> None:
+def test_very_wide_tables_keep_few_columns_and_are_surveyed_fast(prepared, monkeypatch) -> None:
     labels = tuple(f"l{number}" for number in range(40))
     table = pa.table({"text": ["a", "b"], **{name: ["0", "1"] for name in labels}})
     head = Watched(table)
     survey_split("train", GivenSplit("d.csv", [table]), head, Columns("text", None, labels), DataSettings())
     assert head.asked < 10
+    monkeypatch.setattr(columns_module, "MOST_KEPT_COLUMNS", 4)
+    train = [{"text": f"text {place}", "label": "ab"[place % 2], "x": 1, "y": 2, "z": 3} for place in range(9)]
+    found = prepared(train=train, validation=[{**row, "text": f"{row['text']} again"} for row in train])
+    assert found.splits["train"].column_names == found.splits["validation"].column_names == ["text", "label"]
+    assert "of 5 columns only text, label are kept" in found.notes
+    narrow = prepared(train=[{name: row[name] for name in ("x", "label", "text", "y")} for row in train])
+    assert narrow.splits["train"].column_names == ["x", "label", "text", "y"]
+    assert not any("are kept" in note for note in narrow.notes)

@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,23 +25,17 @@ from glassloop.data import sources
 from glassloop.data.columns import LabelSet
 from glassloop.data.sources import load_dataset, load_examples
 from glassloop.runs.record import Columns
-from glassloop.settings.training import CLASSES, SCORE
+from glassloop.settings.training import CLASSES, SCORE, DataSettings
 
+pytestmark = pytest.mark.usefixtures("fresh_cache")
 SIZES = {"train": 12, "validation": 4, "test": 4}
 SPLITS = {
     split: [{"text": f"{split} text {place}, and more", "label": "ba"[place % 2]} for place in range(size)]
     for split, size in SIZES.items()
 }
 WANTED = {split: [{**row, "label": "ab".index(row["label"])} for row in rows] for split, rows in SPLITS.items()}
+NAME_SPLITS = "name the splits train, validation and test"
 OTHERWISE = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
-
-
-@pytest.fixture(autouse=True)
-def fresh_cache(tmp_path_factory, monkeypatch) -> Path:
-    """Nothing is found in the cache that the test itself has not put there."""
-    place = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("GLASSLOOP_CACHE", str(place))
-    return place
 
 
 def as_csv(rows: list[dict], delimiter: str = ",") -> bytes:
@@ -96,8 +91,6 @@ def check(found: glassloop.Examples) -> None:
 
 
 # --- every kind of source ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_folders_of_every_format(suffix, tmp_path):
     check(load_examples(folder_of(tmp_path / "d", {split: split for split in SPLITS}, suffix)))
@@ -121,25 +114,26 @@ def test_shards_are_read_one_after_the_other(pattern, suffix, tmp_path):
     check(load_examples(folder))
 
 
-def test_faults_in_shards_are_named_with_their_own_row(tmp_path, refused):
-    folder = folder_of(tmp_path / "d", {"validation": "validation"})
-    for place, rows in enumerate((SPLITS["train"][:5], [{"text": "a", "label": "b"}, {"text": "", "label": "a"}])):
-        (folder / f"train-0000{place}-of-00002.csv").write_bytes(as_csv(rows))
-    with refused('train-00001-of-00002.csv, row 3: "text" is empty', "fill or remove the rows, or keep them with --empty keep"):
-        load_examples(folder)
-
-
-def test_shards_may_order_their_columns_but_not_change_them(tmp_path, refused):
+def test_shards_may_order_their_columns_but_not_change_them(tmp_path, refused, write):
     folder = folder_of(tmp_path / "d", {"validation": "validation", "test": "test"})
     (folder / "train-0.csv").write_bytes(as_csv(SPLITS["train"][:5]))
     (folder / "train-1.csv").write_bytes(as_csv([{"label": row["label"], "text": row["text"]} for row in SPLITS["train"][5:]]))
     check(load_examples(folder))
     (folder / "train-1.csv").write_bytes(as_csv([{"text": "a", "tone": "b"}]))
     found = "text (string), label (string) and text (string), tone (string)"
-    with refused(
-        f"train: the columns are not the same in all rows: {found}", "give all rows the same columns and types of values"
-    ):
+    remedy = "give all rows the same columns and types of values"
+    with refused(f"train: the columns are not the same in all rows: {found}", remedy):
         load_examples(folder)
+    path = write("a.csv", rows_text(20) + "one field\n" + rows_text(20, 20).partition("\n")[2])
+    found = load_examples(path, bad_rows="skip")
+    assert sum(fact.num_rows for fact in found.facts.values()) == 40
+    note = found.notes[0]
+    assert note.startswith("skipped 1 row that cannot be read; ")
+    listing = Path(note.removeprefix("skipped 1 row that cannot be read; ").removesuffix(" lists them"))
+    assert listing.read_text() == ('file,row,problem\na.csv,22,"the row has 1 fields, but the header has 2 (text, label)"\n')
+    path = write("a.csv", "text,label\na,x\nonly\nb,y\nonly\n,x\nc,y\n")
+    with refused('a.csv, row 6: "text" is empty', "fill or remove the rows, or keep them with --empty keep"):
+        load_examples(path, bad_rows="skip")
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -164,36 +158,30 @@ def test_objects_by_split(kind, name):
     check(load_examples({"train": make(SPLITS["train"]), name: make(SPLITS["validation"]), "test": make(SPLITS["test"])}))
 
 
-def test_data_sets_in_memory_and_on_disk(tmp_path):
+def test_the_quickstart_and_data_sets_in_memory_and_on_disk(tmp_path):
     whole = DatasetDict({split: dataset_of(rows) for split, rows in SPLITS.items()})
     check(load_examples(whole))
     whole.save_to_disk(tmp_path / "whole")
     check(load_examples(tmp_path / "whole"))
-
-
-@pytest.mark.parametrize("kind", OBJECTS)
-def test_one_object_is_training(kind, tmp_path, write):
-    found = load_examples(OBJECTS[kind](SPLITS["train"]))
-    from_file = load_examples(write("d.csv", as_csv(SPLITS["train"])))
-    assert {name: rows.to_list() for name, rows in found.splits.items()} == {
-        name: rows.to_list() for name, rows in from_file.splits.items()
-    }
-    assert found.facts == from_file.facts
-    if kind == "datasets":
-        dataset_of(SPLITS["train"]).save_to_disk(tmp_path / "one")
-        assert load_examples(tmp_path / "one").facts == found.facts
-
-
-def test_the_quickstart_is_there_without_any_source():
     found = load_examples("quickstart", rows=60)
     assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 60, "validation": 10, "test": 10}
     assert (found.columns.texts, found.labels) == (("sentence1", "sentence2"), LabelSet(("different", "same")))
     assert load_examples(rows=60).facts == found.facts != load_examples(rows=60, split_seed=1).facts
 
 
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_one_object_is_training(kind, tmp_path, write):
+    found = load_examples(OBJECTS[kind](SPLITS["train"]))
+    from_file = load_examples(write("d.csv", as_csv(SPLITS["train"])))
+    assert [*found.splits] == [*from_file.splits]
+    assert all(rows.to_list() == from_file.splits[name].to_list() for name, rows in found.splits.items())
+    assert found.facts == from_file.facts
+    if kind == "datasets":
+        dataset_of(SPLITS["train"]).save_to_disk(tmp_path / "one")
+        assert load_examples(tmp_path / "one").facts == found.facts
+
+
 # --- labels of features ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("names", [["b", "a"], ["z", "a", "b"], ["1", "2", "3"], ["2", "1", "0"], ["yes", "1"]])
 @pytest.mark.parametrize("saved", [False, True])
 def test_class_labels_keep_their_numbers(names, saved, tmp_path):
@@ -209,35 +197,27 @@ def test_class_labels_keep_their_numbers(names, saved, tmp_path):
 
 
 def test_class_labels_meet_by_name_whatever_their_numbers(refused):
-    found = load_examples(
-        {"train": dataset_of(SPLITS["train"], ["b", "a"]), "validation": dataset_of(SPLITS["validation"], ["a", "x", "b"])}
-    )
+    train = dataset_of(SPLITS["train"], ["b", "a"])
+    found = load_examples({"train": train, "validation": dataset_of(SPLITS["validation"], ["a", "x", "b"])})
     assert found.labels == LabelSet(("b", "a"))
     assert found.splits["validation"]["label"][:] == [0, 1, 0, 1]
     with refused('validation, row 1: label "x" is not one of b, a', "fix the row, or add the label to --labels"):
-        load_examples(
-            {"train": dataset_of(SPLITS["train"], ["b", "a"]), "validation": dataset_of([{"text": "t", "label": "x"}], ["x"])}
-        )
+        load_examples({"train": train, "validation": dataset_of([{"text": "t", "label": "x"}], ["x"])})
 
 
 # --- split= and the public name ----------------------------------------------------------------------------------
-
-
 def test_load_dataset_gives_all_splits_or_one(refused):
     assert glassloop.load_dataset is load_dataset
     whole = load_dataset(SPLITS)
     assert isinstance(whole, DatasetDict)
     assert load_dataset(SPLITS, split="test").to_list() == whole["test"].to_list() == WANTED["test"]
     assert load_dataset(SPLITS, None, split="train", text="text", label="label").to_list() == WANTED["train"]
-    with refused(
-        'there is no split "validaton"; did you mean "validation"?', "use one of train, validation, test", SettingsError
-    ):
+    problem = 'there is no split "validaton"; did you mean "validation"?'
+    with refused(problem, "use one of train, validation, test", SettingsError):
         load_dataset(SPLITS, split="validaton")
 
 
 # --- the cache ---------------------------------------------------------------------------------------------------
-
-
 def never(*_: Any) -> None:
     raise AssertionError("the rows were read again")
 
@@ -272,15 +252,6 @@ def test_the_content_decides_not_the_name(write, monkeypatch):
         load_examples({"train": SPLITS["train"]})
 
 
-def test_the_ending_and_the_name_of_a_split_are_content(write):
-    content = 'text,label\n"a",x\n"b",y\n"c",x\n"d",y\n'
-    for name, first in {"d.csv": "a", "d.tsv": '"a"'}.items():
-        found = load_examples(write(name, content), delimiter=",", validation_share=0.5)
-        assert first in [*found.splits["train"]["text"], *found.splits["validation"]["text"]]
-    for split in ("validation", "test"):
-        assert split in load_examples({"train": SPLITS["train"], split: SPLITS["test"]}).splits
-
-
 def test_glue_files_may_be_moved(tmp_path, monkeypatch):
     header = "index\tsentence1\tsentence2\tlabel\n"
     for place in ("one", "two"):
@@ -293,7 +264,7 @@ def test_glue_files_may_be_moved(tmp_path, monkeypatch):
     load_examples("glue/rte", data_dir=str(tmp_path / "two"))
 
 
-def test_objects_that_differ_only_in_names_or_features_are_other_entries():
+def test_objects_that_differ_only_in_names_or_features_are_other_entries(write):
     rows = SPLITS["train"]
     assert load_examples(rows).columns.text == "text"
     assert load_examples([{"sentence": row["text"], "label": row["label"]} for row in rows]).columns.text == "sentence"
@@ -303,6 +274,12 @@ def test_objects_that_differ_only_in_names_or_features_are_other_entries():
     numbers = [{"text": row["text"], "label": place % 2} for place, row in enumerate(rows)]
     assert load_examples(numbers).labels == LabelSet(("0", "1"))
     assert load_examples(numbers, task=SCORE).task == SCORE
+    content = 'text,label\n"a",x\n"b",y\n"c",x\n"d",y\n'
+    for name, first in {"d.csv": "a", "d.tsv": '"a"'}.items():
+        found = load_examples(write(name, content), delimiter=",", validation_share=0.5)
+        assert first in [*found.splits["train"]["text"], *found.splits["validation"]["text"]]
+    for split in ("validation", "test"):
+        assert split in load_examples({"train": SPLITS["train"], split: SPLITS["test"]}).splits
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
@@ -322,7 +299,11 @@ def test_a_file_that_changes_while_it_is_read_is_refused(suffix, write, fresh_ca
     assert sum(fact.num_rows for fact in load_examples(path).facts.values()) == SIZES["train"] - 1
 
 
-def test_rows_that_change_while_they_are_read_are_refused(monkeypatch, refused):
+def test_a_fault_leaves_nothing_in_the_cache(fresh_cache, monkeypatch, refused):
+    with pytest.raises(DataError):
+        load_examples([{"text": "", "label": "a"}])
+    assert [path for path in fresh_cache.rglob("*") if path.is_file()] == []
+    assert list((fresh_cache / "data").iterdir()) == []
     rows = [dict(row) for row in SPLITS["train"]]
     prepare = sources.prepare
 
@@ -335,13 +316,6 @@ def test_rows_that_change_while_they_are_read_are_refused(monkeypatch, refused):
         load_examples(rows)
 
 
-def test_a_fault_leaves_nothing_in_the_cache(fresh_cache):
-    with pytest.raises(DataError):
-        load_examples([{"text": "", "label": "a"}])
-    assert [path for path in fresh_cache.rglob("*") if path.is_file()] == []
-    assert list((fresh_cache / "data").iterdir()) == []
-
-
 @pytest.mark.parametrize("target", ["nowhere.csv", "d.csv"], ids=["broken", "a loop"])
 def test_a_link_to_nothing_is_called_that(target, tmp_path, refused):
     (tmp_path / "d.csv").symlink_to(tmp_path / target)
@@ -350,16 +324,21 @@ def test_a_link_to_nothing_is_called_that(target, tmp_path, refused):
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------
-
-
-def test_unknown_settings_offer_the_nearest(refused):
-    remedy = (
-        "use one of name, data_dir, validation, test, text, text_pair, label, labels, task, label_separator, delimiter, "
-        "header, columns, encoding, sheet, bad_rows, empty, unknown_labels, validation_share, selection_fold, "
-        "split_seed, limit, rows"
-    )
+def test_names_that_are_neither_settings_files_tasks_nor_hub_names(refused):
+    remedy = f"use one of {', '.join(field.name for field in fields(DataSettings))}"
     with refused('unknown setting "lable"; did you mean "label"?; unknown setting "x"', remedy, SettingsError):
         load_examples(SPLITS, lable="x", x=1)
+    for name in ("no/such/folder", "reviews.csv", ".hidden", "a..b"):
+        with refused(f'"{name}": there is no such file or folder', OTHERWISE):
+            load_examples(name)
+    with refused(f'"{"x" * 199}…": there is no such file or folder', OTHERWISE):
+        load_examples("x" * 5000)
+    remedy = (
+        "name one: glue/mrpc, or any of cola, sst2, mrpc, stsb, qqp, mnli, mnli_matched, mnli_mismatched, qnli, rte, wnli, ax"
+    )
+    for path in ("glue", "glue/"):
+        with refused("glue is a collection of tasks", remedy):
+            load_examples(path)
 
 
 @pytest.mark.parametrize(
@@ -371,14 +350,6 @@ def test_files_that_are_not_there(name, near, tmp_path, refused):
     path = tmp_path / name
     with refused(f'"{path}": there is no such file or folder{near}', OTHERWISE):
         load_examples(path)
-
-
-def test_names_that_are_neither_files_nor_hub_names(refused):
-    for name in ("no/such/folder", "reviews.csv", ".hidden", "a..b"):
-        with refused(f'"{name}": there is no such file or folder', OTHERWISE):
-            load_examples(name)
-    with refused(f'"{"x" * 199}…": there is no such file or folder', OTHERWISE):
-        load_examples("x" * 5000)
 
 
 @pytest.mark.parametrize("name", ["d.doc", "d.gz", "d.pdf.gz", "d"])
@@ -400,13 +371,10 @@ def test_folders_in_doubt(tmp_path, refused):
     with refused(f"{folder}: there is no file named train (found a.csv, test.csv)", remedy):
         load_examples(folder)
     (folder / "train.csv").touch()
-    for other, split, found in [
-        ("train.tsv", "train", "train.csv, train.tsv"),
-        ("train-1.csv", "train", "train-1.csv, train.csv"),
-        ("training.csv", "train", "train.csv, training.csv"),
-    ]:
+    for other in ("train.tsv", "train-1.csv", "training.csv"):
         (folder / other).touch()
-        with refused(f"{folder}: several files could be the {split} split: {found}", "keep one"):
+        found = ", ".join(sorted(("train.csv", other)))
+        with refused(f"{folder}: several files could be the train split: {found}", "keep one"):
             load_examples(folder)
         (folder / other).unlink()
     (folder / "dev.csv").touch()
@@ -418,27 +386,17 @@ def test_folders_in_doubt(tmp_path, refused):
 @pytest.mark.parametrize(
     ("splits", "problem", "remedy"),
     [
-        ({}, "the data set has no splits", "add at least one split"),
-        (
-            {"train": 0, "dev": 0, "validation": 0},
-            "several splits could be the validation split; found train, dev, validation",
-            "name the splits train, validation and test",
-        ),
-        (
-            {"train": 0, "../up": 0},
-            '"../up" cannot be the name of a split; found train, ../up',
-            "name the splits train, validation and test",
-        ),
+        ("", "the data set has no splits", "add at least one split"),
+        ("train dev validation", "several splits could be the validation split; found train, dev, validation", NAME_SPLITS),
+        ("train ../up", '"../up" cannot be the name of a split; found train, ../up', NAME_SPLITS),
     ],
 )
 def test_invalid_splits(splits, problem, remedy, refused):
     with refused(problem, remedy):
-        load_examples(dict.fromkeys(splits, SPLITS["train"]))
+        load_examples(dict.fromkeys(splits.split(), SPLITS["train"]))
 
 
 # --- the hub -----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def hub(monkeypatch):
     """A hub that is there and gives what was put into `hub.gives`; it remembers what it was asked for."""
@@ -462,9 +420,8 @@ def test_a_data_set_of_the_hub_is_checked_like_any_other(hub, refused):
 @pytest.mark.parametrize(("path", "name"), [("glue", "rte"), ("glue/rte", None)])
 def test_glue_from_the_hub(path, name, hub, refused):
     names = ["entailment", "not_entailment"]
-    features = Features(
-        {"sentence1": Value("string"), "sentence2": Value("string"), "label": ClassLabel(names=names), "idx": Value("int32")}
-    )
+    text = Value("string")
+    features = Features({"sentence1": text, "sentence2": text, "label": ClassLabel(names=names), "idx": Value("int32")})
     rows = [{"sentence1": f"a {place}", "sentence2": "b", "label": place % 2, "idx": place} for place in range(4)]
     secret = [{**row, "sentence1": "new", "label": -1} for row in rows]
     given = {"train": rows, "validation": rows[::-1], "test": secret}
@@ -474,15 +431,6 @@ def test_glue_from_the_hub(path, name, hub, refused):
     assert {split: part.to_list() for split, part in found.splits.items()} == given
     assert found.splits["train"].features == features
     assert (found.labels, found.task, found.facts["test"].unlabelled) == (LabelSet(tuple(names)), CLASSES, True)
-
-
-def test_glue_without_a_task(refused):
-    remedy = (
-        "name one: glue/mrpc, or any of cola, sst2, mrpc, stsb, qqp, mnli, mnli_matched, mnli_mismatched, qnli, rte, wnli, ax"
-    )
-    for path in ("glue", "glue/"):
-        with refused("glue is a collection of tasks", remedy):
-            load_examples(path)
 
 
 def test_a_saved_folder_with_a_pipe_is_not_waited_for(tmp_path, refused, monkeypatch):
@@ -496,43 +444,46 @@ def test_a_saved_folder_with_a_pipe_is_not_waited_for(tmp_path, refused, monkeyp
 
 
 # --- files of other splits, and a limit --------------------------------------------------------------------------
-
-
 def rows_text(number: int, start: int = 0) -> str:
     return "text,label\n" + "".join(f"text {row},{'ab'[row % 2]}\n" for row in range(start, start + number))
 
 
-def test_files_of_other_splits_are_named(write):
-    train, validation, test = (
-        write(name, rows_text(10, start)) for name, start in [("a.csv", 0), ("b.csv", 10), ("c.csv", 20)]
-    )
+def test_files_of_other_splits_are_named_and_columns_joined(write):
+    train, validation, test = (write(f"{start}.csv", rows_text(10, start)) for start in (0, 10, 20))
     found = load_examples(train, validation=str(validation), test=str(test))
     assert {name: fact.num_rows for name, fact in found.facts.items()} == {"train": 10, "validation": 10, "test": 10}
     assert found.splits["validation"]["text"][0] == "text 10"
     assert not found.notes
     only = load_examples(train, test=str(test))
     assert [*only.facts] == ["train", "validation", "test"]  # one is held out
+    path = write("a.csv", "title,body,label\n" + "".join(f"t{row},{'' if row == 3 else 'b'},{row % 2}\n" for row in range(12)))
+    found = load_examples(path, text="title,body", validation_share=0)
+    assert found.columns.text == "title,body"
+    assert found.splits["train"]["title,body"][2:4] == ["t2\nb", "t3"]
+    again = load_examples(path, text=("title", "body"), validation_share=0)
+    assert again.facts["train"].fingerprint == found.facts["train"].fingerprint
 
 
-def test_files_of_other_splits_are_refused_where_they_are_in_doubt(write, tmp_path, refused):
+def test_files_of_other_splits_and_their_shards_are_refused_where_they_are_in_doubt(write, tmp_path, refused):
     file = write("folder/train.csv", rows_text(10))
     write("folder/dev.csv", rows_text(10))
-    with refused(
-        f"{file.parent}: there is a validation split in the folder (dev.csv)",
-        "omit --validation, or name the file of the training rows instead of the folder",
-        SettingsError,
-    ):
+    remedy = "omit --validation, or name the file of the training rows instead of the folder"
+    with refused(f"{file.parent}: there is a validation split in the folder (dev.csv)", remedy, SettingsError):
         load_examples(file.parent, validation=str(file))
     with refused(f'--test "{tmp_path}/gone.csv": there is no such file', "check the path"):
         load_examples(file, test=str(tmp_path / "gone.csv"))
-    with refused(
-        'columns, validation applies only to files, and "quickstart" is not a file', "omit columns, validation", SettingsError
-    ):
+    problem = 'columns, validation applies only to files, and "quickstart" is not a file'
+    with refused(problem, "omit columns, validation", SettingsError):
         load_examples("quickstart", validation=str(file), columns="a,b")
     with refused("bad_rows applies only to files, and this data is not a file", "omit bad_rows", SettingsError):
         load_examples(SPLITS, bad_rows="skip")
     with refused("rows applies only to the quickstart data, which is generated", "omit rows", SettingsError):
         load_examples(file, rows=100)
+    folder = folder_of(tmp_path / "d", {"validation": "validation"})
+    for place, rows in enumerate((SPLITS["train"][:5], [{"text": "a", "label": "b"}, {"text": "", "label": "a"}])):
+        (folder / f"train-0000{place}-of-00002.csv").write_bytes(as_csv(rows))
+    with refused('train-00001-of-00002.csv, row 3: "text" is empty', "fill or remove the rows, or keep them with --empty keep"):
+        load_examples(folder)
 
 
 def test_a_limit_draws_rows_of_every_split_after_the_split_was_decided(write):
@@ -547,28 +498,3 @@ def test_a_limit_draws_rows_of_every_split_after_the_split_was_decided(write):
     assert load_examples(path, limit=30, split_seed=7).splits["train"]["text"] != small.splits["train"]["text"]
     assert "train: 30 of 360 rows, drawn at random (limit, split_seed 42)" in small.notes
     assert load_examples(path, limit=1000).facts == whole.facts
-
-
-def test_skipped_rows_are_counted_and_listed(write):
-    path = write("a.csv", rows_text(20) + "one field\n" + rows_text(20, 20).partition("\n")[2])
-    found = load_examples(path, bad_rows="skip")
-    assert sum(fact.num_rows for fact in found.facts.values()) == 40
-    note = found.notes[0]
-    assert note.startswith("skipped 1 row that cannot be read; ")
-    listing = Path(note.removeprefix("skipped 1 row that cannot be read; ").removesuffix(" lists them"))
-    assert listing.read_text() == ('file,row,problem\na.csv,22,"the row has 1 fields, but the header has 2 (text, label)"\n')
-
-
-def test_a_row_after_skipped_ones_is_named_by_its_number_in_the_file(write, refused):
-    path = write("a.csv", "text,label\na,x\nonly\nb,y\nonly\n,x\nc,y\n")
-    with refused('a.csv, row 6: "text" is empty', "fill or remove the rows, or keep them with --empty keep"):
-        load_examples(path, bad_rows="skip")
-
-
-def test_several_columns_are_joined_for_the_text(write):
-    path = write("a.csv", "title,body,label\n" + "".join(f"t{row},{'' if row == 3 else 'b'},{row % 2}\n" for row in range(12)))
-    found = load_examples(path, text="title,body", validation_share=0)
-    assert found.columns.text == "title,body"
-    assert found.splits["train"]["title,body"][2:4] == ["t2\nb", "t3"]
-    again = load_examples(path, text=("title", "body"), validation_share=0)
-    assert again.facts["train"].fingerprint == found.facts["train"].fingerprint

@@ -64,7 +64,7 @@ def test_what_may_change_values_is_read_row_by_row(rows: Any) -> None:
     assert arrow_rows(rows) is None
 
 
-def test_columns_that_are_not_taken_are_dropped_unless_a_transform_reads_them() -> None:
+def test_columns_that_are_not_taken_are_dropped_unless_a_transform_reads_them(says) -> None:
     taken = {"input_ids", "labels"}
     rows, unused = known_columns(ROWS, taken)
     assert (rows.column_names, unused) == (["input_ids", "labels"], ["text"])
@@ -73,9 +73,6 @@ def test_columns_that_are_not_taken_are_dropped_unless_a_transform_reads_them() 
     transformed = ROWS.with_transform(shouted)
     assert known_columns(transformed, taken) == (transformed, [])
     assert known_columns([{"a": 1}], taken) == ([{"a": 1}], [])
-
-
-def test_what_cannot_be_read_by_number_is_refused(says) -> None:
     with says("the Trainer has no train_dataset", "pass train_dataset="):
         refuse_unreadable(None, "train_dataset")
     with says("the data set has no rows"):
@@ -98,23 +95,22 @@ def test_labels_are_found_in_every_form_of_rows(key: str, cells: list[Any]) -> N
         assert found.dtype == (np.float32 if isinstance(cells[0], float) else np.int64)
 
 
-def test_rows_without_labels_have_none() -> None:
+def test_labels_may_be_missing_and_must_agree_and_be_numbers(refused) -> None:
     assert labels_in(None) is None
     assert labels_in(Dataset.from_dict({"input_ids": IDS})) is None
     assert labels_in([{"input_ids": [1]}]) is None
     assert labels_in([(1, 2)]) is None, "rows of another kind are left to the collator"
-
-
-def test_two_label_columns_must_agree(refused) -> None:
     columns = {"label": [0, 1, 1], "labels": [0, 1, 0]}
     assert labels_among({"label": [0, 1], "labels": [0, 1]}).tolist() == [0, 1]
     with refused('"labels" and "label" have different values (0 and 1)', "remove the column that is not the label"):
         labels_among(columns)
-
-
-def test_labels_must_be_numbers(refused) -> None:
     with refused("the labels have the type <U3, which is not a number", "use whole numbers, or set problem_type"):
         labels_among({"labels": ["yes", "no"]})
+    # `load_dataset` gives all splits the columns of the first one.
+    unknown = Dataset.from_dict({"input_ids": IDS, "label": [None] * 4})
+    assert without_missing_labels(unknown).column_names == ["input_ids"]
+    partly = Dataset.from_dict({"input_ids": IDS, "label": [None, 1, 0, 1]})
+    assert without_missing_labels(partly) is partly
 
 
 # --- the task of a model -----------------------------------------------------------------------------------------
@@ -155,7 +151,7 @@ def test_labels_that_do_not_fit_the_model_are_refused(num_labels, task, cells, p
         infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
 
 
-def test_a_class_that_the_model_does_not_have_is_named_with_its_row(refused) -> None:
+def test_labels_of_training_rows_are_needed_and_must_be_classes(refused) -> None:
     rows = Dataset.from_dict({"input_ids": IDS, "labels": [0, 1, 2, 1]})
     refuse_labels(rows, CLASSES, 3, needed=True)
     remedy = "fix the labels, or remove the label column if the labels are unknown"
@@ -164,21 +160,10 @@ def test_a_class_that_the_model_does_not_have_is_named_with_its_row(refused) -> 
     fractions = Dataset.from_dict({"input_ids": IDS, "labels": [0.0, None, 1.0, 1.0]})
     with refused("the labels have the type float32, but classes are whole numbers", "use whole numbers, or set problem_type"):
         refuse_labels(fractions, CLASSES, 2, needed=True)
-
-
-def test_training_rows_need_labels(refused) -> None:
     rows = Dataset.from_dict({"input_ids": IDS})
     refuse_labels(rows, CLASSES, 2, needed=False)
     with refused("the training rows have no labels", "name their column one of labels, label, label_ids", SettingsError):
         refuse_labels(rows, CLASSES, 2, needed=True)
-
-
-def test_a_column_in_which_every_label_is_missing_is_no_column() -> None:
-    """`load_dataset` gives all splits the columns of the first one."""
-    unknown = Dataset.from_dict({"input_ids": IDS, "label": [None] * 4})
-    assert without_missing_labels(unknown).column_names == ["input_ids"]
-    partly = Dataset.from_dict({"input_ids": IDS, "label": [None, 1, 0, 1]})
-    assert without_missing_labels(partly) is partly
 
 
 # --- Rows that differ between reads are found out, and whose random numbers they draw; nothing is drawn by finding out.
@@ -247,16 +232,10 @@ def test_a_collator_is_called_on_the_same_rows() -> None:
     assert rows == FIXED[:4]
     assert collator_repeats(lambda rows: {"x": torch.rand(3)}, rows) is Repeats.GLOBAL
     assert collator_repeats(lambda rows: {"x": torch.rand(3, generator=generators[2])}, rows) is Repeats.OWN
-
-
-def test_content_does_not_depend_on_the_kind_of_an_array() -> None:
     kinds = ([1, 2], np.array([1, 2], dtype=np.int8), torch.tensor([1, 2]))
     assert len({content_of({"b": 1, "a": cells}) for cells in kinds}) == 1
     assert content_of({"a": [1, 2]}) != content_of({"a": [1, 3]})
     assert content_of((torch.tensor([1]), 2)) == content_of(([1], 2))
-
-
-def test_nothing_is_drawn_where_reading_fails() -> None:
     before = global_states()
     with pytest.raises(ZeroDivisionError):
         repeats(lambda: random.random() / 0)
@@ -264,13 +243,8 @@ def test_nothing_is_drawn_where_reading_fails() -> None:
 
 
 def tokens(row: int) -> dict[str, Any]:
-    return {
-        "input_ids": [1] * (1 + row),
-        "attention_mask": [1] * (1 + row),
-        "labels": row % 2,
-        "idx": row,
-        "text": f"row {row}",
-    }
+    ones = [1] * (1 + row)
+    return {"input_ids": ones, "attention_mask": [*ones], "labels": row % 2, "idx": row, "text": f"row {row}"}
 
 
 def test_columns_that_are_not_taken_are_dropped_and_named() -> None:
@@ -296,6 +270,12 @@ def test_a_row_that_was_read_ahead_is_not_read_again() -> None:
     reader.release()
     reader[0]
     assert rows.read[7:] == [0]
+    reader = RowReader(Rows(lambda row: {"input_ids": [row, 9], "attention_mask": [row > 0, 1], "text": "a b", "other": 1}))
+    reader[1]
+    assert (reader.words, reader.hides_inside, [*reader.noted]) == ({1, 9}, False, [1])
+    assert [*reader.noted[1]] == ["input_ids", "attention_mask", "text"]
+    reader[0]
+    assert reader.hides_inside
 
 
 def test_only_as_many_rows_are_kept_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +290,7 @@ def test_only_as_many_rows_are_kept_as_fit(monkeypatch: pytest.MonkeyPatch) -> N
     assert rows.read == [*range(6)] * 2
 
 
-def test_random_rows_of_a_training_are_not_kept() -> None:
+def test_random_rows_are_kept_for_an_evaluation_only() -> None:
     rows = Rows(lambda row: {"input_ids": torch.randint(9, (3,))})
     reader = RowReader(rows)
     assert reader.repeats is Repeats.GLOBAL
@@ -318,9 +298,6 @@ def test_random_rows_of_a_training_are_not_kept() -> None:
     assert reader.lengths(seed=1).tolist() == [3] * 6
     assert not torch.equal(reader.look(2)["input_ids"], reader[2]["input_ids"])
     assert rows.read == [0, 1, 2, 3, 4, 5, 2, 2]
-
-
-def test_an_evaluation_reads_rows_once_whether_they_repeat_or_not() -> None:
     rows = Rows(lambda row: {"input_ids": torch.randint(9, (3 + row,))})
     reader = RowReader(rows)
     for _ in range(2):
@@ -328,15 +305,6 @@ def test_an_evaluation_reads_rows_once_whether_they_repeat_or_not() -> None:
         assert reader.lengths(None).tolist() == [3, 4, 5, 6, 7, 8]
         assert [len(reader[row]["input_ids"]) for row in (5, 0, 1, 2, 3, 4)] == [8, 3, 4, 5, 6, 7]
         assert rows.read == [*range(6)]
-
-
-def test_words_masks_and_texts_of_rows_that_were_read() -> None:
-    reader = RowReader(Rows(lambda row: {"input_ids": [row, 9], "attention_mask": [row > 0, 1], "text": "a b", "other": 1}))
-    reader[1]
-    assert (reader.words, reader.hides_inside, [*reader.noted]) == ({1, 9}, False, [1])
-    assert [*reader.noted[1]] == ["input_ids", "attention_mask", "text"]
-    reader[0]
-    assert reader.hides_inside
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from glassloop.data.columns import Known
 from glassloop.data.sources import ObjectSplit, hub_splits
 
 ROWS = [{"text": "a b", "label": "x"}, {"text": "c d", "label": "y"}, {"text": "e f", "label": "x"}]
+SET = Dataset.from_list(ROWS)
 
 
 def rows_of(data: Any, label: tuple[str, ...] = ()) -> list[dict[str, Any]]:
@@ -39,27 +40,14 @@ def class_labels(names: list[str], numbers: list, kind=None, **others: list[str]
 @pytest.mark.parametrize(
     "data",
     [
-        ROWS,
-        pd.DataFrame(ROWS),
-        pd.DataFrame(ROWS, index=[9, 9, 4]),
-        pd.DataFrame(ROWS).astype({"label": "category"}),
-        pd.DataFrame(ROWS).astype(object),
-        Dataset.from_list(ROWS),
-        Dataset.from_list(ROWS[::-1]).select([2, 1, 0]),
-        Dataset.from_list(ROWS).with_format("torch"),
-        Dataset.from_list([{**row, "label": "yx".index(row["label"])} for row in ROWS]).cast_column(
-            "label", ClassLabel(names=["y", "x"])
-        ),
+        *[ROWS, pd.DataFrame(ROWS), pd.DataFrame(ROWS, index=[9, 9, 4]), pd.DataFrame(ROWS).astype({"label": "category"})],
+        *[pd.DataFrame(ROWS).astype(object), SET, Dataset.from_list(ROWS[::-1]).select([2, 1, 0]), SET.with_format("torch")],
+        SET.cast_column("label", ClassLabel(names=["y", "x"])),
     ],
     ids=lambda data: type(data).__name__,
 )
 def test_every_kind_of_object_gives_the_same_rows(data):
     assert rows_of(data) == ROWS
-
-
-def test_missing_cells_of_a_frame_are_missing():
-    frame = pd.DataFrame({"text": ["a", None, "nan"], "label": [1, 2, float("nan")]})
-    assert rows_of(frame) == [{"text": "a", "label": 1}, {"text": None, "label": 2}, {"text": "nan", "label": None}]
 
 
 @pytest.mark.parametrize(
@@ -83,11 +71,13 @@ def test_other_objects_are_refused(data, refused):
         ObjectSplit("train", data)
 
 
-def test_rows_of_a_list_are_checked_like_those_of_a_file(refused):
+def test_rows_of_lists_and_frames_are_checked(refused):
     with refused('train, row 2: key "lable" is not in the first row (text, label)', "give every row the same keys"):
         rows_of([ROWS[0], {"text": "a", "lable": "x"}])
     with refused('train, row 2: not an object: "a b"', 'write {"text": …, "label": …}'):
         rows_of([ROWS[0], "a b"])
+    frame = pd.DataFrame({"text": ["a", None, "nan"], "label": [1, 2, float("nan")]})
+    assert rows_of(frame) == [{"text": "a", "label": 1}, {"text": None, "label": 2}, {"text": "nan", "label": None}]
 
 
 @pytest.mark.parametrize("chunk_rows", [2, 10_000])
@@ -124,16 +114,7 @@ def test_which_names_are_known(others, wanted, known):
     assert ObjectSplit("train", class_labels(["b", "a"], [0, 1], **others), wanted).known == known
 
 
-def test_the_only_column_of_names_is_the_label_unless_another_is_called_so():
-    data = class_labels(["b", "a"], [0, 1]).rename_column("label", "tone")
-    assert ObjectSplit("train", data).known == Known(label="tone", label_names=("b", "a"))
-    assert ObjectSplit("train", data.add_column("label", [1, 2])).known == Known()
-    assert ObjectSplit("train", ROWS).known == Known()
-
-
 # --- the hub -----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def empty_hub_cache(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hub"))
@@ -192,14 +173,15 @@ def test_a_copy_in_the_cache_of_the_hub_is_used_offline(name, folder, empty_hub_
     assert before == datasets.config.HF_HUB_OFFLINE
 
 
-def test_a_data_set_is_read_as_its_user_formatted_it() -> None:
+def test_names_and_columns_are_those_that_a_format_chooses() -> None:
     data = Dataset.from_list([{"text": "one", "label": "a", "secret": "x"}, {"text": "two", "label": "b", "secret": "y"}])
     chosen = rows_of(data.with_format("numpy", columns=["text", "label"]))
     assert chosen == [{"text": "one", "label": "a"}, {"text": "two", "label": "b"}]
     loud = data.with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]], "label": batch["label"]})
     assert rows_of(loud) == [{"text": "ONE", "label": "a"}, {"text": "TWO", "label": "b"}]
-
-
-def test_names_of_a_column_that_a_format_does_not_choose_are_not_used() -> None:
     data = class_labels(["b", "a"], [0, 1])
     assert ObjectSplit("train", data.with_format(columns=["text"])).known == Known()
+    data = class_labels(["b", "a"], [0, 1]).rename_column("label", "tone")
+    assert ObjectSplit("train", data).known == Known(label="tone", label_names=("b", "a"))
+    assert ObjectSplit("train", data.add_column("label", [1, 2])).known == Known()
+    assert ObjectSplit("train", ROWS).known == Known()
