@@ -181,14 +181,14 @@ def test_an_interval_has_no_values_that_its_metric_cannot_have(key: str, low: fl
 
 
 # --- Metrics equal those of measures.py, and the change of each row equals computing the metric without it.
-CASES = [(CLASSES, key, width) for key in COMPUTED[CLASSES] for width in (2, 5)]
-CASES += [(SEVERAL, key, 3) for key in COMPUTED[SEVERAL]] + [(SCORE, key, 1) for key in COMPUTED[SCORE]]
+CASES = [((CLASSES, key), width) for key in COMPUTED[CLASSES] for width in (2, 5)]
+CASES += [((SEVERAL, key), 3) for key in COMPUTED[SEVERAL]] + [((SCORE, key), 1) for key in COMPUTED[SCORE]]
 
 
-@pytest.mark.sample(len({key for _, key, _ in CASES}))
-@pytest.mark.parametrize(("task", "key", "width"), CASES)
-def test_every_change_is_that_of_the_metric_without_the_row(task: str, key: str, width: int) -> None:
-    number = 40
+@pytest.mark.sample(len({scored for scored, _ in CASES}) + 1)  # each metric, and one of them for two and for five classes
+@pytest.mark.parametrize(("scored", "width"), CASES, ids=str)
+def test_every_change_is_that_of_the_metric_without_the_row(scored: tuple[str, str], width: int) -> None:
+    (task, key), number = scored, 40
     rows = drawn_rows(number, 0.7, task=task, labels=[*"abcde"][:width])
     if task == SCORE:
         rows.predictions.round(1, out=rows.predictions)  # with ties
