@@ -415,6 +415,7 @@ class Measures:
 
 def default_measures(task: str, names: Sequence[str]) -> Measures:
     """Return the default metrics of a task: with F1 of the class 1 (or true) if there is one, else macro-F1."""
+    # The loss alone does not show how good a model is, so a Trainer computes these if it is given no others.
     lowered = [name.lower() for name in names]
     pair = next((pair for pair in NUMBERED if sorted(lowered) == [*pair]), None)
     if task == CLASSES and pair:
