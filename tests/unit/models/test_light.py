@@ -286,7 +286,7 @@ OTHER_SETTINGS += [{"padding_side": "up"}, {"pad_token": "not a token"}, {"pad_t
 OTHER_SETTINGS += [{"model_max_length": 0}, {"model_max_length": None}]
 
 
-@pytest.mark.parametrize("change", [*CHANGES, *OTHER_SETTINGS], ids=str)
+@pytest.mark.parametrize("change", [*CHANGES, *OTHER_SETTINGS])
 def test_a_changed_tokenizer_is_left_to_transformers(change: Any, folders: dict[str, Path], tmp_path: Path) -> None:
     key = tokenizer_key(load_tokenizer(folders["bert"]))[:16]
     folder = Path(shutil.copytree(folders["bert"], tmp_path / "copy"))
