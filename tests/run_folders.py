@@ -14,26 +14,9 @@ import numpy as np
 from families import VOCABULARY, WITH_TOKEN_TYPES, tiny_model
 
 from glassloop import Predictor
+from glassloop.runs import record as records
 from glassloop.runs.history import END, RESUME, START, note_moment, write_history
-from glassloop.runs.record import (
-    FINISHED,
-    HISTORY_NAME,
-    RUNNING,
-    SESSIONS_NAME,
-    Calibration,
-    ClassRecord,
-    Columns,
-    DataRecord,
-    Gain,
-    LengthFacts,
-    ModelRecord,
-    Plan,
-    RunRecord,
-    SplitFacts,
-    Target,
-    predictions_name,
-    write_run,
-)
+from glassloop.runs.record import FINISHED, Columns, Gain, SplitFacts, write_run
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.metrics import decide, default_measures
 from glassloop.scores.result import label_of, rows_of, verdict_on
@@ -41,9 +24,9 @@ from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.file import RunSettings
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, TrainingArguments
 
-RECORD = RunRecord(
-    status=RUNNING,
-    data=DataRecord(
+RECORD = records.RunRecord(
+    status=records.RUNNING,
+    data=records.DataRecord(
         source="rows.csv",
         task="single_label_classification",
         columns=Columns("text", None, ("label",)),
@@ -52,9 +35,9 @@ RECORD = RunRecord(
         labels=("a", "b, c"),
         notes=("a note",),
     ),
-    model=ModelRecord("quickstart", "bert", 1000),
+    model=records.ModelRecord("quickstart", "bert", 1000),
     settings=TrainingArguments("out", learning_rate=1e-4, num_train_epochs=2),
-    plan=Plan(8, 4, 4, 1, 0, 10, 4, 4),
+    plan=records.Plan(8, 4, 4, 1, 0, 10, 4, 4),
     max_length=64,
     class_weights=(0.5, 1.5),
     savings=("packed batches",),
@@ -104,7 +87,6 @@ def write_drawn_run(
         RECORD.data,
         task=rows.task,
         labels=names,
-        columns=Columns("text", None, ("label",)),
         splits={"train": SplitFacts(27, fingerprint="abc"), "validation": SplitFacts(len(rows), fingerprint=fingerprint)},
     )
     keys = {CLASSES: ("accuracy", "f1"), SCORE: ("pearson", "mse")}.get(rows.task, ("f1_micro", "exact_match"))
@@ -120,8 +102,7 @@ def write_drawn_run(
         seconds=12.5,
     )
     write_run(folder, record)
-    steps = range(1, 9)
-    history: list[dict[str, float | int]] = [{"step": step, "loss": 1 / (step + seed / 10)} for step in steps]
+    history: list[dict[str, float | int]] = [{"step": step, "loss": 1 / (step + seed / 10)} for step in range(1, 9)]
     history += [{"step": step, "eval_loss": 0.9 / step, **{f"eval_{key}": 0.1 * step for key in keys}} for step in (4, 8)]
     write_history(folder, history)
     return folder
@@ -151,7 +132,7 @@ def write_fake_run(
     label: str = "label",
     signal: float = 1.5,
     tokens: bool = True,
-) -> RunRecord:
+) -> records.RunRecord:
     """Write a run folder with predictions that are mostly right, and return its record."""
     random = np.random.default_rng(0)
     names = tuple(f"{label} {number}" for number in range(num_labels)) if task != SCORE else None
@@ -161,15 +142,13 @@ def write_fake_run(
     counts = {} if names is None else {name: num_rows - place for place, name in enumerate(names)}
     verdict = verdict_on(rows_of(logits, references, task, names or ()), {CLASSES: 0, SCORE: 3.0}.get(task, 1)).sentence
     baseline = {"accuracy": 0.5} if task == CLASSES else {"mse": 1.0} if task == SCORE else {}
+    train = SplitFacts(num_rows, counts, fingerprint="abc")
     data = replace(
         RECORD.data,
         task=task,
         labels=names,
         columns=Columns("first", "second", (label,)),
-        splits={
-            "train": SplitFacts(num_rows, counts, fingerprint="abc"),
-            "validation": SplitFacts(num_rows, counts, num_duplicates=3, fingerprint="abd"),
-        },
+        splits={"train": train, "validation": replace(train, num_duplicates=3, fingerprint="abd")},
         notes=(f"a note on {text}",),
     )
     record = replace(
@@ -178,10 +157,10 @@ def write_fake_run(
         data=data,
         metrics=measures.keys,
         positive_label=measures.positive,
-        lengths={"train": LengthFacts(20.5, 20, 48, 2, 70, (1, 5, 9, 3))},
+        lengths={"train": records.LengthFacts(20.5, 20, 48, 2, 70, (1, 5, 9, 3))},
         evaluation={f"eval_{key}": value for key, value in scores.items()} | {"eval_loss": 0.4, "eval_runtime": 1.5},
         baseline=baseline,
-        classes={name: ClassRecord(None, 0.5, 0.5, 3) for name in names or ()},
+        classes={name: records.ClassRecord(None, 0.5, 0.5, 3) for name in names or ()},
         verdict=verdict,
         best_step=20,
         seconds=9.0,
@@ -235,14 +214,14 @@ def answers(predictions: Any, references: Any, logits: Any, names: Sequence[str]
 
 def write_lines(folder: Path, entries: Sequence[dict[str, object]]) -> None:
     text = "".join(json.dumps(entry) + "\n" for entry in entries)
-    (folder / predictions_name("validation")).write_text(text, encoding="utf-8")
+    (folder / records.predictions_name("validation")).write_text(text, encoding="utf-8")
 
 
 WEIGHTS = b"weights"
-FOUND = Calibration(
+FOUND = records.Calibration(
     temperature=2.0,
     thresholds={"label 1": 0.25},
-    target=Target("f1"),
+    target=records.Target("f1"),
     positive_label="label 1",
     split="validation",
     num_rows=60,
@@ -270,16 +249,14 @@ def write_watched(folder: Path, steps: int = 4, *, finished: bool = False, resum
     """Write a run that has logged some steps. Its process has ended; `lock_as` makes it another one."""
     folder.mkdir(parents=True)
     result: dict[str, Any] = {"evaluation": {"eval_loss": 0.4, "eval_accuracy": 0.75}, "seconds": 75.0} if finished else {}
-    record = replace(
-        RECORD, status=FINISHED if finished else RUNNING, metrics=("accuracy",), started="2026-11-17T09:00:00+00:00", **result
-    )
-    write_run(folder, replace(record, **more))
+    result |= {"status": FINISHED if finished else records.RUNNING, "started": "2026-11-17T09:00:00+00:00"}
+    write_run(folder, replace(RECORD, **{"metrics": ("accuracy",), **result, **more}))
     note_moment(folder, START, 0, 8)
     if resumed:
         note_moment(folder, RESUME, resumed, 8)
-    os.utime(folder / SESSIONS_NAME, (1000.0, 1000.0))
+    os.utime(folder / records.SESSIONS_NAME, (1000.0, 1000.0))
     log_steps(folder, steps)
-    os.utime(folder / HISTORY_NAME, (1000.0 + 2 * (steps - resumed), 1000.0 + 2 * (steps - resumed)))  # two seconds a step
+    os.utime(folder / records.HISTORY_NAME, (1000.0 + 2 * (steps - resumed),) * 2)  # two seconds a step
     if finished:
         note_moment(folder, END, steps, 8)
     return folder
@@ -322,7 +299,7 @@ def make_run(
     vocabulary = {word: number for number, word in enumerate(VOCABULARY)}
     BertTokenizerFast(vocab=vocabulary, model_max_length=64, model_input_names=inputs).save_pretrained(folder / "model")
     columns = Columns("text", "second" if pairs else None, ("label",))
-    data = DataRecord("rows.csv", task, columns, RECORD.data.splits, labels=None if task == SCORE else tuple(names))
+    data = records.DataRecord("rows.csv", task, columns, RECORD.data.splits, labels=None if task == SCORE else tuple(names))
     settings = TrainingArguments("out", max_length=32)
     record = replace(RECORD, status=FINISHED, data=data, settings=settings, max_length=32, metrics=METRICS[task])
     write_run(folder, record)

@@ -35,7 +35,7 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.wait()
 
 
-def test_the_lock_is_there_inside_and_gone_after(tmp_path: Path) -> None:
+def test_the_lock_is_there_inside_and_gone_after_or_cannot_be_made(tmp_path: Path) -> None:
     said: list[str] = []
     with locked(tmp_path / "run", said.append):
         assert str(os.getpid()) in (tmp_path / "run" / LOCK_NAME).read_text()
@@ -45,6 +45,9 @@ def test_the_lock_is_there_inside_and_gone_after(tmp_path: Path) -> None:
     with locked(tmp_path / "run", said.append):
         pass
     assert said == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match="output_dir"), locked(tmp_path / "file" / "run", print):
+        pass
 
 
 def test_a_living_holder_is_named_and_a_dead_one_is_followed(tmp_path: Path, other: subprocess.Popen[str]) -> None:
@@ -64,12 +67,6 @@ def test_a_living_holder_is_named_and_a_dead_one_is_followed(tmp_path: Path, oth
     assert len(said) == 1
     assert "a run that was killed" in said[0]
     assert str(other.pid) in said[0]
-
-
-def test_a_folder_that_cannot_be_made_is_a_resource_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ResourceError, match="output_dir"), locked(tmp_path / "file" / "run", print):
-        pass
 
 
 def test_the_lock_cannot_be_taken_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,24 +14,9 @@ from pathlib import Path
 import pytest
 
 from glassloop import encode, load_examples, load_tokenizer
+from glassloop.base import output as streams
 from glassloop.base.errors import DataError
-from glassloop.base.output import (
-    CommandResult,
-    Stage,
-    TolerantStream,
-    advance,
-    clear,
-    error_result,
-    has_terminal,
-    note,
-    output_of,
-    say,
-    show,
-    show_on,
-    show_result,
-    stage,
-    tolerant_streams,
-)
+from glassloop.base.output import CommandResult, Stage, advance, show, stage
 from glassloop.cli import main as cli
 from glassloop.training.progress import StageLines
 
@@ -40,7 +25,7 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /d
 
 
 def test_what_is_reported_and_shown_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    say("a \x1b[31mred\nline")
+    streams.say("a \x1b[31mred\nline")
     show("\x9b31m \u202eevil")
     assert capsys.readouterr() == ("\\x9b31m \\u202eevil\n", "glassloop: a \\x1b[31mred\\nline\n")
 
@@ -56,10 +41,10 @@ def test_messages_never_raise(monkeypatch: pytest.MonkeyPatch, kind: str | None)
     if kind == "closed":
         stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
-    say("a line")
-    note("a line")
+    streams.say("a line")
+    streams.note("a line")
     StageLines().begin(Stage("reading"))
-    assert not has_terminal()
+    assert not streams.has_terminal()
     if kind == "full":
         stream.close()  # nothing is left in its buffer
 
@@ -68,7 +53,7 @@ def test_messages_never_raise(monkeypatch: pytest.MonkeyPatch, kind: str | None)
 def test_the_first_error_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     with FULL.open("w") as opened:
         monkeypatch.setattr(sys, "stdout", opened)
-        with tolerant_streams() as output:
+        with streams.tolerant_streams() as output:
             print("lost")
             assert output.error is None, "it is in the buffer"
             output.flush()
@@ -77,7 +62,7 @@ def test_the_first_error_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stream_keeps_its_own_attributes() -> None:
-    stream = TolerantStream(io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    stream = streams.TolerantStream(io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
     assert (stream.encoding, stream.isatty(), stream.write("text")) == ("latin-1", False, 4)
 
 
@@ -162,15 +147,15 @@ class Recorder:
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
     display = Recorder()
-    show_on(display)
+    streams.show_on(display)
     yield display
-    show_on(None)
+    streams.show_on(None)
 
 
 def test_nothing_is_shown_unless_a_display_is_chosen(capfd: pytest.CaptureFixture[str]) -> None:
     with stage("reading", 3):
         advance(3)
-        clear()
+        streams.clear()
     assert capfd.readouterr() == ("", "")
 
 
@@ -193,10 +178,10 @@ def test_a_stage_begins_advances_and_ends(recorder: Recorder) -> None:
 
 
 def test_a_line_makes_room_for_itself(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
-    with stage("reading"):
+    with stage("saving"):
         show("a line")
     show("another")
-    assert recorder.told == [Stage("reading"), "clear", "end"]
+    assert recorder.told == [Stage("saving"), "clear", "end"]
     assert capsys.readouterr().out == "a line\nanother\n"
 
 
@@ -222,22 +207,18 @@ class Record:
 
 
 def test_every_value_becomes_plain_json() -> None:
-    content = {
-        **{"record": Record("a", (1.0, float("inf"))), "path": Path("runs/run-001"), "seeds": {42: {"score": float("nan")}}},
-        **{"nothing": None, "yes": True},
-    }
-    assert json.loads(str(CommandResult(content))) == {
-        **{"record": {"name": "a", "values": [1.0, None]}, "path": "runs/run-001", "seeds": {"42": {"score": None}}},
-        **{"nothing": None, "yes": True},
-    }
-    error = error_result(DataError("row 3 is empty", "fill it"))
+    content = {"record": Record("a", (1.0, float("inf"))), "path": Path("runs/run-001"), "nothing": None, "yes": True}
+    plain = {"record": {"name": "a", "values": [1.0, None]}, "path": "runs/run-001", "nothing": None, "yes": True}
+    content, plain = content | {"seeds": {42: {"score": float("nan")}}}, plain | {"seeds": {"42": {"score": None}}}
+    assert json.loads(str(CommandResult(content))) == plain
+    error = streams.error_result(DataError("row 3 is empty", "fill it"))
     assert error.exit_status == 3
     assert error.content["error"] == {"area": "data", "problem": "row 3 is empty", "remedy": "fill it", "exit_status": 3}
 
 
 def test_everything_else_goes_to_standard_error_only_for_json(capsys: pytest.CaptureFixture[str]) -> None:
     for as_json in (False, True):
-        with output_of(as_json) as output:
+        with streams.output_of(as_json) as output:
             print("a table")
             print("a document", file=output)
         print("after")
@@ -249,8 +230,8 @@ def test_everything_else_goes_to_standard_error_only_for_json(capsys: pytest.Cap
 def test_only_the_main_process_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     output = io.StringIO()
     monkeypatch.setenv("RANK", "1")
-    show_result(CommandResult({"ok": True}), output)
+    streams.show_result(CommandResult({"ok": True}), output)
     assert output.getvalue() == ""
     monkeypatch.setenv("RANK", "0")
-    show_result(CommandResult({"ok": True}), output)
+    streams.show_result(CommandResult({"ok": True}), output)
     assert json.loads(output.getvalue()) == {"ok": True}

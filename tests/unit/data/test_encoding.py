@@ -20,23 +20,7 @@ from transformers import PreTrainedTokenizerFast
 import glassloop
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.data import encoding
-from glassloop.data.encoding import (
-    Counts,
-    LengthLimit,
-    Truncation,
-    TypedTokens,
-    encode,
-    encode_texts,
-    encoded_ahead,
-    groups_of,
-    kept_parts,
-    most_characters,
-    notes_on,
-    shortened,
-    tokenized_groups,
-    tokenizer_key,
-    typed_tokens,
-)
+from glassloop.data.encoding import Counts, LengthLimit, Truncation, TypedTokens, encode, shortened, tokenizer_key, typed_tokens
 from glassloop.data.examples import length_facts
 from glassloop.data.rows import lengths_of
 from glassloop.data.sources import load_examples
@@ -45,19 +29,19 @@ pytestmark = pytest.mark.usefixtures("fresh_cache")
 
 
 def test_each_text_has_its_tokens_its_cut_and_its_kept_part(tiny_tokenizer) -> None:
-    found = encode_texts(tiny_tokenizer, [["good film", "good " * 20, "a [SEP]"]], 10)
+    found = encoding.encode_texts(tiny_tokenizer, [["good film", "good " * 20, "a [SEP]"]], 10)
     assert [row.num_tokens for row in found.rows] == [4, 10, 4]
     assert [row.cut.num_tokens for row in found.rows] == [0, 12, 0]
     assert (found.cut.num_rows, found.cut.longest, found.typed.num_rows) == (1, 22, 1)
-    (row,) = encode_texts(tiny_tokenizer, [["good"], ["bad " * 20]], 10).rows
+    (row,) = encoding.encode_texts(tiny_tokenizer, [["good"], ["bad " * 20]], 10).rows
     assert (row.cut.num_first, row.cut.num_second) == (0, 1), "pairs say which text was cut"
     first, second = "the film was good and bad", "this story was very good"
-    whole, cut = kept_parts(tiny_tokenizer, [[first, first * 9], [second, second]], 512), None
+    whole, cut = encoding.kept_parts(tiny_tokenizer, [[first, first * 9], [second, second]], 512), None
     assert whole[0] == [(0, len(first)), (0, len(second))]
-    ((cut, _),) = kept_parts(tiny_tokenizer, [[first], [second]], 10)
+    ((cut, _),) = encoding.kept_parts(tiny_tokenizer, [[first], [second]], 10)
     assert cut[0] == 0
     assert 0 < cut[1] < len(first)
-    assert kept_parts(tiny_tokenizer, [[]], 10) == []
+    assert encoding.kept_parts(tiny_tokenizer, [[]], 10) == []
 
 
 def test_the_next_rows_are_tokenized_while_the_last_ones_are_used(tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,14 +50,14 @@ def test_the_next_rows_are_tokenized_while_the_last_ones_are_used(tiny_tokenizer
 
     def encode(columns):
         started[texts.index(columns[0][0]) // 2].set()
-        return encode_texts(tiny_tokenizer, columns, 10)
+        return encoding.encode_texts(tiny_tokenizer, columns, 10)
 
     found = []
-    for place, part in enumerate(encoded_ahead(encode, [texts])):
+    for place, part in enumerate(encoding.encoded_ahead(encode, [texts])):
         assert all(event.wait(5) for event in started[: place + 2]), "the rows after these are under way"
         found += part.rows
-    assert found == encode_texts(tiny_tokenizer, [texts], 10).rows
-    assert len([*encoded_ahead(encode, [["good"]])]) == 1
+    assert found == encoding.encode_texts(tiny_tokenizer, [texts], 10).rows
+    assert len([*encoding.encoded_ahead(encode, [["good"]])]) == 1
 
 
 # --- Special tokens that somebody typed: counted as the tokenizer reads them, and told.
@@ -160,7 +144,7 @@ def test_ids_are_those_of_the_whole_text(blank, pairs, side, tokenizer_tokenizin
     tokenizer_tokenizing.truncation_side = side
     first = [random_text(seed, size, blank) for seed, size in enumerate((5, 1499, 1501, 1502, 4000, 20_000, 80, 1510))]
     columns = [first, [random_text(seed, 30 + seed, blank) for seed in range(len(first))]] if pairs else [first]
-    found = [ids for encoded, _ in tokenized_groups(tokenizer_tokenizing, columns, 60) for ids in encoded["input_ids"]]
+    found = [ids for encoded, _ in encoding.tokenized_groups(tokenizer_tokenizing, columns, 60) for ids in encoded["input_ids"]]
     assert found == tokenizer_tokenizing(*columns, truncation=True, max_length=60)["input_ids"]
 
 
@@ -179,10 +163,10 @@ def test_only_what_is_beyond_the_limit_is_cut_and_between_words():
 @pytest.mark.parametrize("size", [1, 999, 2_000_000])
 def test_groups_are_neighbours_and_bounded(size):
     sizes = [random.Random(place).choice([1, size, size // 3, 3 * size]) for place in range(50)]
-    rows = [list(range(50))[part] for part in groups_of(sizes)]
+    rows = [list(range(50))[part] for part in encoding.groups_of(sizes)]
     assert [row for part in rows for row in part] == list(range(50))
     assert all(len(part) == 1 or sum(sizes[row] for row in part) <= encoding.GROUP_CHARACTERS for part in rows)
-    assert [*groups_of([])] == []
+    assert [*encoding.groups_of([])] == []
 
 
 @pytest.mark.parametrize("kind", ["words", "no blanks", "blanks"])
@@ -208,16 +192,17 @@ def test_a_text_of_ten_million_characters_is_read_in_part_and_counted(kind, tiny
         assert encoded.rows["input_ids"][0] == tiny_tokenizer(text[:2000], truncation=True, max_length=32)["input_ids"]
         assert encoded.truncation.num_rows == 1
         assert encoded.truncation.num_tokens > 5_000, "a lower bound"
-    assert (most_characters(512), most_characters(100_000)) == (50_000, 6_400_000), "it grows with what a model takes"
+    most = [encoding.most_characters(length) for length in (512, 100_000)]
+    assert most == [50_000, 6_400_000], "it grows with what a model takes"
 
 
 def test_a_tokenizer_that_fails_is_an_error_of_the_model() -> None:
     """WordPiece without its unknown token fails at the first word that it does not know."""
     pieces = Tokenizer(models.WordPiece(vocab={"[PAD]": 0, "good": 1}, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=pieces, pad_token="[PAD]")
-    assert [*tokenized_groups(tokenizer, [["good"]], 8)]
+    assert [*encoding.tokenized_groups(tokenizer, [["good"]], 8)]
     with pytest.raises(ModelError) as caught:
-        [*tokenized_groups(tokenizer, [["bad"]], 8)]
+        [*encoding.tokenized_groups(tokenizer, [["bad"]], 8)]
     assert caught.value.problem == "the tokenizer failed: Exception: WordPiece error: Missing [UNK] token from the vocabulary"
     assert caught.value.remedy == "download the model again: its tokenizer files are damaged or do not belong together"
 
@@ -228,7 +213,7 @@ def test_a_tokenizer_that_fails_is_an_error_of_the_model() -> None:
             raise MemoryError
 
     with pytest.raises(MemoryError):  # not the fault of the model
-        [*tokenized_groups(Large(), [["bad"]], 8)]
+        [*encoding.tokenized_groups(Large(), [["bad"]], 8)]
 
 
 # --- Rows that lose tokens: how many, where, and what to do.
@@ -494,13 +479,13 @@ def test_special_tokens_and_cuts_are_kept_in_the_cache_and_noted(tokenizer) -> N
     for _ in range(2):
         encoded = encode(examples_of(rows), tokenizer, 16)
         assert encoded["train"].typed == TypedTokens(2, ("[CLS]", "[SEP]"))
-        assert notes_on(encoded, LengthLimit(16, 64)) == [
+        assert encoding.notes_on(encoded, LengthLimit(16, 64)) == [
             "train: 2 rows contain the text of a special token ([CLS], [SEP]), which the tokenizer reads as that token",
             "validation: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token",
         ]
-    assert notes_on(encode(examples_of(random_rows(1, pairs=True)), tokenizer, 200), LengthLimit(200, 200)) == []
+    assert encoding.notes_on(encode(examples_of(random_rows(1, pairs=True)), tokenizer, 200), LengthLimit(200, 200)) == []
     rows = [{"text": "the " * (20 if row == 3 else 2) + str(row), "label": "ab"[row % 2]} for row in range(20)]
-    notes = notes_on(encode(examples_of(rows), tokenizer, 16), LengthLimit(16, 64))
+    notes = encoding.notes_on(encode(examples_of(rows), tokenizer, 16), LengthLimit(16, 64))
     assert [note.partition(" lost the end of the text: cut to 16 tokens")[0] for note in notes] == [
         "train: 1 of 20 rows (5%)",
         "validation: 1 of 10 rows (10%)",

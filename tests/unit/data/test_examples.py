@@ -13,19 +13,9 @@ from given_split import GivenSplit, Watched
 
 from glassloop.base.errors import SettingsError
 from glassloop.data import columns as columns_module
+from glassloop.data import examples as surveys
 from glassloop.data.columns import Known, LabelCells, LabelSet
-from glassloop.data.examples import (
-    Examples,
-    Part,
-    facts_of,
-    hold_out_fold,
-    hold_out_validation,
-    load_prepared,
-    notes_on,
-    prepare,
-    survey_split,
-    text_keys,
-)
+from glassloop.data.examples import hold_out_fold, notes_on, text_keys
 from glassloop.runs.record import Columns, SplitFacts
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings
 
@@ -48,12 +38,12 @@ def prepared(tmp_path: Path):
 
     def prepare_rows(
         known: Known | None = None, settings: dict | None = None, chunk: int = 3, outputs: LabelSet | None = None, **splits
-    ) -> Examples:
+    ) -> surveys.Examples:
         raw = {name: raw_split(name, rows, chunk) for name, rows in splits.items()}
         folder = tmp_path / f"prepared{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        prepare(raw, DataSettings(**(settings or {})), known or Known(), folder, outputs)
-        return load_prepared(folder)
+        surveys.prepare(raw, DataSettings(**(settings or {})), known or Known(), folder, outputs)
+        return surveys.load_prepared(folder)
 
     return prepare_rows
 
@@ -368,8 +358,8 @@ def test_equal_texts_have_equal_keys_and_are_counted():
 def facts(texts: list[str], found: LabelCells, labels: LabelSet | None, rows=slice(None), train=None) -> SplitFacts:
     chosen = np.zeros(len(texts), bool)
     chosen[rows] = True
-    part = Part(GivenSplit("d.csv", []), COLUMNS, found, text_keys([texts]), np.zeros(len(texts)), chosen)
-    return facts_of(part, labels, None if train is None else text_keys([train]))
+    part = surveys.Part(GivenSplit("d.csv", []), COLUMNS, found, text_keys([texts]), np.zeros(len(texts)), chosen)
+    return surveys.facts_of(part, labels, None if train is None else text_keys([train]))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -443,9 +433,9 @@ def test_labels_that_look_alike_are_rare_or_hold_nearly_all_rows_are_reported() 
 
 
 # --- Which rows become which split: unknown labels are refused or skipped, and validation is held out fairly.
-def part_of(texts: list[str], labels: list[str | None]) -> Part:
+def part_of(texts: list[str], labels: list[str | None]) -> surveys.Part:
     table = pa.table({"text": texts, "label": pa.array(labels, pa.string())})
-    return survey_split("train", GivenSplit("d.csv", [table]), table, Columns("text", None, ("label",)), DataSettings())
+    return surveys.survey_split("train", GivenSplit("d.csv", [table]), table, Columns("text", None, ("label",)), DataSettings())
 
 
 @pytest.mark.parametrize(
@@ -455,7 +445,7 @@ def part_of(texts: list[str], labels: list[str | None]) -> Part:
 def test_small_classes_do_not_empty_the_training_rows(classes: int, rows: int, held_out: int) -> None:
     """One row of each class is held out, unless that is more than twice the share."""
     part = part_of([f"text {row}" for row in range(rows)], [f"c{row % classes}" for row in range(rows)])
-    found = hold_out_validation({"train": part}, CLASSES, DataSettings(), [])
+    found = surveys.hold_out_validation({"train": part}, CLASSES, DataSettings(), [])
     assert int(found["validation"].rows.sum()) == held_out
     assert len(np.unique(part.found.codes[found["train"].rows])) == classes, "each class can be learned"
 
@@ -480,7 +470,7 @@ def test_folds_are_disjoint_and_complete_and_equal_texts_stay_together(task: str
 
 def test_a_fold_keeps_rows_that_were_held_out_before_apart(refused) -> None:
     whole = part_of([f"t {row}" for row in range(50)], ["x", "y"] * 25)
-    parts = hold_out_validation({"train": whole}, CLASSES, DataSettings(), [])
+    parts = surveys.hold_out_validation({"train": whole}, CLASSES, DataSettings(), [])
     found = hold_out_fold(parts, CLASSES, DataSettings(selection_fold="1/5"), [])
     assert [*found] == ["train", "selection", "validation"]
     assert sum(part.rows.astype(int) for part in found.values()).tolist() == [1] * 50
@@ -493,7 +483,7 @@ def test_very_wide_tables_keep_few_columns_and_are_surveyed_fast(prepared, monke
     labels = tuple(f"l{number}" for number in range(40))
     table = pa.table({"text": ["a", "b"], **{name: ["0", "1"] for name in labels}})
     head = Watched(table)
-    survey_split("train", GivenSplit("d.csv", [table]), head, Columns("text", None, labels), DataSettings())
+    surveys.survey_split("train", GivenSplit("d.csv", [table]), head, Columns("text", None, labels), DataSettings())
     assert head.asked < 10
     monkeypatch.setattr(columns_module, "MOST_KEPT_COLUMNS", 4)
     train = [{"text": f"text {place}", "label": "ab"[place % 2], "x": 1, "y": 2, "z": 3} for place in range(9)]

@@ -27,25 +27,7 @@ from workbooks import xlsx, zipped
 
 from glassloop.base.errors import DataError, SettingsError
 from glassloop.data import readers
-from glassloop.data.readers import (
-    SKIP,
-    BadRows,
-    cell_as_text,
-    cell_text,
-    data_suffix,
-    first_row_number,
-    is_broken,
-    looks_like_data,
-    opened_bytes,
-    opened_text,
-    read_delimited,
-    read_file,
-    read_json,
-    settle_header,
-    sound,
-    suggested_names,
-    tables_of,
-)
+from glassloop.data.readers import SKIP, BadRows, cell_text, data_suffix, looks_like_data, read_file, suggested_names
 from glassloop.data.sources import load_examples
 from glassloop.settings.training import DataSettings
 
@@ -157,9 +139,9 @@ def test_names_and_values_become_the_text_a_csv_cell_would_hold(write, refused):
     wanted = {"int": "3", "yes": "true", "null": None, "list": ["a", "1", "false"], "text": "1.0", "a.b": "0.5", "a.c.d": ["2"]}
     assert rows_of(path) == [wanted, {**dict.fromkeys(wanted), "int": "-1", "list": []}]
     rows = [{"t": "a", "l": ("x", "y")}, {"t": float("nan"), "l": ()}]
-    assert rows_in(tables_of(Path("train"), enumerate(rows, 1))) == [{"t": "a", "l": ["x", "y"]}, {"t": None, "l": []}]
+    assert rows_in(readers.tables_of(Path("train"), enumerate(rows, 1))) == [{"t": "a", "l": ["x", "y"]}, {"t": None, "l": []}]
     with refused("train: the name 0 is not text", "rename the column"):
-        list(tables_of(Path("train"), [(1, {0: "a"})]))
+        list(readers.tables_of(Path("train"), [(1, {0: "a"})]))
     assert rows_of(write("d.jsonl", '{"t": "ä"}\n'.encode("utf-16"))) == [{"t": "ä"}]
     assert rows_of(write("d.jsonl", '{"t": "ä"}\n'.encode("latin-1")), encoding="latin-1") == [{"t": "ä"}]
 
@@ -285,7 +267,7 @@ def test_a_file_that_is_not_there(name, tmp_path, refused):
 def test_everything_that_cannot_be_read_is_skipped(write, refused):
     bad = BadRows(skip=True)
     path = write("d.csv", b't,l\na,1\n\nb"c\xff,2\n"d"e,3\nf,4\ng\0,5\nt,l\nh,6\ni,7\nj,8\nk,9\nl,1\n\n')
-    assert [row["t"] for row in rows_in(read_delimited(path, ",", quoted=True, bad=bad))] == [*"afhijkl"]
+    assert [row["t"] for row in rows_in(readers.read_delimited(path, ",", quoted=True, bad=bad))] == [*"afhijkl"]
     assert bad.rows[path] == {
         3: "the row is blank (t, l)",
         4: "the row contains a byte that is not text",
@@ -295,11 +277,11 @@ def test_everything_that_cannot_be_read_is_skipped(write, refused):
     }
     path = write("d.csv", 't,l\na,1\n"b,2\nc,3\n')
     with refused("d.csv, row 3: a quote is opened and not closed until the end of the file", QUOTES):  # all rows belong to it
-        [*read_delimited(path, ",", quoted=True, bad=BadRows(skip=True))]
+        [*readers.read_delimited(path, ",", quoted=True, bad=BadRows(skip=True))]
     good = [b'{"t": "%d"}' % row for row in range(6)]
     path = write("d.jsonl", b"\n".join([*good[:2], b"", b"{", b"[1]", b'{"u": 1}', b'{"t": "\xff"}', *good[2:]]) + b"\n\n")
     bad = BadRows(skip=True)
-    assert [row["t"] for row in rows_in(read_json(path, None, bad))] == [*"012345"]
+    assert [row["t"] for row in rows_in(readers.read_json(path, None, bad))] == [*"012345"]
     assert [*bad.rows[path]] == [3, 4, 7, 5, 6]
     assert bad.rows[path][7] == "the row contains a byte that is not text"
 
@@ -308,7 +290,7 @@ def test_everything_that_cannot_be_read_is_skipped(write, refused):
 def test_ragged_rows_may_be_left_out_and_are_then_numbered(chunk_rows, write, chunks_of):
     chunks_of(chunk_rows)
     bad, path = BadRows(skip=True), write("d.tsv", "t\tl\nx\na\t1\ny\nb\t2\n\t\t\nc\t3\n")
-    assert [row["t"] for row in rows_in(read_delimited(path, "\t", quoted=False, bad=bad))] == ["a", "b", "c"]
+    assert [row["t"] for row in rows_in(readers.read_delimited(path, "\t", quoted=False, bad=bad))] == ["a", "b", "c"]
     assert [*bad.rows[path]] == [2, 4, 6]
 
 
@@ -376,7 +358,7 @@ def test_what_looks_like_data(head, is_data):
     ],
 )
 def test_the_user_decides(settings, names, has_header):
-    assert settle_header("d.csv", REVIEWS, DataSettings(**settings)) == (names, has_header)
+    assert readers.settle_header("d.csv", REVIEWS, DataSettings(**settings)) == (names, has_header)
 
 
 def test_names_stand_in_for_a_header_and_are_suggested(write, refused):
@@ -386,7 +368,7 @@ def test_names_stand_in_for_a_header_and_are_suggested(write, refused):
     assert suggested_names(four) == "column_1,text,text_pair,label"
     remedy = "omit --columns, or add --header to replace the names in row 1, or --no-header if row 1 is data"
     with refused("d.csv: row 1 looks like column names (A, B), but --columns is for files without a header", remedy):
-        settle_header("d.csv", [["A", "B"], ["c", "d"]], DataSettings(columns="a,b"))
+        readers.settle_header("d.csv", [["A", "B"], ["c", "d"]], DataSettings(columns="a,b"))
     assert rows_of(write("d.csv", "t,t\na,1\n"), columns="x,y", header=True) == [{"x": "a", "y": "1"}]
     path = write("d.tsv", "a\t1\nb\t2\nc\n")
     assert rows_of(path, columns="t,l", bad_rows="skip") == [{"t": "a", "l": "1"}, {"t": "b", "l": "2"}]
@@ -433,7 +415,7 @@ SHEET = [["text", "label"], ["a b", 1], ["c d", 0]]
     ],
 )
 def test_cells_are_the_text_that_a_person_sees(cell, text):
-    assert cell_as_text(cell) == text
+    assert readers.cell_as_text(cell) == text
 
 
 @pytest.mark.parametrize("pack", [None, gzip.compress, lambda content: zipped({"d.xlsx": content})])
@@ -509,7 +491,7 @@ def strings(data: bytes, offsets: list[int]) -> pa.Array:
 )
 def test_damage_is_refused(cells: pa.Array, problem: str) -> None:
     with pytest.raises(DataError, match=f": train: the rows are damaged: .*{problem}") as raised:
-        sound(pa.table({"text": cells}), "train")
+        readers.sound(pa.table({"text": cells}), "train")
     assert raised.value.remedy == "write the data again"
 
 
@@ -518,7 +500,7 @@ def test_damage_is_refused(cells: pa.Array, problem: str) -> None:
 )
 def test_texts_of_every_kind_are_read(kind: pa.DataType, tmp_path: Path) -> None:
     table = pa.table({"text": pa.array(TWELVE_TEXTS).cast(kind), "label": pa.array(LABELS).cast(kind)})
-    assert sound(table, "train").schema.types == [pa.string(), pa.string()]
+    assert readers.sound(table, "train").schema.types == [pa.string(), pa.string()]
     pq.write_table(table, tmp_path / "d.parquet")
     assert load_examples(tmp_path / "d.parquet", validation_share=0).splits["train"]["text"][:] == TWELVE_TEXTS
 
@@ -605,7 +587,7 @@ PACKED = {
 
 
 def text_in(path: Path, encoding: str | None = None) -> str:
-    with opened_text(path, encoding) as text:
+    with readers.opened_text(path, encoding) as text:
         return text.read()
 
 
@@ -622,14 +604,15 @@ def test_the_content_decides_on_the_compression(kind, name, write):
 def test_a_file_that_ends_early_is_damaged(kind, write):
     content = PACKED[kind]((TEXT * 1000).encode())
     path = write(f"d.csv{kind}", content[: len(content) // 2])
-    with pytest.raises(DataError, match=f"d.csv{kind}: the compressed file is damaged") as raised, opened_bytes(path) as opened:
+    problem = f"d.csv{kind}: the compressed file is damaged"
+    with pytest.raises(DataError, match=problem) as raised, readers.opened_bytes(path) as opened:
         opened.read()
     assert raised.value.remedy == "compress or download it again"
 
 
 def test_the_extension_tells_the_format_and_where_rows_are_counted_from(write):
     for name, number in {"d.csv": 2, "d.TSV": 2, "d.json": 1, "d.jsonl": 1, "d.ndjson": 1, "d.parquet": 1}.items():
-        assert first_row_number(Path(name)) == number, "as a person counts them"
+        assert readers.first_row_number(Path(name)) == number, "as a person counts them"
     suffixes = {"a.csv": ".csv", "a.CSV.GZ": ".csv", "a.jsonl.zst": ".jsonl", "a.gz": "", "a": "", "a.b.parquet": ".parquet"}
     for name, suffix in suffixes.items():
         assert data_suffix(Path(name)) == suffix
@@ -674,12 +657,12 @@ def test_one_broken_byte_in_many_rows_is_named_with_its_row_and_position(kind, w
     path = write(f"d.csv{kind}", gzip.compress(content) if kind else content)
     with (
         refused(f"d.csv{kind}, row 10,000: byte 0xe9 at position 50,001 is not UTF-8", f"{ENCODINGS}; {SKIP}"),
-        opened_text(path, rows_of=csv.reader) as text,
+        readers.opened_text(path, rows_of=csv.reader) as text,
     ):
         text.read()
     assert "café,x" in text_in(path, "latin-1")
-    with opened_text(path, lenient=True) as text:
-        assert [number for number, row in enumerate(csv.reader(text), 1) if is_broken(row)] == [10_000]
+    with readers.opened_text(path, lenient=True) as text:
+        assert [number for number, row in enumerate(csv.reader(text), 1) if readers.is_broken(row)] == [10_000]
 
 
 @pytest.mark.parametrize(

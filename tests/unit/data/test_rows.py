@@ -13,26 +13,9 @@ import torch
 from datasets import Dataset
 
 from glassloop.base.errors import DataError, SettingsError
-from glassloop.data import rows as row_module
+from glassloop.data import rows as row_reading
 from glassloop.data.batches import Batches, PaddingCollator
-from glassloop.data.rows import (
-    Repeats,
-    RowReader,
-    arrow_rows,
-    chosen_columns,
-    collator_repeats,
-    content_of,
-    global_states,
-    infer_task,
-    known_columns,
-    labels_among,
-    labels_in,
-    refuse_labels,
-    refuse_unreadable,
-    repeats,
-    repeats_of,
-    without_missing_labels,
-)
+from glassloop.data.rows import Repeats, RowReader, content_of, global_states, labels_in, refuse_labels, repeats_of
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 ROWS = Dataset.from_dict({"input_ids": [[1, 2], [3]], "labels": [0, 1], "text": ["a", "b"]})
@@ -53,32 +36,32 @@ def shouted(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
     ],
 )
 def test_a_format_that_changes_no_value_is_read_as_arrow(rows: Dataset, columns: list[str]) -> None:
-    assert {*chosen_columns(rows)} == {*columns}
-    table = arrow_rows(rows)[:]
+    assert {*row_reading.chosen_columns(rows)} == {*columns}
+    table = row_reading.arrow_rows(rows)[:]
     assert {*table.column_names} == {*columns}
     assert table["input_ids"].to_pylist() == [[1, 2], [3]]
 
 
 @pytest.mark.parametrize("rows", [ROWS.to_list(), ROWS.with_transform(shouted), ROWS.with_format("torch", dtype="float16")])
 def test_what_may_change_values_is_read_row_by_row(rows: Any) -> None:
-    assert arrow_rows(rows) is None
+    assert row_reading.arrow_rows(rows) is None
 
 
 def test_columns_that_are_not_taken_are_dropped_unless_a_transform_reads_them(says) -> None:
     taken = {"input_ids", "labels"}
-    rows, unused = known_columns(ROWS, taken)
+    rows, unused = row_reading.known_columns(ROWS, taken)
     assert (rows.column_names, unused) == (["input_ids", "labels"], ["text"])
-    rows, unused = known_columns(ROWS.with_format("torch", columns=["input_ids"]), taken)
+    rows, unused = row_reading.known_columns(ROWS.with_format("torch", columns=["input_ids"]), taken)
     assert ([*rows[0]], unused) == (["input_ids"], [])
     transformed = ROWS.with_transform(shouted)
-    assert known_columns(transformed, taken) == (transformed, [])
-    assert known_columns([{"a": 1}], taken) == ([{"a": 1}], [])
+    assert row_reading.known_columns(transformed, taken) == (transformed, [])
+    assert row_reading.known_columns([{"a": 1}], taken) == ([{"a": 1}], [])
     with says("the Trainer has no train_dataset", "pass train_dataset="):
-        refuse_unreadable(None, "train_dataset")
+        row_reading.refuse_unreadable(None, "train_dataset")
     with says("the data set has no rows"):
-        refuse_unreadable([], "train_dataset")
+        row_reading.refuse_unreadable([], "train_dataset")
     with says("a list_iterator does not support len() and [number], so its order cannot be repeated"):
-        refuse_unreadable(iter([]), "train_dataset")
+        row_reading.refuse_unreadable(iter([]), "train_dataset")
 
 
 # --- The labels of rows that a Trainer gets: found under their usual names in any form, and refused if they do not fit.
@@ -101,16 +84,16 @@ def test_labels_may_be_missing_and_must_agree_and_be_numbers(refused) -> None:
     assert labels_in([{"input_ids": [1]}]) is None
     assert labels_in([(1, 2)]) is None, "rows of another kind are left to the collator"
     columns = {"label": [0, 1, 1], "labels": [0, 1, 0]}
-    assert labels_among({"label": [0, 1], "labels": [0, 1]}).tolist() == [0, 1]
+    assert row_reading.labels_among({"label": [0, 1], "labels": [0, 1]}).tolist() == [0, 1]
     with refused('"labels" and "label" have different values (0 and 1)', "remove the column that is not the label"):
-        labels_among(columns)
+        row_reading.labels_among(columns)
     with refused("the labels have the type <U3, which is not a number", "use whole numbers, or set problem_type"):
-        labels_among({"labels": ["yes", "no"]})
+        row_reading.labels_among({"labels": ["yes", "no"]})
     # `load_dataset` gives all splits the columns of the first one.
     unknown = Dataset.from_dict({"input_ids": IDS, "label": [None] * 4})
-    assert without_missing_labels(unknown).column_names == ["input_ids"]
+    assert row_reading.without_missing_labels(unknown).column_names == ["input_ids"]
     partly = Dataset.from_dict({"input_ids": IDS, "label": [None, 1, 0, 1]})
-    assert without_missing_labels(partly) is partly
+    assert row_reading.without_missing_labels(partly) is partly
 
 
 # --- the task of a model -----------------------------------------------------------------------------------------
@@ -124,7 +107,7 @@ def batches_with(cells: list[Any], tokenizer: Any) -> Batches:
 
 def test_one_number_for_each_label_means_several_labels(tiny_tokenizer) -> None:
     config, said = config_with(3), []
-    infer_task(config, batches_with([[0.0, 1.0, 1.0]] * 2, tiny_tokenizer).first_labels, said.append)
+    row_reading.infer_task(config, batches_with([[0.0, 1.0, 1.0]] * 2, tiny_tokenizer).first_labels, said.append)
     assert config.problem_type == SEVERAL
     assert said == [f"each row has one number for each of the 3 labels: training as {SEVERAL}"]
 
@@ -132,7 +115,7 @@ def test_one_number_for_each_label_means_several_labels(tiny_tokenizer) -> None:
 @pytest.mark.parametrize(("num_labels", "task"), [(2, None), (2, CLASSES), (1, None), (1, SCORE), (2, SEVERAL)])
 def test_a_task_that_fits_is_left_as_it_is(num_labels: int, task: str | None, tiny_tokenizer) -> None:
     config, cells = config_with(num_labels, task), [1, 0] if num_labels > 1 else [0.5, 1.5]
-    infer_task(config, batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
+    row_reading.infer_task(config, batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
     assert config.problem_type == task
 
 
@@ -148,7 +131,7 @@ def test_a_task_that_fits_is_left_as_it_is(num_labels: int, task: str | None, ti
 )
 def test_labels_that_do_not_fit_the_model_are_refused(num_labels, task, cells, problem, tiny_tokenizer, says) -> None:
     with says(problem, None, DataError):
-        infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
+        row_reading.infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
 
 
 def test_labels_of_training_rows_are_needed_and_must_be_classes(refused) -> None:
@@ -228,17 +211,17 @@ def test_a_collator_is_called_on_the_same_rows() -> None:
         return {"labels": torch.tensor([row.pop("labels") for row in rows])}
 
     rows = [dict(row) for row in FIXED[:4]]
-    assert collator_repeats(emptied, rows) is Repeats.SAME
+    assert row_reading.collator_repeats(emptied, rows) is Repeats.SAME
     assert rows == FIXED[:4]
-    assert collator_repeats(lambda rows: {"x": torch.rand(3)}, rows) is Repeats.GLOBAL
-    assert collator_repeats(lambda rows: {"x": torch.rand(3, generator=generators[2])}, rows) is Repeats.OWN
+    assert row_reading.collator_repeats(lambda rows: {"x": torch.rand(3)}, rows) is Repeats.GLOBAL
+    assert row_reading.collator_repeats(lambda rows: {"x": torch.rand(3, generator=generators[2])}, rows) is Repeats.OWN
     kinds = ([1, 2], np.array([1, 2], dtype=np.int8), torch.tensor([1, 2]))
     assert len({content_of({"b": 1, "a": cells}) for cells in kinds}) == 1
     assert content_of({"a": [1, 2]}) != content_of({"a": [1, 3]})
     assert content_of((torch.tensor([1]), 2)) == content_of(([1], 2))
     before = global_states()
     with pytest.raises(ZeroDivisionError):
-        repeats(lambda: random.random() / 0)
+        row_reading.repeats(lambda: random.random() / 0)
     assert global_states() == before
 
 
@@ -279,7 +262,7 @@ def test_a_row_that_was_read_ahead_is_not_read_again() -> None:
 
 
 def test_only_as_many_rows_are_kept_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_module, "MOST_AHEAD", 0)
+    monkeypatch.setattr(row_reading, "MOST_AHEAD", 0)
     rows = Rows(tokens)
     reader = RowReader(rows)
     repeats_of(reader)

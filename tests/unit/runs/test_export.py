@@ -10,27 +10,19 @@ import pytest
 from run_folders import RECORD
 
 from glassloop.base.errors import ModelError
-from glassloop.runs.export import (
-    RESTORE,
-    ExportCheck,
-    ExportRecord,
-    MetricChange,
-    checksums,
-    is_export,
-    read_export,
-    read_reference,
-    write_export,
-)
+from glassloop.runs import export
+from glassloop.runs.export import RESTORE, read_export, read_reference, write_export
 
-CHECK = ExportCheck("validation", 2, 0.1, 0, (1,), {"f1": MetricChange(0.5, 0.6, 0.1, 0.0, 0.2, 0.3, "t")}, {}, {}, 1)
+CHANGE = export.MetricChange(0.5, 0.6, 0.1, 0.0, 0.2, 0.3, "t")
+CHECK = export.ExportCheck("validation", 2, 0.1, 0, (1,), {"f1": CHANGE}, {}, {}, 1)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "model.onnx").write_bytes(b"weights")
     (tmp_path / "README.md").write_text("may change")
-    record = ExportRecord("onnx", RECORD.data.task, ("a", "b, c"), 64, ("input_ids",), "mrpc", RECORD, check=CHECK)
-    write_export(tmp_path, replace(record, files=checksums(tmp_path)))
+    record = export.ExportRecord("onnx", RECORD.data.task, ("a", "b, c"), 64, ("input_ids",), "mrpc", RECORD, check=CHECK)
+    write_export(tmp_path, replace(record, files=export.checksums(tmp_path)))
     return tmp_path
 
 
@@ -38,7 +30,7 @@ def test_it_is_read_as_it_was_written_and_the_readme_may_be_edited(folder: Path)
     (folder / "README.md").write_text("other words")
     record = read_export(folder)
     assert (record.check, record.run, record.labels, [*record.files]) == (CHECK, RECORD, ("a", "b, c"), ["model.onnx"])
-    assert (is_export(folder), is_export(folder / "model.onnx"), record.precision) == (True, False, "fp32")
+    assert (export.is_export(folder), export.is_export(folder / "model.onnx"), record.precision) == (True, False, "fp32")
     assert replace(record, kind="onnx-int8").precision == "int8"
 
 

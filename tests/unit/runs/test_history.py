@@ -11,24 +11,7 @@ from pathlib import Path
 import pytest
 
 from glassloop.runs import history
-from glassloop.runs.history import (
-    END,
-    MOST_BINS,
-    MOST_CURVES,
-    RESUME,
-    START,
-    STOP,
-    Curve,
-    HistoryTail,
-    Moment,
-    last_step,
-    note_moment,
-    numbers_by_step,
-    read_history,
-    read_moments,
-    resumed_steps,
-    write_history,
-)
+from glassloop.runs.history import RESUME, START, HistoryTail, Moment, last_step, read_history, read_moments, write_history
 from glassloop.runs.record import HISTORY_NAME, SESSIONS_NAME
 
 ENTRIES = [{"step": 2, "loss": 0.5}, {"step": 4, "loss": 0.25}, {"step": 4, "eval_f1": 1.0}]
@@ -72,7 +55,7 @@ def test_only_the_end_of_a_long_history_is_read_for_the_last_step(tmp_path: Path
 
 def test_figures_are_found_by_step() -> None:
     entries = [{"step": 1, "loss": 0.5}, {"step": 2, "eval_loss": 0.4}, {"step": 3, "loss": None}, {"loss": 1.0}]
-    assert numbers_by_step(entries, "loss") == [(1, 0.5)]
+    assert history.numbers_by_step(entries, "loss") == [(1, 0.5)]
 
 
 # --- Following a history: only new lines are read, curves stay small, and nothing in the file is an error.
@@ -143,11 +126,11 @@ def test_nothing_in_the_file_is_an_error(content: bytes, tail: HistoryTail, tmp_
 def test_strange_values_are_left_out(tail: HistoryTail, tmp_path: Path) -> None:
     append(tmp_path, line(1, loss="low", flag=True, none=None, many=[1], **{"x" * 101: 1.0, "fine": 2}))
     append(tmp_path, '{"step": 2, "loss": NaN, "big": 1' + "0" * 400 + "}\n" + line(-3, loss=1.0) + '{"loss": 4.0}\n')
-    append(tmp_path, line(4, **{f"name-{number}": number for number in range(2 * MOST_CURVES)}))
+    append(tmp_path, line(4, **{f"name-{number}": number for number in range(2 * history.MOST_CURVES)}))
     points = tail.now().points
     assert "loss" not in points
     assert points["fine"] == [(1, 2.0)]
-    assert len(points) == MOST_CURVES
+    assert len(points) == history.MOST_CURVES
 
 
 def test_a_pipe_or_a_link_is_not_read(tail: HistoryTail, tmp_path: Path) -> None:
@@ -170,19 +153,19 @@ def test_a_large_file_is_read_in_several_calls(tail: HistoryTail, tmp_path: Path
 
 
 def test_a_curve_keeps_its_extremes_and_its_ends() -> None:
-    curve, values = Curve(), [(step * 7919) % 1009 / 1009 for step in range(100_000)]
+    curve, values = history.Curve(), [(step * 7919) % 1009 / 1009 for step in range(100_000)]
     values[31_415], values[92_653] = -5.0, 9.0
     for step, value in enumerate(values):
         curve.add((step, value))
     points = curve.points()
-    assert len(points) <= 4 * MOST_BINS + 2
+    assert len(points) <= 4 * history.MOST_BINS + 2
     assert {(31_415, -5.0), (92_653, 9.0), (0, values[0]), (99_999, values[-1])} <= {*points}
     assert points == sorted(points)
     assert {*points} <= {*enumerate(values)}, "no value is made up"
-    short = Curve()
-    for step in range(2 * MOST_BINS):
+    short = history.Curve()
+    for step in range(2 * history.MOST_BINS):
         short.add((step, step % 3))
-    assert short.points() == [(step, step % 3) for step in range(2 * MOST_BINS)], "a short curve is complete"
+    assert short.points() == [(step, step % 3) for step in range(2 * history.MOST_BINS)], "a short curve is complete"
 
 
 # --- sessions.jsonl: starts and resumes are read again, whatever else is in the file.
@@ -190,25 +173,25 @@ def test_a_curve_keeps_its_extremes_and_its_ends() -> None:
 
 def test_what_is_noted_is_read(tmp_path: Path) -> None:
     assert read_moments(tmp_path) == []
-    note_moment(tmp_path, START, 0, 30)
-    note_moment(tmp_path, STOP, 12, 30)
+    history.note_moment(tmp_path, START, 0, 30)
+    history.note_moment(tmp_path, history.STOP, 12, 30)
     first, second = read_moments(tmp_path)
     assert (first.event, first.step, first.max_steps) == ("start", 0, 30)
     assert (second.event, second.step) == ("stop", 12)
     assert (first.machine, first.process) == (platform.node(), os.getpid())
     assert first.time.endswith("+00:00")
-    note_moment(tmp_path, START, 0, 50)
+    history.note_moment(tmp_path, START, 0, 50)
     assert [moment.max_steps for moment in read_moments(tmp_path)] == [50], "a start begins a new file"
 
 
 def test_what_cannot_be_written_or_read_is_no_error(tmp_path: Path) -> None:
-    note_moment(tmp_path, START, 0, 30)
+    history.note_moment(tmp_path, START, 0, 30)
     with (tmp_path / SESSIONS_NAME).open("a") as opened:
         opened.write('{"event": "resume", "step": "two"}\n{"event": "end", "step": 30, "max_steps": 30}\n')
     assert [moment.event for moment in read_moments(tmp_path)] == [START], "a damaged line ends the file"
     (tmp_path / SESSIONS_NAME).unlink()
     (tmp_path / SESSIONS_NAME).mkdir()
-    note_moment(tmp_path, START, 0, 30)
+    history.note_moment(tmp_path, START, 0, 30)
     assert read_moments(tmp_path) == []
     (tmp_path / SESSIONS_NAME).rmdir()
     os.mkfifo(tmp_path / SESSIONS_NAME)
@@ -216,8 +199,8 @@ def test_what_cannot_be_written_or_read_is_no_error(tmp_path: Path) -> None:
 
 
 def test_resumes_that_a_later_one_went_back_behind_are_gone() -> None:
-    moments = [Moment(START, 0, 90), Moment(RESUME, 20, 90), Moment(RESUME, 40, 90), Moment(END, 90, 90)]
-    assert resumed_steps(moments) == [20, 40]
-    assert resumed_steps([*moments, Moment(RESUME, 30, 90)]) == [20, 30]
-    assert resumed_steps([Moment(RESUME, 20, 90), Moment(RESUME, 20, 90)]) == [20]
-    assert resumed_steps([]) == []
+    moments = [Moment(START, 0, 90), Moment(RESUME, 20, 90), Moment(RESUME, 40, 90), Moment(history.END, 90, 90)]
+    assert history.resumed_steps(moments) == [20, 40]
+    assert history.resumed_steps([*moments, Moment(RESUME, 30, 90)]) == [20, 30]
+    assert history.resumed_steps([Moment(RESUME, 20, 90), Moment(RESUME, 20, 90)]) == [20]
+    assert history.resumed_steps([]) == []

@@ -17,43 +17,16 @@ from run_folders import FOUND, RECORD, write_run_with_model
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.base.files import sha256_of
 from glassloop.base.records import sealed
-from glassloop.runs.record import (
-    FINISHED,
-    FORMAT,
-    MODEL_NAME,
-    RUN_NAME,
-    TIMINGS,
-    TRAINED_NAME,
-    Columns,
-    Gain,
-    SplitFacts,
-    Target,
-    checkpoint_name,
-    checkpoints_in,
-    has_checkpoint,
-    is_run,
-    is_timing,
-    model_of_run,
-    predicted_splits,
-    predictions_name,
-    read_calibration,
-    read_predictions,
-    read_run,
-    remove_leftovers,
-    seed_name,
-    split_changes,
-    weights_of,
-    write_calibration,
-    write_run,
-)
+from glassloop.runs import record as records
+from glassloop.runs.record import FINISHED, MODEL_NAME, RUN_NAME, Columns, model_of_run, read_calibration, read_run, write_run
 from glassloop.settings.training import DataSettings, TrainingArguments
 
 # --- the names in a run folder -----------------------------------------------------------------------------------
 
 
 def test_names() -> None:
-    assert (checkpoint_name(500), seed_name(42)) == ("checkpoint-500", "seed-42")
-    assert predictions_name("validation_matched") == "validation_matched-predictions.jsonl"
+    assert (records.checkpoint_name(500), records.seed_name(42)) == ("checkpoint-500", "seed-42")
+    assert records.predictions_name("validation_matched") == "validation_matched-predictions.jsonl"
 
 
 LEFTOVERS = (
@@ -65,22 +38,22 @@ OTHERS = (".notes.abcd_123", ".lock", "run.json", ".run.json.swp", ".gitignore",
 def test_leftovers_are_removed_and_named_and_files_of_others_stay(tmp_path: Path) -> None:
     for name in (*LEFTOVERS, *OTHERS):
         (tmp_path / name).mkdir() if "checkpoint" in name else (tmp_path / name).touch()
-    assert remove_leftovers(tmp_path) == sorted(LEFTOVERS)
-    assert remove_leftovers(tmp_path) == []
+    assert records.remove_leftovers(tmp_path) == sorted(LEFTOVERS)
+    assert records.remove_leftovers(tmp_path) == []
     assert {path.name for path in tmp_path.iterdir()} == {*OTHERS}
 
 
 def test_checkpoints_are_found_newest_first(tmp_path: Path) -> None:
-    assert checkpoints_in(tmp_path / "missing") == []
+    assert records.checkpoints_in(tmp_path / "missing") == []
     for name in ("checkpoint-10.kept-1", ".checkpoint-20.abcd_123", "checkpoint-07", "checkpoint-x", "other"):
         (tmp_path / name).mkdir()
-    assert not has_checkpoint(tmp_path), "one that was moved aside is not used"
+    assert not records.has_checkpoint(tmp_path), "one that was moved aside is not used"
     for name in ("checkpoint-3", "checkpoint-12"):
         (tmp_path / name).mkdir()
-    assert [path.name for path in checkpoints_in(tmp_path)] == ["checkpoint-12", "checkpoint-3"]
-    assert has_checkpoint(tmp_path)
-    (tmp_path / "other" / TRAINED_NAME).touch()
-    assert has_checkpoint(tmp_path / "other")
+    assert [path.name for path in records.checkpoints_in(tmp_path)] == ["checkpoint-12", "checkpoint-3"]
+    assert records.has_checkpoint(tmp_path)
+    (tmp_path / "other" / records.TRAINED_NAME).touch()
+    assert records.has_checkpoint(tmp_path / "other")
 
 
 # --- parts of the record -----------------------------------------------------------------------------------------
@@ -100,20 +73,20 @@ def test_columns_know_texts_and_label() -> None:
 
 
 def test_changed_splits_are_described_with_both_states() -> None:
-    then = {"train": SplitFacts(3, fingerprint="a" * 16), "validation": SplitFacts(2, fingerprint="b" * 16)}
-    assert split_changes(then, then, then) == []
-    now = {"train": SplitFacts(4, fingerprint="c" * 16)}
-    assert split_changes(then, now, ["train", "validation", "unknown"]) == [
+    then = {"train": records.SplitFacts(3, fingerprint="a" * 16), "validation": records.SplitFacts(2, fingerprint="b" * 16)}
+    assert records.split_changes(then, then, then) == []
+    now = {"train": records.SplitFacts(4, fingerprint="c" * 16)}
+    assert records.split_changes(then, now, ["train", "validation", "unknown"]) == [
         "train: 3 rows (aaaaaaaa) then, 4 rows (cccccccc) now",
         "validation: 2 rows (bbbbbbbb) then, none now",
     ]
 
 
 def test_timings_are_recognised() -> None:
-    for name in (*TIMINGS, "eval_runtime", "eval_mismatched_samples_per_second", "train_steps_per_second"):
-        assert is_timing(name)
+    for name in (*records.TIMINGS, "eval_runtime", "eval_mismatched_samples_per_second", "train_steps_per_second"):
+        assert records.is_timing(name)
     for name in ("loss", "eval_f1", "eval_seconds", "second"):
-        assert not is_timing(name)
+        assert not records.is_timing(name)
 
 
 def test_runs_are_read_without_the_heavy_libraries() -> None:
@@ -280,7 +253,7 @@ def test_a_model_that_has_changed_is_refused(says, finished: Path, name: str, da
 @pytest.mark.parametrize("target", [None, "gone", RUN_NAME], ids=["a folder", "a dangling link", "a link to itself"])
 def test_something_else_in_its_place(tmp_path: Path, target: str | None) -> None:
     (tmp_path / RUN_NAME).symlink_to(tmp_path / target) if target else (tmp_path / RUN_NAME).mkdir()
-    assert is_run(tmp_path)
+    assert records.is_run(tmp_path)
     with pytest.raises(ModelError, match="the record of the run cannot be read: "):
         read_run(tmp_path)
 
@@ -294,13 +267,13 @@ def test_the_run_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Path, "stat", refuse) if method == "lstat" else None  # who may not look may not read either
     monkeypatch.setattr(Path, method, refuse)
-    assert is_run(tmp_path)
+    assert records.is_run(tmp_path)
     with pytest.raises(ModelError, match=r"the record of the run cannot be read: Permission denied\ntry:  check its owner"):
         read_run(tmp_path)
 
 
 def test_a_newer_format(says, tmp_path: Path) -> None:
-    (tmp_path / RUN_NAME).write_text(json.dumps({"format": FORMAT + 1, "everything": "else"}))
+    (tmp_path / RUN_NAME).write_text(json.dumps({"format": records.FORMAT + 1, "everything": "else"}))
     problem = f"{tmp_path / RUN_NAME}: has format 2, but this version of Glassloop reads formats up to 1"
     with says(problem, "update Glassloop", ModelError):
         read_run(tmp_path)
@@ -308,7 +281,7 @@ def test_a_newer_format(says, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gone", "a\0b", "x" * 5000])
 def test_no_run(tmp_path: Path, name: str) -> None:
-    assert not is_run(tmp_path / name)
+    assert not records.is_run(tmp_path / name)
     with pytest.raises(ModelError, match=r"is not a run folder: run\.json is missing"):
         read_run(tmp_path / name)
 
@@ -329,12 +302,12 @@ def test_card_and_calibration_may_change_after_the_run(tmp_path: Path) -> None:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    write_calibration(tmp_path, replace(FOUND, weights=weights_of(tmp_path)))
+    records.write_calibration(tmp_path, replace(FOUND, weights=records.weights_of(tmp_path)))
     return tmp_path
 
 
 def test_the_calibration_of_other_weights_is_refused(says, model: Path) -> None:
-    stored = replace(FOUND, weights=weights_of(model))
+    stored = replace(FOUND, weights=records.weights_of(model))
     assert read_calibration(model) == stored
     assert read_calibration(model, {"model.safetensors": sha256_of(model / "model.safetensors")}) == stored
     assert sorted(path.name for path in model.iterdir()) == ["calibration.json", "model.safetensors"]
@@ -372,10 +345,10 @@ def test_a_damaged_calibration_is_refused(model: Path, change: dict[str, object]
 
 
 def test_what_a_calibration_is_for_in_words() -> None:
-    assert str(Target("f1")) == "highest F1"
-    assert str(Target("precision", 0.9)) == "highest precision at a recall of 0.9 or more"
-    assert str(Target("cost", None, 1, 5)) == "least cost (false positive 1, false negative 5)"
-    assert Gain("f1", 0.5, 0.75).change == 0.25
+    assert str(records.Target("f1")) == "highest F1"
+    assert str(records.Target("precision", 0.9)) == "highest precision at a recall of 0.9 or more"
+    assert str(records.Target("cost", None, 1, 5)) == "least cost (false positive 1, false negative 5)"
+    assert records.Gain("f1", 0.5, 0.75).change == 0.25
 
 
 # --- predictions: every row is read back as it was written, and damage is reported with its line.
@@ -385,17 +358,17 @@ ROWS = [{"row": 0, "prediction": "a\u2028b", "logits": [1.0], "text": "x\x85y"},
 
 def test_rows_with_any_line_separator_are_read(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match='no predictions for the split "test"\ntry:  train it to its end'):
-        read_predictions(tmp_path, "test")
+        records.read_predictions(tmp_path, "test")
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
     (tmp_path / "validation-predictions.jsonl").write_text(text, encoding="utf-8")
-    assert predicted_splits(tmp_path) == ["validation"]
-    assert read_predictions(tmp_path, "validation") == ROWS
+    assert records.predicted_splits(tmp_path) == ["validation"]
+    assert records.read_predictions(tmp_path, "validation") == ROWS
     with pytest.raises(SettingsError, match=r'no predictions for the split "\.\./x"\ntry:  use one of validation'):
-        read_predictions(tmp_path, "../x")
+        records.read_predictions(tmp_path, "../x")
 
 
 @pytest.mark.parametrize("damaged", ["{\n", "[]\n", '{"a": 1}\nx', "\n", '{"a": 1},{"b": 2}\n'])
 def test_damage_is_reported_with_its_line(tmp_path: Path, damaged: str) -> None:
     (tmp_path / "validation-predictions.jsonl").write_text('{"row": 0}\n' + damaged)
     with pytest.raises(ModelError, match=r"validation-predictions\.jsonl, line [23]: "):
-        read_predictions(tmp_path, "validation")
+        records.read_predictions(tmp_path, "validation")

@@ -13,20 +13,10 @@ from run_folders import RECORD, log_steps, write_watched
 from glassloop.base.errors import DataError, LockedError, ResourceError, SettingsError, TooLargeError
 from glassloop.base.files import Holder, locked
 from glassloop.base.records import write_sealed
+from glassloop.runs import status
 from glassloop.runs.history import END, RESUME, START, STOP, Moment, note_moment
 from glassloop.runs.record import FINISHED, HISTORY_NAME, SESSIONS_NAME, TRAINER_NAME, read_run
-from glassloop.runs.status import (
-    changed,
-    cleared_unless_started,
-    file_states,
-    free_folder,
-    new_folders,
-    refuse_changed,
-    remove_if_empty,
-    state_of,
-    status_of,
-    summary_of,
-)
+from glassloop.runs.status import free_folder, new_folders, refuse_changed, remove_if_empty, summary_of
 
 # --- the folder of a run -----------------------------------------------------------------------------------------
 
@@ -117,7 +107,7 @@ def test_a_folder_is_looked_at_again_under_the_lock(tmp_path: Path, text_run: Pa
 def test_a_run_that_never_started_leaves_nothing(tmp_path: Path, error: BaseException, started: bool, left: list[str]) -> None:
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "deep" / "er").mkdir(parents=True)
-    with pytest.raises(type(error)), cleared_unless_started(tmp_path, lambda: started):
+    with pytest.raises(type(error)), status.cleared_unless_started(tmp_path, lambda: started):
         raise error
     assert sorted(path.name for path in tmp_path.iterdir()) == left
 
@@ -156,7 +146,7 @@ def test_a_folder_in_use_is_named_as_such_and_not_moved_aside(tmp_path: Path) ->
     ],
 )
 def test_the_status(held: Holder, finished: bool, has_record: bool, events: list[str], expected: str) -> None:
-    assert status_of(held, finished, has_record, [Moment(event, 0, 8) for event in events]) == expected
+    assert status.status_of(held, finished, has_record, [Moment(event, 0, 8) for event in events]) == expected
 
 
 @pytest.mark.parametrize(
@@ -207,9 +197,9 @@ def test_a_run_of_a_trainer_has_a_record_of_its_own(tmp_path: Path) -> None:
 
 def test_the_state_of_a_file_changes_when_it_is_written(tmp_path: Path) -> None:
     run = write_watched(tmp_path / "a")
-    before = file_states(run)
+    before = status.file_states(run)
     log_steps(run, 6)
-    after = file_states(run)
+    after = status.file_states(run)
     assert [name for name in before if before[name] != after[name]] == [HISTORY_NAME]
-    assert state_of(tmp_path) is None
-    assert (changed(None, (1, 2, 3_000_000_000)), changed(None)) == (3.0, 0.0)
+    assert status.state_of(tmp_path) is None
+    assert (status.changed(None, (1, 2, 3_000_000_000)), status.changed(None)) == (3.0, 0.0)

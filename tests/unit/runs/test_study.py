@@ -13,18 +13,9 @@ from fake_study import record_for
 from glassloop.base.errors import ModelError
 from glassloop.models.loading import find_model
 from glassloop.predictor import Predictor
+from glassloop.runs import study
 from glassloop.runs.record import FAILED, is_seeds_folder, read_run
-from glassloop.runs.study import (
-    MeasuresRecord,
-    RoundRecord,
-    SeedRecord,
-    SeedsRecord,
-    read_rungs,
-    read_seeds,
-    read_study,
-    write_seeds,
-    write_study,
-)
+from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds
 from glassloop.settings.file import RunSettings
 from glassloop.settings.study import StudySettings
 from glassloop.settings.training import DataSettings, TrainingArguments
@@ -34,16 +25,16 @@ def test_a_study_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = record_for(
         StudySettings({"learning_rate": "1e-3,2e-3", "group_by_length": "true,false"}, seeds=2, budget="3h", fold=2),
         tried=({"learning_rate": 1e-3, "group_by_length": True}, {"learning_rate": 2e-3, "group_by_length": None}),
-        rounds=(RoundRecord((0, 1), 0.25),),
+        rounds=(study.RoundRecord((0, 1), 0.25),),
         runs={"a": SeedRecord(0, 1, "1/2", "paused", 0.25, {"0.25": {"accuracy": 0.5}}), "b": SeedRecord(1, 2, error=("x",))},
         chosen=1,
         results={"sentence": "It is.", "settings": [{"number": 0}]},
         test_evaluations=("learning_rate 0.001",),
         threads=2,
     )
-    write_study(tmp_path, record)
-    assert read_study(tmp_path) == record
-    assert read_rungs(tmp_path) == {}
+    study.write_study(tmp_path, record)
+    assert study.read_study(tmp_path) == record
+    assert study.read_rungs(tmp_path) == {}
 
 
 def test_runs_of_a_setting_are_those_of_the_search_or_final_ones() -> None:
@@ -63,7 +54,7 @@ def test_a_damaged_study_is_refused(tmp_path: Path, text: str | None, problem: s
     if text is not None:
         (tmp_path / "study.json").write_text(text)
     with pytest.raises(ModelError, match=r"not a study: study\.json") as raised:
-        read_study(tmp_path)
+        study.read_study(tmp_path)
     assert problem in raised.value.problem
 
 
@@ -71,7 +62,7 @@ def test_a_damaged_study_is_refused(tmp_path: Path, text: str | None, problem: s
 
 
 def finished(seed: int, accuracy: float) -> SeedRecord:
-    scores, measures = {"accuracy": accuracy}, MeasuresRecord(("accuracy",))
+    scores, measures = {"accuracy": accuracy}, study.MeasuresRecord(("accuracy",))
     return SeedRecord(
         0, seed, None, "finished", validation=scores, baseline={"accuracy": 0.5}, measures=measures, rows={"a": "b"}
     )
@@ -82,7 +73,7 @@ def record(tmp_path: Path) -> SeedsRecord:
     settings = RunSettings("rows.csv", training=TrainingArguments(max_steps=3), data=DataSettings(labels=("a, b", "c")))
     seeds = {1: finished(1, 0.6), 2: finished(2, 0.8), 3: SeedRecord(0, 3, None, FAILED, exit_code=3, error=("x", "y"))}
     seeds_record = SeedsRecord(settings, seeds, tmp_path, "failed", {"torch": "2"})
-    write_seeds(seeds_record)
+    study.write_seeds(seeds_record)
     return seeds_record
 
 

@@ -10,16 +10,8 @@ from typing import Any
 import pytest
 
 from glassloop.base.errors import SettingsError
-from glassloop.settings.training import (
-    MAX_NAME_LENGTH,
-    TASKS,
-    DataSettings,
-    data_settings,
-    name_problem,
-    refuse_invalid_bytes,
-    repeated,
-    split_names,
-)
+from glassloop.settings import training
+from glassloop.settings.training import MAX_NAME_LENGTH, DataSettings, data_settings, name_problem, split_names
 
 OPTIONAL = (
     *("name", "data_dir", "validation", "test", "text", "text_pair", "label", "labels", "label_separator", "delimiter"),
@@ -167,7 +159,7 @@ def test_all_problems_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        *({"task": task} for task in TASKS),
+        *({"task": task} for task in training.TASKS),
         *({"validation_share": 0.001}, {"validation_share": 0}, {"split_seed": 0}, {"split_seed": 2**70}, {"rows": 10}),
         *({"empty": "keep"}, {"unknown_labels": "skip"}, {"label_separator": " / "}, {"data_dir": "glue"}, {"labels": "a"}),
         *({"text": "a, b"}, {"text": "x" * MAX_NAME_LENGTH}, {"text": "a", "text_pair": "b", "label": "c"}),
@@ -186,9 +178,9 @@ def test_the_home_folder_is_expanded_and_a_path_becomes_text(monkeypatch: pytest
 
 
 def test_arguments_in_another_encoding_are_refused(says) -> None:
-    refuse_invalid_bytes(["data", "café.csv", "👍"])
+    training.refuse_invalid_bytes(["data", "café.csv", "👍"])
     with says('the argument "caf\\udce9.csv" is not UTF-8', "rename the file, or write the text in UTF-8"):
-        refuse_invalid_bytes(["data", "caf\udce9.csv"])
+        training.refuse_invalid_bytes(["data", "caf\udce9.csv"])
 
 
 @pytest.mark.parametrize(("given", "sign"), [(None, None), ("tab", "\t"), (r"\t", "\t"), ("\t", "\t"), (";", ";"), ("|", "|")])
@@ -238,5 +230,5 @@ def test_other_names_are_fine_up_to_their_length() -> None:
 
 
 def test_repeated_names_are_found_in_their_order() -> None:
-    assert repeated(["a", "b", "c", "b", "a", "b"]) == ["a", "b"]
-    assert repeated([f"name {number}" for number in range(100_000)]) == []
+    assert training.repeated(["a", "b", "c", "b", "a", "b"]) == ["a", "b"]
+    assert training.repeated([f"name {number}" for number in range(100_000)]) == []
