@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 from families import tiny_model
-from packs import packing_of, token_rows
+from packs import packing_of, storage_of, token_rows
 
 from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of
 from glassloop.backends.fast.operations import TorchOperations
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import Packing
-from glassloop.backends.fast.storage import FlatStorage
 from glassloop.training.optimizer import decay_groups
 
 TOLERANCES = {torch.float32: {"atol": 1e-5, "rtol": 1e-4}, torch.bfloat16: {"atol": 5e-2, "rtol": 5e-2}}
@@ -46,10 +45,7 @@ class Bench:
                 if weight.dim() == 1:
                     weight.add_(drawn(*weight.shape, seed=number, device=device) * 0.1)
         self.layer, self.tables, self.dtype, self.width = layers_of(self.model)[0], embeddings_of(self.model), dtype, width
-        vectors = self.tables.vectors
-        self.storage = FlatStorage(self.model, layers_of(self.model), set(), embedding_vectors=vectors, matmul_dtype=dtype)
-        self.storage.open_for_training()
-        self.device = device
+        self.storage, self.device = storage_of(self.model, matmul_dtype=dtype), device
         if kind == "triton":
             from glassloop.backends.fast.triton_operations import TritonOperations
 
@@ -271,9 +267,7 @@ class AdamWPair:
         self.device, self.max_norm, self.number = device, max_norm, 0
         groups = decay_groups(self.model, decay)
         no_decay = {id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]}
-        layers, vectors = layers_of(self.model), embeddings_of(self.model).vectors
-        self.storage = FlatStorage(self.model, layers, no_decay, embedding_vectors=vectors, matmul_dtype=dtype)
-        self.storage.open_for_training()
+        self.storage = storage_of(self.model, no_decay, matmul_dtype=dtype)
         self.flat = FlatAdamW(groups, self.storage, **options)
         self.plain = torch.optim.AdamW(decay_groups(self.twin, decay), **options)
         assert (self.flat.kernel is not None) == (device == "cuda")

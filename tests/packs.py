@@ -9,8 +9,11 @@ import pytest
 import torch
 from families import tiny_model
 
+from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of, uncounted_token_of
 from glassloop.backends.fast.inference_model import why_no_kernels
+from glassloop.backends.fast.operations import DropoutMasks
 from glassloop.backends.fast.packing import Packing, join_rows, pack
+from glassloop.backends.fast.storage import FlatStorage
 from glassloop.backends.packed import PackedBackend
 
 LENGTHS = (7, 2, 11, 5)
@@ -30,8 +33,6 @@ def packed_rows(rows: list[np.ndarray], types: Any, padding: int | None, multipl
 
 def inputs_of(model: Any, rows: list[np.ndarray], multiple: int = 1, types: Any = None, vocabulary: Any = None) -> dict:
     """The packed inputs of a model."""
-    from glassloop.backends.fast.encoder_parts import uncounted_token_of
-
     inputs = packed_rows(rows, types, uncounted_token_of(model), multiple, vocabulary)
     return inputs | {"packed": torch.from_numpy(inputs["packed"])}
 
@@ -43,16 +44,10 @@ def packing_of(rows: list[np.ndarray], padding: int | None = None, multiple: int
 
 def padded_inputs(rows: list[np.ndarray], types: Any = None) -> dict[str, torch.Tensor]:
     """What the same rows are to an unmodified model."""
-    width = max(map(len, rows))
-    inputs = {name: torch.zeros(len(rows), width, dtype=torch.int64) for name in ("input_ids", "attention_mask")}
-    if types is not None:
-        inputs["token_type_ids"] = torch.zeros(len(rows), width, dtype=torch.int64)
-    for place, row in enumerate(rows):
-        inputs["input_ids"][place, : len(row)] = torch.from_numpy(row)
-        inputs["attention_mask"][place, : len(row)] = 1
-        if types is not None:
-            inputs["token_type_ids"][place, : len(row)] = torch.from_numpy(types[place])
-    return inputs
+    columns = {"input_ids": rows, "attention_mask": [np.ones_like(row) for row in rows]}
+    columns |= {} if types is None else {"token_type_ids": types}
+    pad = torch.nn.utils.rnn.pad_sequence
+    return {name: pad([torch.from_numpy(row) for row in column], batch_first=True) for name, column in columns.items()}
 
 
 def lively(family: str = "bert", dropout: float = 0.0, **options: Any) -> Any:
@@ -66,6 +61,22 @@ def lively(family: str = "bert", dropout: float = 0.0, **options: Any) -> Any:
             elif "embedding" in name:
                 weight[0].normal_(0.0, 0.2, generator=source)  # the padding row: rounding rows of a grid read it
     return model
+
+
+def storage_of(model: Any, spared: set[int] | None = None, **options: Any) -> FlatStorage:
+    """The weights of a model in one block, open for training."""
+    vectors = embeddings_of(model).vectors
+    storage = FlatStorage(model, layers_of(model), spared or set(), embedding_vectors=vectors, **options)
+    storage.open_for_training()
+    return storage
+
+
+def masks_of(seed: int = 1) -> DropoutMasks:
+    """Dropout masks on a CPU after a seed."""
+    torch.manual_seed(seed)
+    masks = DropoutMasks(torch.device("cpu"))
+    masks.start()
+    return masks
 
 
 def weighed(logits: torch.Tensor) -> torch.Tensor:

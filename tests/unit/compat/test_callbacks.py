@@ -10,13 +10,7 @@ import pytest
 import torch
 from families import tiny_model
 from small_training import small_rows
-from transformers import (
-    DefaultFlowCallback,
-    EarlyStoppingCallback,
-    PrinterCallback,
-    ProgressCallback,
-    TrainerCallback,
-)
+from transformers import DefaultFlowCallback, EarlyStoppingCallback, PrinterCallback, ProgressCallback, TrainerCallback
 from transformers import TrainerState as TheirState
 
 from glassloop import Callback, Trainer

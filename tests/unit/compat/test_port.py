@@ -13,16 +13,7 @@ import torch
 
 import glassloop
 from glassloop.base.errors import DataError
-from glassloop.compat.port import (
-    DIFFERS,
-    NOT_TRANSLATED,
-    SUGGESTED,
-    Finding,
-    Ported,
-    difference,
-    ported_notebook,
-    rewritten,
-)
+from glassloop.compat.port import DIFFERS, NOT_TRANSLATED, SUGGESTED, Finding, Ported, difference, ported_notebook, rewritten
 from glassloop.training.losses import make_loss
 
 # --- imports, names and arguments are rewritten; comments and layout stay; a second run changes nothing
@@ -515,8 +506,7 @@ def notebook(cells: list[str] = CELLS, **style: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "style",
-    [{"indent": 1, "ensure_ascii": False}, {"indent": 2}, {}, {"separators": (",", ":"), "ensure_ascii": False}],
+    "style", [{"indent": 1, "ensure_ascii": False}, {"indent": 2}, {}, {"separators": (",", ":"), "ensure_ascii": False}]
 )
 def test_only_the_code_of_cells_changes(style: dict[str, Any]) -> None:
     text = notebook(**style)

@@ -11,14 +11,7 @@ from types import ModuleType
 import pytest
 
 import glassloop
-from glassloop.compat.names import (
-    OLD_MODULES,
-    OLD_NAMES,
-    instead_of,
-    module_today,
-    why_their_trainer,
-    why_untranslated,
-)
+from glassloop.compat.names import OLD_MODULES, OLD_NAMES, instead_of, module_today, why_their_trainer, why_untranslated
 from glassloop.compat.port import MOVED, MOVED_BY_CALL, is_portable
 from glassloop.compat.substitution import (
     LEDGER,

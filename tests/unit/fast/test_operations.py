@@ -9,24 +9,13 @@ from typing import Any
 import pytest
 import torch
 from families import tiny_model
-from packs import LENGTHS, inputs_of, packing_of, token_rows
+from packs import LENGTHS, inputs_of, masks_of, packing_of, storage_of, token_rows
 from torch.nn import functional
 
-from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of
-from glassloop.backends.fast.operations import (
-    RATE_STEPS,
-    DropoutMasks,
-    KernelLauncher,
-    TorchOperations,
-    attend,
-    attend_backward,
-    attend_qkv,
-    attend_qkv_backward,
-    compile_instead_of_running,
-    summing_in_order,
-)
-from glassloop.backends.fast.storage import FlatStorage
-from glassloop.backends.fast.training_model import ReplacedLayers
+from glassloop.backends.fast import operations
+from glassloop.backends.fast.encoder_parts import layers_of
+from glassloop.backends.fast.operations import KernelLauncher, TorchOperations, attend, attend_backward
+from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
 
 HEADS, WIDTH = 2, 8
 CPU = torch.device("cpu")
@@ -48,13 +37,6 @@ def alone(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: 
     return torch.cat(found)
 
 
-def started(seed: int = 1) -> DropoutMasks:
-    torch.manual_seed(seed)
-    masks = DropoutMasks(CPU)
-    masks.start()
-    return masks
-
-
 @pytest.mark.parametrize("window", [-1, 0, 2, 100])
 @pytest.mark.parametrize("multiple", [1, 8])
 @pytest.mark.parametrize("first_tokens_only", [False, True])
@@ -72,12 +54,11 @@ def test_each_sequence_is_attended_alone(window: int, multiple: int, first_token
         grad[-spare:] = 0.0  # nothing is asked of what only fills a shape
     grad_query, grad_key, grad_value = torch.autograd.grad(expected, (query, key, value), grad)
     asked = query.detach()[firsts] if first_tokens_only else query.detach()
-    found, saved = attend(asked, key.detach(), value.detach(), packing, 0.0, started(), window)
+    found, saved = attend(asked, key.detach(), value.detach(), packing, 0.0, masks_of(), window)
     torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=1e-5)
     mine = attend_backward(grad, saved)
-    torch.testing.assert_close(mine[0], grad_query[firsts] if first_tokens_only else grad_query, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(mine[1], grad_key, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(mine[2], grad_value, atol=1e-5, rtol=1e-5)
+    wanted = (grad_query[firsts] if first_tokens_only else grad_query, grad_key, grad_value)
+    torch.testing.assert_close(mine[:3], wanted, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
@@ -91,9 +72,9 @@ def test_query_key_and_value_together_are_attended_like_each_alone(lengths, rate
     shapes = [(grid.sequences, grid.longest) for grid in packing.grids.parts]
     assert shapes == [(2, 40), (5 + packing.has_filler, 16)] if grids == 2 else len(shapes) == 1
     heads, grad = torch.stack([drawn(packing.tokens, seed) for seed in range(3)], 1), drawn(packing.tokens, 9)
-    out, saved = attend_qkv(heads, packing, rate, started())
-    (together,) = attend_qkv_backward(grad, saved)
-    expected, saved = attend(*heads.unbind(1), packing, rate, started())
+    out, saved = operations.attend_qkv(heads, packing, rate, masks_of())
+    (together,) = operations.attend_qkv_backward(grad, saved)
+    expected, saved = attend(*heads.unbind(1), packing, rate, masks_of())
     each = [part.reshape(packing.tokens, -1) for part in attend_backward(grad, saved)]
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(together, torch.cat(each, 1), atol=1e-6, rtol=1e-5)
@@ -104,11 +85,11 @@ def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
     packing = packing_of(token_rows((40, 9, 38, 8)))
     assert len(packing.grids.parts) == 2
     heads = torch.stack([torch.zeros(95, HEADS, WIDTH), drawn(95, 1), torch.ones(95, HEADS, WIDTH)], 1)
-    out, saved = attend_qkv(heads, packing, 0.3, started())
+    out, saved = operations.attend_qkv(heads, packing, 0.3, masks_of())
     for rows in (out[:40], out[40:49], out[49:87], out[87:]):
         assert rows.std() > 0.01
         assert rows.mean() == pytest.approx(1.0, abs=0.15)
-    (found,) = attend_qkv_backward(torch.ones(95, HEADS, WIDTH), saved)
+    (found,) = operations.attend_qkv_backward(torch.ones(95, HEADS, WIDTH), saved)
     grad_value = found.view(95, 3, HEADS, WIDTH)[:, 2]
     assert grad_value.sum() == pytest.approx(float(out.sum()), rel=1e-4)
 
@@ -116,9 +97,8 @@ def test_dropout_in_two_grids_drops_the_same_both_ways() -> None:
 def test_an_empty_sequence_at_the_end_gives_finite_numbers() -> None:
     packing = packing_of(token_rows((3, 5)), multiple=8)
     assert packing.bounds.tolist()[-2:] == [8, 8]
-    found, saved = attend(drawn(8, 0), drawn(8, 1), drawn(8, 2), packing, 0.0, started())
-    assert torch.isfinite(found).all()
-    assert all(torch.isfinite(part).all() for part in attend_backward(drawn(8, 3), saved))
+    found, saved = attend(drawn(8, 0), drawn(8, 1), drawn(8, 2), packing, 0.0, masks_of())
+    assert all(torch.isfinite(part).all() for part in (found, *attend_backward(drawn(8, 3), saved)))
 
 
 def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
@@ -127,7 +107,7 @@ def test_the_gradient_with_dropout_is_that_of_the_same_masks() -> None:
     grad = drawn(7, 5).double()
 
     def run(query: torch.Tensor) -> tuple[torch.Tensor, tuple]:
-        return attend(query, key, value, packing, 0.4, started())
+        return attend(query, key, value, packing, 0.4, masks_of())
 
     grad_query = attend_backward(grad, run(query)[1])[0]
     for place in ((0, 0, 0), (3, 1, 2), (6, 0, 7)):
@@ -143,10 +123,10 @@ def test_gradients_are_summed_in_order_only_where_needed(before: bool) -> None:
     torch.use_deterministic_algorithms(before)
     try:
         for needed in (False, True):
-            with summing_in_order(needed):
+            with operations.summing_in_order(needed):
                 assert torch.are_deterministic_algorithms_enabled() is (needed or before)
             assert torch.are_deterministic_algorithms_enabled() is before
-        with pytest.raises(ValueError, match="as it was"), summing_in_order(True):
+        with pytest.raises(ValueError, match="as it was"), operations.summing_in_order(True):
             raise ValueError("the flag is as it was")
         assert torch.are_deterministic_algorithms_enabled() is before
     finally:
@@ -156,46 +136,42 @@ def test_gradients_are_summed_in_order_only_where_needed(before: bool) -> None:
 # --- Dropout masks drop the right share, and the same random state draws the same masks.
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
 def test_the_share_of_zeros_is_the_rate_and_the_rest_is_scaled_by_it(rate: float) -> None:
-    mask = started().draw(torch.empty(1000, 1001), rate)
+    mask = masks_of().draw(torch.empty(1000, 1001), rate)
     assert (mask == 0).float().mean() == pytest.approx(rate, abs=5 * (rate * (1 - rate) / 1e6) ** 0.5)
-    part = round(rate * RATE_STEPS)
+    part = round(rate * operations.RATE_STEPS)
     gain = float(mask.max())
     assert set(mask.unique().tolist()) == {0.0, gain}
-    assert gain == pytest.approx(RATE_STEPS / (RATE_STEPS - part), rel=1e-6)
+    assert gain == pytest.approx(operations.RATE_STEPS / (operations.RATE_STEPS - part), rel=1e-6)
     assert gain == pytest.approx(1 / (1 - rate), rel=1e-3)
 
 
 def test_masks_of_adjacent_places_are_independent() -> None:
     """Four masks come from one draw of 64 bits: the four must be independent of each other and of their neighbours."""
-    signs = started().draw(torch.empty(1_000_000), 0.5) - 1
-    for place in range(4):
-        assert abs(signs[place::4].mean()) < 0.01
+    signs = masks_of().draw(torch.empty(1_000_000), 0.5) - 1
+    assert all(abs(signs[place::4].mean()) < 0.01 for place in range(4))
     for distance in (1, 2, 3, 4):
         assert abs((signs[:-distance] * signs[distance:]).mean()) < 0.005
 
 
-def test_the_same_seed_gives_the_same_masks_and_calls_differ() -> None:
+def test_the_same_seed_gives_the_same_masks_calls_differ_and_nothing_is_drawn_without_dropout() -> None:
     like = torch.empty(50, 7)
-    first, second = started(3), started(3)
+    first, second = masks_of(3), masks_of(3)
     drawn = [first.draw(like, 0.3) for _ in range(3)]
     assert all(torch.equal(mask, second.draw(like, 0.3)) for mask in drawn)
     first.start()
     assert not torch.equal(drawn[0], first.draw(like, 0.3)), "every pass draws new masks"
     assert not torch.equal(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0], started(4).draw(like, 0.3))
-
-
-def test_without_dropout_nothing_is_drawn() -> None:
-    masks = DropoutMasks(CPU)
+    assert not torch.equal(drawn[0], masks_of(4).draw(like, 0.3))
+    masks = operations.DropoutMasks(CPU)
     assert masks.draw(torch.empty(3), 0.0) is None
     assert masks.generator is None
     assert masks.draw(torch.empty(100), 1.0).abs().sum() == 0
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_a_packed_evaluation_draws_nothing_from_torchs_random_state(training: bool) -> None:
-    model = tiny_model(dropout=0.1).train(training)
-    savings = ReplacedLayers(model)
+@pytest.mark.parametrize(("family", "training"), [("bert", False), ("bert", True), ("modernbert", False)])
+def test_a_packed_evaluation_draws_nothing_from_torchs_random_state(family: str, training: bool) -> None:
+    model = tiny_model(family, dropout=0.1).train(training)
+    savings = ReplacedLayers(model) if family == "bert" else OwnLayers(model, packs=True)
     before = torch.get_rng_state()
     with torch.no_grad():
         answers = [model(**inputs_of(model, token_rows())).logits for _ in range(2)]
@@ -206,15 +182,12 @@ def test_a_packed_evaluation_draws_nothing_from_torchs_random_state(training: bo
 
 # --- The operations around matrix multiplications in plain torch: their gradients are those of autograd.
 @pytest.fixture
-def parts() -> tuple[Any, FlatStorage, TorchOperations]:
+def parts() -> tuple[Any, Any, TorchOperations]:
     """A layer, its storage, and the operations."""
-    model = tiny_model()
-    layers = layers_of(model)
-    storage = FlatStorage(model, layers, set(), embedding_vectors=embeddings_of(model).vectors)
-    storage.open_for_training()
-    ops = TorchOperations(CPU)
+    model, ops = tiny_model(), TorchOperations(CPU)
+    storage = storage_of(model)
     ops.before_forward(storage, None, training=True)
-    return layers[0], storage, ops
+    return layers_of(model)[0], storage, ops
 
 
 @pytest.mark.parametrize("form", ["none", "tanh"])
@@ -233,7 +206,7 @@ def test_gelu_and_its_gradient(parts, form: str) -> None:
     torch.testing.assert_close(layer.up.bias.grad, grad_bias, atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_of_rows_are_added_up_and_the_padding_row_gets_none(parts) -> None:
+def test_gradients_of_rows_are_added_up_the_padding_row_gets_none_and_others_are_zero_again(parts) -> None:
     _, storage, ops = parts
     weight = max(storage.parameters, key=len)  # the word vectors
     first, second = torch.tensor([3, 5, 3, 0]), torch.tensor([5, 7])
@@ -246,18 +219,10 @@ def test_gradients_of_rows_are_added_up_and_the_padding_row_gets_none(parts) -> 
     storage.clear_gradients()
     ops.add_table_gradient(weight, second, second, grads[1], 0, storage)
     assert weight.grad.any(1).nonzero().flatten().tolist() == [5, 7], "rows of the step before are zero again"
-
-
-def test_rows_are_zeroed_even_if_the_user_wrote_into_gradients(parts) -> None:
-    """`on_gradients` may add noise to all rows, which must be gone in the next step."""
-    _, storage, ops = parts
-    weight = max(storage.parameters, key=len)  # the word vectors
-    rows = torch.tensor([3, 5])
-    ops.add_table_gradient(weight, rows, rows, torch.ones(2, 32), 0, storage)
-    weight.grad.add_(0.5)
+    weight.grad.add_(0.5)  # as on_gradients may: the noise must be gone in the next step
     storage.adopt_gradients()
     storage.clear_gradients()
-    ops.add_table_gradient(weight, rows, rows, torch.ones(2, 32), 0, storage)
+    ops.add_table_gradient(weight, first[:2], first[:2], torch.ones(2, 32), 0, storage)
     assert weight.grad.any(1).nonzero().flatten().tolist() == [3, 5]
 
 
@@ -297,18 +262,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device", lambda number: nullcontext())
 
 
-def test_a_launch_runs_its_kernel() -> None:
-    launch = KernelLauncher()
-    kernel = Kernel()
+def test_a_launch_runs_its_kernel_and_recorded_kernels_are_compiled_and_not_run() -> None:
+    launch, kernel = KernelLauncher(), Kernel()
     launch(kernel, (3,), 1, 2, BLOCK=4)
-    assert kernel.ran == [((3,), (1, 2), {"BLOCK": 4})]
-    assert not kernel.warmed
-
-
-def test_recorded_kernels_are_compiled_and_not_run() -> None:
-    launch = KernelLauncher()
+    assert (kernel.ran, kernel.warmed) == ([((3,), (1, 2), {"BLOCK": 4})], [])
     first, second = Kernel(), Kernel()
-    with compile_instead_of_running(launch):
+    with operations.compile_instead_of_running(launch):
         launch(first, (3,), 1, BLOCK=4)
         launch(second, (5, 2), "x")
         launch(first, (3,), 7, BLOCK=8)
@@ -321,20 +280,16 @@ def test_recorded_kernels_are_compiled_and_not_run() -> None:
     assert first.ran == [((1,), (), {})], "afterwards launches run again"
 
 
-def test_a_kernel_that_does_not_compile_is_left_to_its_first_launch() -> None:
-    launch = KernelLauncher()
-    good, bad = Kernel(), Kernel(fails=True)
-    with compile_instead_of_running(launch):
+def test_a_kernel_that_does_not_compile_is_left_to_its_first_launch_and_an_error_ends_the_recording() -> None:
+    launch, good, bad = KernelLauncher(), Kernel(), Kernel(fails=True)
+    with operations.compile_instead_of_running(launch):
         launch(bad, (1,))
         launch(good, (1,))
     assert good.loaded == 1
-
-
-def test_an_error_ends_the_recording() -> None:
-    launch, kernel = KernelLauncher(), Kernel()
+    kernel = Kernel()
 
     def stumble() -> None:
-        with compile_instead_of_running(launch):
+        with operations.compile_instead_of_running(launch):
             launch(kernel, (1,))
             raise ValueError("oh")
 

@@ -12,17 +12,7 @@ from datasets import Dataset
 from packs import packed_rows, packing_of
 
 from glassloop.backends.fast import packing
-from glassloop.backends.fast import packing as packed_batches
-from glassloop.backends.fast.packing import (
-    HIDDEN,
-    PackedBatches,
-    hides_inside,
-    join_rows,
-    regroup,
-    to_device,
-    why_not_columns,
-    why_not_masks,
-)
+from glassloop.backends.fast.packing import PackedBatches, why_not_columns, why_not_masks
 from glassloop.base.errors import DataError
 from glassloop.data.batches import Batches, PaddingCollator, stacked
 
@@ -40,6 +30,9 @@ def test_tokens_follow_one_another_without_padding() -> None:
     assert found.bounds.tolist() == [0, 3, 4, 6]
     assert found.first_tokens.tolist() == [0, 3, 4]
     assert found.first_token_bounds.tolist() == [0, 1, 2, 3]
+    vocabulary = np.full(10, -1, dtype=np.int32)
+    vocabulary[[4, 5, 6, 7, 8, 9]] = range(6)
+    assert packing_of(ROWS, vocabulary=vocabulary).ids.tolist() == [3, 4, 5, 1, 2, 0], "in a smaller vocabulary"
 
 
 def test_padding_typed_into_a_text_has_the_position_of_padding_and_does_not_count() -> None:
@@ -53,12 +46,6 @@ def test_padding_typed_into_a_text_has_the_position_of_padding_and_does_not_coun
     assert packing_of(rows, padding=1).positions.tolist() == joined
     assert packing_of(rows, padding=1, multiple=8).positions[:12].tolist() == joined
     assert packing_of(rows).positions.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 0, 0, 1, 2], "other families count all tokens"
-
-
-def test_ids_get_their_new_numbers() -> None:
-    vocabulary = np.full(10, -1, dtype=np.int32)
-    vocabulary[[4, 5, 6, 7, 8, 9]] = range(6)
-    assert packing_of(ROWS, vocabulary=vocabulary).ids.tolist() == [3, 4, 5, 1, 2, 0]
 
 
 def test_shapes_are_rounded_up_and_the_surplus_is_a_filler_sequence() -> None:
@@ -81,13 +68,10 @@ def test_sorted_tokens_have_equal_ids_and_positions_as_neighbours() -> None:
 
 def test_batches_of_like_shape_have_the_same_measures() -> None:
     """Graphs need equal shapes for different lengths."""
-    first, second = (
-        packed_rows([np.ones(length, int) for length in lengths], None, None, 8) for lengths in ((3, 9, 5), (10, 1, 11))
-    )
-    assert {name: value for name, value in first.items() if name != "packed"} == {
-        name: value for name, value in second.items() if name != "packed"
-    }
-    assert first["packed"].shape == second["packed"].shape
+    shapes = ((3, 9, 5), (10, 1, 11))
+    found = [packed_rows([np.ones(length, int) for length in lengths], None, None, 8) for lengths in shapes]
+    first, second = (batch | {"packed": batch["packed"].shape} for batch in found)
+    assert first == second
 
 
 def test_the_additive_mask_hides_slots_without_a_token_but_never_all() -> None:
@@ -102,48 +86,33 @@ def test_the_additive_mask_hides_slots_without_a_token_but_never_all() -> None:
 # --- Which rows can be packed: their columns, and masks that hide tokens only at the end.
 
 
-@pytest.mark.parametrize(
-    ("rows", "hides"),
-    [
-        ([[1, 1, 0], [1, 0, 0]], False),
-        ([[1, 1], [1, 1, 1]], False),
-        ([[1, 0], [1, 1]], False),
-        ([[True, False]], False),
-        ([[0, 1, 1]], True),
-        ([[1, 1], [1, 0, 1]], True),
-        ([[1, 1], [0, 0]], True),
-        ([[1, 2]], True),
-        ([[1.0, 0.5]], True),
-        ([[1], []], True),
-    ],
-)
-def test_tokens_may_be_hidden_at_the_end_only(rows: Any, hides: bool) -> None:
-    assert hides_inside(join_rows([np.asarray(row) for row in rows])) is hides
+def test_tokens_may_be_hidden_at_the_end_only() -> None:
+    at_the_end = ([[1, 1, 0], [1, 0, 0]], [[1, 1], [1, 1, 1]], [[1, 0], [1, 1]], [[True, False]])
+    inside = ([[0, 1, 1]], [[1, 1], [1, 0, 1]], [[1, 1], [0, 0]], [[1, 2]], [[1.0, 0.5]], [[1], []])
+    for rows in (*at_the_end, *inside):
+        assert packing.hides_inside(packing.join_rows([np.asarray(row) for row in rows])) is (rows in inside), rows
 
 
 def row(**others: Any) -> dict[str, Any]:
     return {"input_ids": [2, 7, 3], "labels": 1, **others}
 
 
-@pytest.mark.parametrize(
-    ("first", "why"),
-    [
+NO_IDS = "a row has no list of input_ids"
+OTHERS = "the batches are those of a DataLoader or of a custom collator"
+
+
+def test_rows_need_token_ids_no_other_inputs_and_the_usual_batches(tiny_tokenizer) -> None:
+    for first, why in (
         (row(), None),
         (row(attention_mask=[1, 1, 0], text="a", note=None), None),
         (row(position_ids=[0, 1, 2]), "the rows have position_ids"),
-        (row(input_ids=[[2, 3], [2, 3]]), "a row has no list of input_ids"),
-        ({"inputs_embeds": [0.5], "labels": 1}, "a row has no list of input_ids"),
-        (SimpleNamespace(**row()), "a row has no list of input_ids"),
-    ],
-)
-def test_rows_need_token_ids_and_no_other_inputs(first: Any, why: str | None) -> None:
-    assert why_not_columns(Batches([first], stacked, 1)) == why
-
-
-def test_batches_of_others_are_not_packed(tiny_tokenizer) -> None:
-    other = "the batches are those of a DataLoader or of a custom collator"
-    assert why_not_columns(Batches([row()], lambda rows: {}, 1)) == other
-    assert why_not_columns(iter([])) == other  # type: ignore[arg-type]
+        (row(input_ids=[[2, 3], [2, 3]]), NO_IDS),
+        ({"inputs_embeds": [0.5], "labels": 1}, NO_IDS),
+        (SimpleNamespace(**row()), NO_IDS),
+    ):
+        assert why_not_columns(Batches([first], stacked, 1)) == why
+    assert why_not_columns(Batches([row()], lambda rows: {}, 1)) == OTHERS
+    assert why_not_columns(iter([])) == OTHERS  # type: ignore[arg-type]
     assert why_not_columns(Batches([row()], PaddingCollator(tiny_tokenizer), 1)) is None
 
 
@@ -160,34 +129,32 @@ class Drawn:
 @pytest.mark.parametrize("kind", [list, Dataset.from_list])
 def test_every_mask_counts(kind: Any) -> None:
     good, bad = row(attention_mask=[1, 1, 0]), row(attention_mask=[0, 1, 1])
-    assert why_not_masks(Batches(kind([row()] * 3), stacked, 1)) is None
-    assert why_not_masks(Batches(kind([good] * 3), stacked, 1)) is None
-    assert why_not_masks(Batches(kind([good, good, bad]), stacked, 1)) == HIDDEN
+    for rows in ([row()] * 3, [good] * 3):
+        assert why_not_masks(Batches(kind(rows), stacked, 1)) is None
+    assert why_not_masks(Batches(kind([good, good, bad]), stacked, 1)) == packing.HIDDEN
     assert why_not_masks(Batches(kind([good, bad, good]).select([0, 2]) if kind is not list else [good], stacked, 1)) is None
     assert why_not_masks(Batches(Drawn(), stacked, 1)) is None, "one reading says nothing about the next"
 
 
 # --- Packed batches of a data set: the same rows and labels as padded batches, for every kind of data set.
-
-
 CPU = torch.device("cpu")
 
 
 def test_on_a_cpu_arrays_are_not_copied() -> None:
     array = np.arange(4)
-    assert to_device([array], CPU)[0].data_ptr() == array.ctypes.data
+    assert packing.to_device([array], CPU)[0].data_ptr() == array.ctypes.data
 
 
 def test_rows_of_an_evaluation_are_grouped_by_tokens() -> None:
     plan, lengths = [np.array([4, 0]), np.array([1]), np.array([2, 3, 5])], np.array([3, 4, 9, 1, 2, 2])
-    assert [part.tolist() for part in regroup(plan, lengths, 12)] == [[4, 0, 1], [2, 3, 5]]
-    assert [part.tolist() for part in regroup(plan, lengths, 5)] == [[4, 0], [1], [2], [3, 5]], "a row is never cut"
-    assert regroup([], lengths, 5) == []
+    assert [part.tolist() for part in packing.regroup(plan, lengths, 12)] == [[4, 0, 1], [2, 3, 5]]
+    assert [part.tolist() for part in packing.regroup(plan, lengths, 5)] == [[4, 0], [1], [2], [3, 5]], "a row is never cut"
+    assert packing.regroup([], lengths, 5) == []
 
 
 @pytest.mark.parametrize("most", [1, 16, 10_000])
 def test_an_evaluation_has_the_same_rows_in_the_same_order(most: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(packed_batches.EVALUATION_TOKENS, "cpu", most)
+    monkeypatch.setitem(packing.EVALUATION_TOKENS, "cpu", most)
     batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), 4, group_by_length=True)
     found = [*PackedBatches(batches, CPU).whole()]
     assert np.concatenate([batch.numbers for batch in found]).tolist() == np.concatenate(batches.order()).tolist()
@@ -196,7 +163,7 @@ def test_an_evaluation_has_the_same_rows_in_the_same_order(most: int, tiny_token
 
 
 def test_a_smaller_batch_size_still_saves_memory(tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_batches, "TOKENS_PER_ROW", 8)
+    monkeypatch.setattr(packing, "TOKENS_PER_ROW", 8)
     for size in (1, 3):
         batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), size, group_by_length=True)
         assert max(batch.inputs["tokens"] for batch in PackedBatches(batches, CPU).whole()) <= 8 * size
@@ -280,7 +247,7 @@ def test_resuming_is_skipping_part_of_a_list(tiny_tokenizer) -> None:
 @pytest.mark.parametrize("read", [1, 3, 5, 23])
 def test_rows_are_read_in_parts(source: str, read: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand at a time; here so few that a batch spans several reads."""
-    monkeypatch.setattr(packed_batches, "READ_ROWS", read)
+    monkeypatch.setattr(packing, "READ_ROWS", read)
     batches = Batches(SOURCES[source](), PaddingCollator(tiny_tokenizer), 4, seed=7)
     same_batches(PackedBatches(batches, CPU).epoch(), batches.epoch())
 
@@ -295,8 +262,7 @@ def test_labels_of_every_kind(labels: Any, as_list: bool, tiny_tokenizer) -> Non
     rows = [content(row) for row in range(5)]
     for number, row in enumerate(rows):
         row.pop("labels")
-        if labels is not None:
-            row["labels"] = labels[number]
+        row.update({} if labels is None else {"labels": labels[number]})
     batches = Batches(rows if as_list else Dataset.from_list(rows), PaddingCollator(tiny_tokenizer), 2)
     assert same_batches(PackedBatches(batches, CPU).epoch(), batches.epoch()) == 3
 
@@ -309,16 +275,12 @@ def masked(as_list: bool, hide: Any) -> Any:
 
 
 @pytest.mark.parametrize("as_list", [False, True])
-def test_tokens_hidden_at_the_end_of_a_row_are_dropped(as_list: bool, tiny_tokenizer) -> None:
+def test_tokens_hidden_at_the_end_of_a_row_are_dropped_and_a_mask_with_holes_is_refused(as_list, tiny_tokenizer, says) -> None:
     rows = masked(as_list, lambda place, length: place < max(1, length - 2))
     batches = Batches(rows, PaddingCollator(tiny_tokenizer), 4)
     found = [row for batch in PackedBatches(batches, CPU).epoch() for row in unpacked(batch)]
     assert found == [row for batch in batches.epoch() for row in unpadded(batch)]
     assert [len(ids) for ids, _, _ in found] == [max(1, len(content(row)["input_ids"]) - 2) for row in range(6)]
-
-
-@pytest.mark.parametrize("as_list", [False, True])
-def test_a_mask_with_holes_is_refused(as_list: bool, tiny_tokenizer, says) -> None:
     rows = masked(as_list, lambda place, length: place != 1)
     packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 4), CPU)
     with says("an attention mask hides tokens inside a row, not only at its end", "use backend plain"):

@@ -8,22 +8,26 @@ import numpy as np
 import pytest
 import torch
 from families import FAST, WITH_TOKEN_TYPES, tiny_model, weights_hash
-from packs import LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, token_rows, weighed
+from packs import (
+    LENGTHS,
+    inputs_of,
+    lively,
+    masks_of,
+    packing_of,
+    padded_inputs,
+    plain_gradients,
+    storage_of,
+    token_rows,
+    weighed,
+)
 
+from glassloop.backends.fast import training_model
 from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of, why_not_flat, why_not_packed
-from glassloop.backends.fast.operations import DropoutMasks, TorchOperations, attend, attend_backward
+from glassloop.backends.fast.operations import TorchOperations, attend, attend_backward
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import Packing
-from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
-from glassloop.backends.fast.training_model import (
-    EmbeddingSum,
-    OwnLayers,
-    PostNormLayer,
-    ReplacedLayers,
-    attend_first_tokens,
-    attend_first_tokens_backward,
-    no_mask,
-)
+from glassloop.backends.fast.storage import ReducedVocabulary
+from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
 from glassloop.base.errors import ModelError
 from glassloop.training.optimizer import decay_groups
 
@@ -89,32 +93,34 @@ def test_a_model_that_is_not_packed_has_flat_weights_and_its_own_forward() -> No
     savings.remove()
 
 
-def test_an_evaluation_draws_nothing() -> None:
-    model = tiny_model("modernbert", dropout=0.1).eval()
-    savings = OwnLayers(model, packs=True)
-    before = torch.get_rng_state()
-    model(**inputs_of(model, token_rows()))
-    assert torch.equal(before, torch.get_rng_state())
-    savings.remove()
-
-
 def test_an_attention_mask_is_refused() -> None:
-    assert no_mask() is None
+    assert training_model.no_mask() is None
     with pytest.raises(ModelError, match="came with an attention mask"):
-        no_mask(attention_mask=torch.ones(1))
+        training_model.no_mask(attention_mask=torch.ones(1))
 
 
 # --- Models with replaced layers: packed and padded inputs give the same numbers, and removal restores the model.
 @pytest.mark.parametrize("family", FAST)
-def test_padded_inputs_use_the_original_forward_while_layers_are_replaced(family: str) -> None:
+def test_padded_inputs_use_the_original_forward_and_removal_of_layers_leaves_no_trace(family: str) -> None:
     model, rows = lively(family), token_rows()
-    expected = model(**padded_inputs(rows)).logits
+    expected, before, names = model(**padded_inputs(rows)).logits, weights_hash(model), [*model.state_dict()]
+    attributes = {name: {*vars(module)} for name, module in model.named_modules()}
     savings = ReplacedLayers(model)
     assert torch.equal(model(**padded_inputs(rows)).logits, expected)
     torch.testing.assert_close(model(**inputs_of(model, rows)).logits, expected, **CLOSE)
     assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+    with pytest.raises(IndexError):
+        model(**inputs_of(model, [np.array([10_000])]))
+    assert torch.equal(model(**padded_inputs(rows)).logits, expected), "after a pass that failed, too"
+    savings.open_for_training()
+    weighed(model(**inputs_of(model, rows)).logits).backward()
     savings.remove()
     assert torch.equal(model(**padded_inputs(rows)).logits, expected)
+    assert {name: {*vars(module)} for name, module in model.named_modules()} == attributes
+    assert ([*model.state_dict()], weights_hash(model)) == (names, before)
+    assert all(weight.grad is None and not weight._post_accumulate_grad_hooks for weight in model.parameters())
+    assert all(weight.untyped_storage().nbytes() == weight.nbytes for weight in model.parameters())
+    assert why_not_flat(model) is why_not_packed(model) is None, "they can be put in place again"
 
 
 @pytest.mark.parametrize("family", FAST)
@@ -131,23 +137,6 @@ def test_padding_typed_into_a_text_gives_the_numbers_of_the_plain_model(family: 
         torch.testing.assert_close(model.get_parameter(name).grad, gradient, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", FAST)
-def test_removal_leaves_no_trace(family: str) -> None:
-    model = lively(family)
-    before, names = weights_hash(model), [*model.state_dict()]
-    attributes = {name: {*vars(module)} for name, module in model.named_modules()}
-    savings = ReplacedLayers(model)
-    savings.open_for_training()
-    weighed(model(**inputs_of(model, token_rows())).logits).backward()
-    savings.remove()
-    assert {name: {*vars(module)} for name, module in model.named_modules()} == attributes
-    assert [*model.state_dict()] == names
-    assert weights_hash(model) == before
-    assert all(weight.grad is None and not weight._post_accumulate_grad_hooks for weight in model.parameters())
-    assert all(weight.untyped_storage().nbytes() == weight.nbytes for weight in model.parameters())
-    assert why_not_flat(model) is why_not_packed(model) is None, "they can be put in place again"
-
-
 def test_gradients_without_dropout_are_right_after_a_pass_that_needed_none() -> None:
     """A pass without gradients may overwrite what it reads; one in evaluation mode with gradients may not."""
     model, rows = lively().eval(), token_rows()
@@ -162,17 +151,6 @@ def test_gradients_without_dropout_are_right_after_a_pass_that_needed_none() -> 
     savings.after_backward()
     for name, weight in model.named_parameters():
         torch.testing.assert_close(savings.storage.gradient(weight), expected[name], **CLOSE)
-
-
-def test_padded_inputs_still_work_after_a_failed_pass() -> None:
-    model, rows = lively(), token_rows()
-    expected = model(**padded_inputs(rows)).logits
-    savings = ReplacedLayers(model)
-    wrong = inputs_of(model, [np.array([10_000])])
-    with pytest.raises(IndexError):
-        model(**wrong)
-    assert torch.equal(model(**padded_inputs(rows)).logits, expected)
-    savings.remove()
 
 
 class Trained:
@@ -193,15 +171,11 @@ class Trained:
         return self.model(**inputs_of(self.model, self.rows, vocabulary=self.vocabulary.new_ids.numpy())).logits
 
 
-def test_padded_inputs_see_the_trained_word_vectors() -> None:
+def test_trained_words_are_seen_by_padded_inputs_copied_to_the_model_and_loaded_from_it() -> None:
     """A user who calls the model during training gets the answer of its current weights."""
     trained = Trained()
     with torch.no_grad():
         torch.testing.assert_close(trained.model(**padded_inputs(trained.rows)).logits, trained.packed(), **CLOSE)
-
-
-def test_trained_words_are_copied_to_the_model_and_loaded_ones_from_it() -> None:
-    trained = Trained()
     trained.savings.sync_to_model()
     found = {name: value.clone() for name, value in trained.model.state_dict().items()}
     answer = trained.packed().detach()
@@ -217,12 +191,6 @@ def test_trained_words_are_copied_to_the_model_and_loaded_ones_from_it() -> None
 TYPES = [np.arange(length) % 2 for length in LENGTHS]
 
 
-def storage_of(model: Any) -> FlatStorage:
-    storage = FlatStorage(model, layers_of(model), set(), embedding_vectors=embeddings_of(model).vectors)
-    storage.open_for_training()
-    return storage
-
-
 def embedded(model: Any, training: bool = False, rate: float = 0.0) -> torch.Tensor:
     tables = embeddings_of(model)
     tables.dropout.p = rate
@@ -232,7 +200,9 @@ def embedded(model: Any, training: bool = False, rate: float = 0.0) -> torch.Ten
     packing = Packing.from_inputs(inputs["packed"], inputs)
     ops.before_forward(storage, packing, training)
     padding = tables.words.padding_idx
-    return EmbeddingSum.apply(tables.norm.weight, tables, packing, storage, ops, training, -1 if padding is None else padding)
+    return training_model.EmbeddingSum.apply(
+        tables.norm.weight, tables, packing, storage, ops, training, -1 if padding is None else padding
+    )
 
 
 def test_dropout_comes_after_the_norm_and_gradients_stop_where_it_dropped() -> None:
@@ -251,7 +221,9 @@ def layer_alone(model: Any, x: torch.Tensor, packing: Any, first_tokens_only: bo
     storage = storage_of(model)
     ops, layer = TorchOperations(torch.device("cpu")), layers_of(model)[0]
     ops.before_forward(storage, packing, training)
-    return PostNormLayer.apply(x, layer.query.weight, layer, packing, storage, ops, training, first_tokens_only, False)
+    return training_model.PostNormLayer.apply(
+        x, layer.query.weight, layer, packing, storage, ops, training, first_tokens_only, False
+    )
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
@@ -316,13 +288,6 @@ def drawn(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def masks_of(seed: int) -> DropoutMasks:
-    torch.manual_seed(seed)
-    masks = DropoutMasks(torch.device("cpu"))
-    masks.start()
-    return masks
-
-
 @pytest.mark.parametrize("multiple", [1, 8])
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_the_numbers_of_keys_and_values_of_all_tokens(rate: float, multiple: int) -> None:
@@ -339,14 +304,14 @@ def test_the_numbers_of_keys_and_values_of_all_tokens(rate: float, multiple: int
     parts = [inputs, *(part.weight for part in linears), *(part.bias for part in linears)]
     grad_parts = torch.autograd.grad([key, value], parts, [grad_key, grad_value])
 
-    found, kept = attend_first_tokens(query, x, layer, packing, storage, rate, masks_of(4))
+    found, kept = training_model.attend_first_tokens(query, x, layer, packing, storage, rate, masks_of(4))
     torch.testing.assert_close(found, expected, **CLOSE)
     for times in (1, 2):  # the second is added to the first
-        mine = attend_first_tokens_backward(grad, kept, layer, storage)
+        mine = training_model.attend_first_tokens_backward(grad, kept, layer, storage)
         torch.testing.assert_close(mine[0], grad_query, **CLOSE)
         torch.testing.assert_close(mine[1], grad_parts[0], **CLOSE)
         for part, grad_part in zip(parts[1:], grad_parts[1:], strict=True):
             torch.testing.assert_close(storage.gradient(part), times * grad_part, atol=5e-5, rtol=1e-5)
     if rate:
-        whole = attend_first_tokens(query, x, layer, packing, storage, 0.0, masks_of(4))[0]
+        whole = training_model.attend_first_tokens(query, x, layer, packing, storage, 0.0, masks_of(4))[0]
         assert not torch.allclose(found, whole, atol=0.05), "something was dropped"

@@ -18,15 +18,7 @@ from glassloop.report.study import rounds_in_words
 from glassloop.runs.study import SeedRecord, StudyRecord, read_study, write_study
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings, setting_name
-from glassloop.study.study import (
-    RunSettler,
-    StudyRunner,
-    checked,
-    new_record,
-    refuse_changed_inputs,
-    search_examples,
-    study,
-)
+from glassloop.study.study import RunSettler, StudyRunner, checked, new_record, refuse_changed_inputs, search_examples, study
 from glassloop.study.tasks import Task
 
 VARY = StudySettings({"learning_rate": "1e-3,2e-3"}, seeds=2)
@@ -309,13 +301,7 @@ NO_CHOICE = "all 4 runs failed, so there is no setting to choose"
     ],
 )
 def test_a_study_whose_runs_all_fail_says_why(
-    run: Run,
-    tmp_path: Path,
-    code: int,
-    error: tuple[str, ...],
-    kind: type[GlassloopError],
-    problem: str,
-    remedy: str,
+    run: Run, tmp_path: Path, code: int, error: tuple[str, ...], kind: type[GlassloopError], problem: str, remedy: str
 ) -> None:
     class Failing(FakeExecutor):
         def answer(self, task: Task, score: float) -> SeedRecord:
