@@ -10,18 +10,7 @@ from typing import Any, TypeVar, overload
 import torch
 
 from glassloop.data.batches import Batches
-from glassloop.training.interfaces import (
-    LRScheduler,
-    ObjectT,
-    Optimizer,
-    OptimizerFactory,
-    OptimizerState,
-    ProcessGroup,
-    RowBatches,
-    Say,
-    StepFunction,
-    TrainingUse,
-)
+from glassloop.training import interfaces
 from glassloop.training.optimizer import make_optimizer
 
 
@@ -40,7 +29,7 @@ class SingleProcess:
     def gather_figures(self, figures: torch.Tensor) -> torch.Tensor:
         return figures
 
-    def gather_objects(self, objects: list[ObjectT]) -> list[ObjectT]:
+    def gather_objects(self, objects: list[interfaces.ObjectT]) -> list[interfaces.ObjectT]:
         return objects
 
     @contextmanager
@@ -70,7 +59,7 @@ class PlainBackend:
 
     def __init__(self, device: str | torch.device = "cpu", precision: str = "fp32") -> None:
         self.device, self.precision = torch.device(device), precision
-        self.processes: ProcessGroup = SingleProcess()
+        self.processes: interfaces.ProcessGroup = SingleProcess()
         self.autocast_dtype = AUTOCAST_DTYPES[precision]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
 
@@ -97,7 +86,7 @@ class PlainBackend:
         scaled: Any = self.scaler.scale(loss)
         scaled.backward()
 
-    def unscale(self, optimizer: Optimizer) -> None:
+    def unscale(self, optimizer: interfaces.Optimizer) -> None:
         """Divide the gradients of an `optimizer` by the factor that fp16 multiplied losses with."""
         if self.scaler.is_enabled():
             self.scaler.unscale_(optimizer)
@@ -111,7 +100,7 @@ class PlainBackend:
         # fp16's scaler raises its factor until gradients overflow, and skips that step: this is not divergence.
         return torch.where(norm.isfinite(), norm, 0.0) if self.precision == "fp16" else norm
 
-    def step(self, optimizer: Optimizer) -> None:
+    def step(self, optimizer: interfaces.Optimizer) -> None:
         """Update the weights of an `optimizer`."""
         if self.scaler.is_enabled():
             self.scaler.step(optimizer)
@@ -121,7 +110,7 @@ class PlainBackend:
 
     # The lifecycle of a training
 
-    def describe_savings(self, model: torch.nn.Module, use: TrainingUse) -> list[str]:
+    def describe_savings(self, model: torch.nn.Module, use: interfaces.TrainingUse) -> list[str]:
         """Return a short description of each saving that the training of a `model` for this `use` has."""
         return []
 
@@ -129,13 +118,13 @@ class PlainBackend:
         """Return the context that all work of a training runs in."""
         return nullcontext()
 
-    def start_training(self, model: torch.nn.Module, use: TrainingUse) -> OptimizerFactory:
+    def start_training(self, model: torch.nn.Module, use: interfaces.TrainingUse) -> interfaces.OptimizerFactory:
         """Put the savings of training a `model` for this `use` in place, and return what makes its optimizer."""
         return make_optimizer
 
     def prepare(
-        self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
-    ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
+        self, model: torch.nn.Module, optimizer: interfaces.Optimizer, scheduler: interfaces.LRScheduler
+    ) -> tuple[torch.nn.Module, interfaces.Optimizer, interfaces.LRScheduler]:
         """Return `model`, `optimizer` and `scheduler` as the steps use them."""
         return model, optimizer, scheduler
 
@@ -143,13 +132,17 @@ class PlainBackend:
         """Return the user's model behind a `model` that `prepare` returned."""
         return model
 
-    def adapt_batches(self, batches: Batches, rows: object) -> RowBatches:
+    def adapt_batches(self, batches: Batches, rows: object) -> interfaces.RowBatches:
         """Return the `batches` of a data set, its `rows`, in the form this backend trains on."""
         return batches
 
     def wrap_step(
-        self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: Say
-    ) -> StepFunction:
+        self,
+        step: Callable[..., torch.Tensor],
+        optimizer: interfaces.Optimizer,
+        scheduler: interfaces.LRScheduler,
+        say: interfaces.Say,
+    ) -> interfaces.StepFunction:
         """Return the function that runs one step with `optimizer` and `scheduler`. `say` shows a line to the user.
 
         `step` is `train_step` with all its arguments except the batches and the schedule.
@@ -166,7 +159,7 @@ class PlainBackend:
     def sync_from_model(self) -> None:
         """Take over weights that were just loaded into the model."""
 
-    def gather_optimizer_state(self, optimizer: Optimizer) -> OptimizerState | None:
+    def gather_optimizer_state(self, optimizer: interfaces.Optimizer) -> interfaces.OptimizerState | None:
         """Return the state of an `optimizer` gathered from all processes; None if it holds all of it."""
         return None
 

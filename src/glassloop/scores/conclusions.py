@@ -10,27 +10,9 @@ from itertools import combinations
 import numpy as np
 
 from glassloop.base.errors import SettingsError, counted, did_you_mean, visible
+from glassloop.scores import statistics
 from glassloop.scores.metrics import LOWER_IS_BETTER, Array, decide, probabilities
-from glassloop.scores.statistics import (
-    ALPHA,
-    BETTER,
-    LEVEL,
-    SAME,
-    UNDECIDED,
-    USUAL_DISCORDANCE,
-    WORSE,
-    ComparisonVerdict,
-    Difference,
-    Interval,
-    ScoredRows,
-    compare,
-    compare_all,
-    decided,
-    detectable_by_rows,
-    detectable_by_seeds,
-    margin_for,
-    seeds_estimate,
-)
+from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, Difference, Interval, ScoredRows, compare
 from glassloop.settings.training import CLASSES, SCORE
 
 MOST_PAIRS = 10  # of settings whose rows are compared to plan a design
@@ -66,7 +48,7 @@ class Comparison:
     name: str
     reference: str
     difference: Difference
-    verdict: ComparisonVerdict
+    verdict: statistics.ComparisonVerdict
 
 
 @dataclass(frozen=True)
@@ -89,13 +71,18 @@ class Conclusion:
 
 
 def setting_result(
-    setting: SettingRuns, key: str, positive: str | None = None, baseline: float | None = None, *, level: float = LEVEL
+    setting: SettingRuns,
+    key: str,
+    positive: str | None = None,
+    baseline: float | None = None,
+    *,
+    level: float = statistics.LEVEL,
 ) -> SettingResult:
     """Return the result of one setting. `baseline` is the metric of always giving the most frequent answer, if it has one."""
     runs = len(setting.seeds) + setting.lost
     if not setting.seeds:
         return SettingResult(setting.name, {}, None, None, None, setting.lost, runs)
-    estimate = seeds_estimate([*setting.seeds.values()], key, positive, level=level)
+    estimate = statistics.seeds_estimate([*setting.seeds.values()], key, positive, level=level)
     points = dict(zip(setting.seeds, estimate.points, strict=True))
     sign = -1 if key in LOWER_IS_BETTER else 1
     worse = 0 if baseline is None else sum(sign * point <= sign * baseline for point in estimate.points)
@@ -125,11 +112,11 @@ def concluded(
     first = usable[reference or next(iter(usable))]
     others = [setting for setting in usable.values() if setting is not first]
     results = tuple(setting_result(setting, key, positive, baseline) for setting in settings)
-    differences = compare_all(first.seeds, [other.seeds for other in others], key, positive)
+    differences = statistics.compare_all(first.seeds, [other.seeds for other in others], key, positive)
     mean = next(result.mean for result in results if result.name == first.name) or 0.0
-    limit = margin_for(key, mean) if margin is None else margin
+    limit = statistics.margin_for(key, mean) if margin is None else margin
     comparisons = tuple(
-        Comparison(other.name, first.name, difference, decided(difference, key, limit))
+        Comparison(other.name, first.name, difference, statistics.decided(difference, key, limit))
         for other, difference in zip(others, differences, strict=True)
     )
     return Conclusion(key, first.name, results, comparisons, sentence_of(first.name, comparisons, limit))
@@ -183,11 +170,11 @@ def designed(
     positive: str | None = None,
     *,
     deviation: float | None = None,
-    discordance: float = USUAL_DISCORDANCE,
+    discordance: float = statistics.USUAL_DISCORDANCE,
     comparisons: int = 1,
 ) -> Design:
     """Return what a design can detect."""
-    by_rows = detectable_by_rows(rows, discordance)
+    by_rows = statistics.detectable_by_rows(rows, discordance)
     usable = [setting for setting in settings if len(setting.seeds) > 1]
     row_variance = 0.0
     if usable:
@@ -198,7 +185,9 @@ def designed(
         row_variance = float(np.mean([one.rows.variance * one.num_rows / rows for one in spreads])) if spreads else 0.0
     if not deviation and not row_variance:  # unknown, or all runs gave the same answers
         return Design(seeds, rows, by_rows)
-    by_seeds = detectable_by_seeds(seeds, deviation or 0.0, row_variance, alpha=ALPHA / max(comparisons, 1))
+    by_seeds = statistics.detectable_by_seeds(
+        seeds, deviation or 0.0, row_variance, alpha=statistics.ALPHA / max(comparisons, 1)
+    )
     return Design(seeds, rows, by_rows, by_seeds, deviation, comparisons)
 
 

@@ -52,10 +52,7 @@ PLAIN = {
     **dict.fromkeys((*CORRELATIONS, "mse"), "scores"),
     "multilabel_f1": "multilabel",
 }
-CONFIGS = {
-    "glue": tuple(GLUE),
-    **{name: (*(AVERAGES if name in AVERAGED else ()), "multilabel") for name in MULTILABEL},
-}
+CONFIGS = {"glue": tuple(GLUE), **{name: (*(AVERAGES if name in AVERAGED else ()), "multilabel") for name in MULTILABEL}}
 # By task: the kind of its rows and the metrics of a run by default, and all metrics that a run may compute.
 TASKS = {
     CLASSES: ("classes", ("accuracy", "f1_macro")),

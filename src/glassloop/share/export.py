@@ -27,37 +27,12 @@ from glassloop.models.loading import CONFIG_NAME
 from glassloop.predict.answers import Answering
 from glassloop.predictor import Predictor
 from glassloop.report.comparison import answer_text, line, measures_of, plain_table
-from glassloop.runs.export import (
-    MODEL_FILES,
-    README_NAME,
-    REFERENCE_NAME,
-    TORCH,
-    ExportCheck,
-    ExportRecord,
-    MetricChange,
-    checksums,
-    is_export,
-    write_export,
-)
-from glassloop.runs.record import (
-    CALIBRATION_NAME,
-    RunRecord,
-    is_run,
-    predicted_splits,
-    predictions_name,
-    read_predictions,
-    read_run,
-)
+from glassloop.runs import export as exports
+from glassloop.runs import record as records
 from glassloop.scores.statistics import ScoredRows, compare, row_metrics_of, scored_rows
 from glassloop.serve.hosted import CHECKED_ROWS, check_predictions
 from glassloop.settings.training import SCORE
-from glassloop.share.conversion import (
-    ONNX_PACKAGES,
-    PACKAGES,
-    refuse_missing_packages,
-    refuse_unknown_family,
-    write_model,
-)
+from glassloop.share.conversion import ONNX_PACKAGES, PACKAGES, refuse_missing_packages, refuse_unknown_family, write_model
 
 SPEED_ROWS, ROUNDS, MOST_SECONDS = 128, 3, 60.0
 
@@ -81,14 +56,14 @@ class StoredRows:
         return [int(place) for place in np.unique(np.linspace(0, len(self.entries) - 1, most).astype(int))]
 
 
-def validation_rows(folder: Path, run: RunRecord) -> StoredRows:
+def validation_rows(folder: Path, run: records.RunRecord) -> StoredRows:
     """Return the stored validation rows of a run. Raises `SettingsError` or `ModelError` if they are missing."""
-    split = next((name for name in predicted_splits(folder) if name.startswith("validation")), None)
+    split = next((name for name in records.predicted_splits(folder) if name.startswith("validation")), None)
     if split is None:
         problem = f"{folder}: the run has no stored predictions for validation rows, which an export is compared with"
         raise SettingsError(problem, "train it again with validation rows, for example with --validation_share 0.1")
-    entries, texts = read_predictions(folder, split), run.data.columns.texts
-    path = folder / predictions_name(split)
+    entries, texts = records.read_predictions(folder, split), run.data.columns.texts
+    path = folder / records.predictions_name(split)
     lines = (number for number, entry in enumerate(entries, 1) if any(name not in entry for name in (*texts, "label")))
     if (line := next(lines, None)) is not None:
         raise ModelError(f"{path}, line {line:,}: there is no text or no label", "restore the file, or train the run again")
@@ -102,10 +77,10 @@ class Changes:
     largest: float  # difference of two logits
     largest_row: int
     flipped: tuple[int, ...]  # the rows whose answer changed; scores have none
-    metrics: dict[str, MetricChange]
+    metrics: dict[str, exports.MetricChange]
 
 
-def changes(rows: StoredRows, run: RunRecord, answering: Answering, before: np.ndarray, after: np.ndarray) -> Changes:
+def changes(rows: StoredRows, run: records.RunRecord, answering: Answering, before: np.ndarray, after: np.ndarray) -> Changes:
     """Return how the logits of an exported model, `after`, differ from those of the run's model, `before`."""
     apart = np.abs(after.astype(np.float64) - before).max(axis=1)
     answers = [np.asarray(answering.choices(logits)) for logits in (before, after)]
@@ -116,12 +91,12 @@ def changes(rows: StoredRows, run: RunRecord, answering: Answering, before: np.n
         {0: ScoredRows(stored.task, stored.labels, choices, stored.references, logits)}
         for choices, logits in zip(answers, (before, after), strict=True)
     ]
-    measures, metrics = measures_of(run), dict[str, MetricChange]()
+    measures, metrics = measures_of(run), dict[str, exports.MetricChange]()
     for key in measures.keys:
         change = compare(sides[0], sides[1], key, measures.positive)
         old, new = (one.value for one in row_metrics_of([side[0] for side in sides], key, measures.positive))
         interval = change.interval
-        metrics[key] = MetricChange(old, new, change.value, interval.low, interval.high, change.p_value, change.method)
+        metrics[key] = exports.MetricChange(old, new, change.value, interval.low, interval.high, change.p_value, change.method)
     return Changes(float(apart.max()), int(apart.argmax()), flipped, metrics)
 
 
@@ -146,7 +121,7 @@ def speeds(
     return {name: len(rows) / max(seconds, 1e-9) for name, seconds in best.items()}
 
 
-def readme_text(record: ExportRecord, check: ExportCheck, *, calibrated: bool, has_reference: bool) -> str:
+def readme_text(record: exports.ExportRecord, check: exports.ExportCheck, *, calibrated: bool, has_reference: bool) -> str:
     """Return the README of an exported folder. It contains no texts of the data."""
     title = measures_of(record.run).title
     return rendered(
@@ -157,7 +132,7 @@ def readme_text(record: ExportRecord, check: ExportCheck, *, calibrated: bool, h
         pair=record.run.data.columns.text_pair is not None,
         calibrated=calibrated,
         has_reference=has_reference,
-        model_file=MODEL_FILES[record.kind],
+        model_file=exports.MODEL_FILES[record.kind],
     )
 
 
@@ -180,8 +155,8 @@ class Exported:
     """A finished export: its folder, its record, and the rows whose answer changed."""
 
     folder: Path
-    record: ExportRecord
-    check: ExportCheck
+    record: exports.ExportRecord
+    check: exports.ExportCheck
     flipped: tuple[FlippedRow, ...]
 
 
@@ -211,7 +186,7 @@ def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = Tr
     ours = Predictor(folder, device="cpu")
     check_predictions(folder, ours)
     labels = None if plain.task == SCORE else tuple(plain.names)
-    record = ExportRecord(
+    record = exports.ExportRecord(
         kind, plain.task, labels, plain.max_length, inputs, folder.resolve().name, plain.run, versions=versions_of(kind)
     )
     with replacing_dir(target) as writing:
@@ -220,18 +195,18 @@ def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = Tr
                 if path.is_file() and not path.name.endswith(WEIGHTS):
                     shutil.copyfile(path, writing / path.name)
             write_model(plain.model, inputs, kind, writing)
-        write_export(writing, replace(record, files=checksums(writing)))
+        exports.write_export(writing, replace(record, files=exports.checksums(writing)))
         found = compared(record, rows, writing, {"glassloop": ours, "transformers": plain}, stores_texts=stores_texts)
-        calibrated = (writing / CALIBRATION_NAME).exists()
+        calibrated = (writing / records.CALIBRATION_NAME).exists()
         text = readme_text(record, found.check, calibrated=calibrated, has_reference=stores_texts)
-        write_text(writing / README_NAME, text)
-        record = replace(record, check=found.check, files=checksums(writing))
-        write_export(writing, record)
+        write_text(writing / exports.README_NAME, text)
+        record = replace(record, check=found.check, files=exports.checksums(writing))
+        exports.write_export(writing, record)
     return replace(found, folder=target, record=record)
 
 
 def compared(
-    record: ExportRecord, rows: StoredRows, folder: Path, others: Mapping[str, Predictor], *, stores_texts: bool
+    record: exports.ExportRecord, rows: StoredRows, folder: Path, others: Mapping[str, Predictor], *, stores_texts: bool
 ) -> Exported:
     """Return how the model in `folder` compares with the predictors of its run, and store some rows with its logits."""
     # Conversion can succeed and be wrong: another mask, another position, a fused kernel. So the export is compared
@@ -242,11 +217,11 @@ def compared(
     timed = ours.encoded([[column[place] for place in rows.spread(SPEED_ROWS)] for column in rows.columns]).rows
     per_second = speeds({"exported": exported, **others}, timed)
     sizes = {
-        "exported": sum(path.stat().st_size for path in folder.glob(f"{MODEL_FILES[record.kind]}*")),
+        "exported": sum(path.stat().st_size for path in folder.glob(f"{exports.MODEL_FILES[record.kind]}*")),
         "run": sum(path.stat().st_size for path in ours.model_dir.glob("*.safetensors")),
     }
     differences = (found.largest, found.largest_row, found.flipped, found.metrics)
-    check = ExportCheck(rows.split, len(rows.entries), *differences, sizes, per_second, torch.get_num_threads())
+    check = exports.ExportCheck(rows.split, len(rows.entries), *differences, sizes, per_second, torch.get_num_threads())
     if stores_texts:
         # With texts: the server's check at its start needs them. Token ids would protect nothing, the tokenizer turns them
         # back.
@@ -256,7 +231,7 @@ def compared(
             {"row": entry.get("row"), "logits": numbers, **{name: entry[name] for name in rows.texts}}
             for entry, numbers in zip(entries, logits, strict=True)
         ]
-        write_text(folder / REFERENCE_NAME, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in stored))
+        write_text(folder / exports.REFERENCE_NAME, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in stored))
     flipped = []
     for row in found.flipped:
         entry, answers = rows.entries[row], ours.answering.describe(np.stack([before[row], after[row]]))
@@ -267,18 +242,18 @@ def compared(
 
 def refuse_other_folders(folder: Path) -> None:
     """Raise if there is nothing to export: no folder, an export, or no run."""
-    if folder.is_dir() and is_export(folder):
+    if folder.is_dir() and exports.is_export(folder):
         raise SettingsError(f"{folder} is an export already", "name the folder of the run it was made from")
-    if (folder / CONFIG_NAME).exists() and not is_run(folder):
+    if (folder / CONFIG_NAME).exists() and not records.is_run(folder):
         problem = f"{folder} is a model without a run: an export is compared with the run on its validation rows"
         raise SettingsError(problem, "name the folder of a run, which glassloop train writes")
     if folder.is_dir():
-        read_run(folder)
+        records.read_run(folder)
 
 
 def versions_of(kind: str) -> dict[str, str]:
     """Return the versions of the packages that wrote an export."""
-    return {name: version(name) for name in (*PACKAGES, *(ONNX_PACKAGES if kind != TORCH else ()))}
+    return {name: version(name) for name in (*PACKAGES, *(ONNX_PACKAGES if kind != exports.TORCH else ()))}
 
 
 MOST_ROWS = 10

@@ -13,16 +13,8 @@ from glassloop.base.output import json_value
 from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.record import CALIBRATION_NAME, CARD_NAME, FAILED, MODEL_NAME, predicted_splits, predictions_name, read_run
 from glassloop.runs.study import StudyRecord
-from glassloop.scores.conclusions import (
-    Comparison,
-    SettingResult,
-    SettingRuns,
-    concluded,
-    designed,
-    ensemble_of,
-    expected_best,
-    setting_result,
-)
+from glassloop.scores import conclusions
+from glassloop.scores.conclusions import Comparison, SettingResult, SettingRuns
 from glassloop.scores.statistics import ScoredRows, compare, scored_split
 from glassloop.settings.study import setting_name
 from glassloop.settings.training import DataSettings
@@ -79,7 +71,7 @@ class Scores:
         return SettingRuns(setting_name(self.record.tried[number]), self.rows(named, VALIDATION), lost)
 
     def result(self, setting: SettingRuns) -> SettingResult:
-        return setting_result(setting, self.key, self.positive, self.baseline)
+        return conclusions.setting_result(setting, self.key, self.positive, self.baseline)
 
     def compared(self) -> dict[str, object]:
         """Return the results of all settings and the comparisons with the chosen one, on the validation split."""
@@ -90,14 +82,14 @@ class Scores:
         comparisons: dict[str, Comparison] = {}
         sentence = design = ""
         if chosen.seeds:
-            conclusion = concluded(usable, key, positive, self.baseline, chosen.name)
+            conclusion = conclusions.concluded(usable, key, positive, self.baseline, chosen.name)
             comparisons = {one.name: one for one in conclusion.comparisons}
             sentence = conclusion.sentence
         if rows := max((len(one) for setting in usable for one in setting.seeds.values()), default=0):
-            design = str(designed(record.study.seeds, rows, usable, key, positive, comparisons=len(comparisons)))
+            design = str(conclusions.designed(record.study.seeds, rows, usable, key, positive, comparisons=len(comparisons)))
         described = [self.described(number, one, comparisons.get(one.name)) for number, one in enumerate(settings)]
         points = [point for setting in usable for point in self.result(setting).points.values()]
-        best = expected_best(points, lower_is_better=not record.greater_is_better) if points else []
+        best = conclusions.expected_best(points, lower_is_better=not record.greater_is_better) if points else []
         return {
             "sentence": sentence,
             "design": design,
@@ -156,7 +148,7 @@ class Scores:
         """Return mean and interval of the final runs on a split, and the score of all of them as one model."""
         if not (seeds := self.rows(final, split)):
             return None
-        ensemble = SettingRuns("ensemble", {0: ensemble_of([*seeds.values()])}) if len(seeds) > 1 else None
+        ensemble = SettingRuns("ensemble", {0: conclusions.ensemble_of([*seeds.values()])}) if len(seeds) > 1 else None
         mean = plain_result(self.result(SettingRuns("final", seeds)))
         return {**mean, "ensemble": plain_result(self.result(ensemble)) if ensemble else None}
 

@@ -34,54 +34,20 @@ from glassloop.models.interface import carried_labels, encoder_weights, length_l
 from glassloop.models.loading import load_config, load_model, load_tokenizer
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
-from glassloop.runs.record import (
-    CARD_NAME,
-    FINISHED,
-    MODEL_NAME,
-    DataRecord,
-    Difference,
-    ModelRecord,
-    RunRecord,
-    has_checkpoint,
-    held_out_splits,
-    is_run,
-    leftovers,
-    predictions_name,
-    read_run,
-    remove_leftovers,
-    write_run,
-)
-from glassloop.runs.status import (
-    cleared_unless_started,
-    free_folder,
-    new_folders,
-    refuse_changed,
-    remove_if_empty,
-    resumed_folder,
-)
+from glassloop.runs import record as records
+from glassloop.runs import status
 from glassloop.scores.metrics import refuse_unknown_metric
 from glassloop.scores.result import Result, facts_of
 from glassloop.settings.defaults import Chosen, choose_settings, has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.training import TrainingArguments, data_settings, training_arguments
 from glassloop.trainer import Trainer
+from glassloop.training import session
 from glassloop.training.callbacks import Callback, refuse_missing
 from glassloop.training.checkpoints import weights_fingerprint
 from glassloop.training.evaluate import Interrupted, length_entries, prefixes, result_of, scored, show_result, write_predictions
 from glassloop.training.interfaces import Backend, Tensors
 from glassloop.training.progress import show_lines
-from glassloop.training.session import (
-    TrainingParts,
-    identity_of,
-    refuse_other_model,
-    refuse_other_request,
-    refuse_other_run,
-    remove_manifest,
-    resume_named,
-    started_record,
-    stop_if_asked,
-    trained,
-)
 
 Part = TypeVar("Part")
 CallSettings = tuple[dict[str, object] | None, dict[str, object] | None]  # truncation and padding of the last call
@@ -183,10 +149,10 @@ class AssembledRun:
     """A run before its first step: the Trainer with its parts, the data, and the record to write."""
 
     trainer: Trainer
-    parts: TrainingParts
+    parts: session.TrainingParts
     examples: Examples
     encoded: Mapping[str, Encoding]
-    record: RunRecord
+    record: records.RunRecord
     reason: str = ""  # from what the default rule chose settings
 
 
@@ -213,7 +179,7 @@ def assemble(
     args = chosen.settings
     with stage(LOADING):
         network, fingerprint = shared.model(model, examples, new_head=given.new_head, seed=args.seed)
-    held_out = next(iter(held_out_splits(examples.facts)), None)
+    held_out = next(iter(records.held_out_splits(examples.facts)), None)
     trainer = Trainer(
         network,
         args,
@@ -229,14 +195,14 @@ def assemble(
     checked = trainer.backend.name, trainer.backend.precision
     compared = ("comparison", *checked, fingerprint, rows_key(examples), settings)
     known = shared.parts.get(compared)
-    if isinstance(known, Difference) and isinstance(trainer.backend, PackedBackend):
+    if isinstance(known, records.Difference) and isinstance(trainer.backend, PackedBackend):
         trainer.backend.differences[network] = known
     with stage("checking the model"):
         parts = trainer.training_parts(in_run=True)
     if shared.keeps and parts.difference is not None:
         shared.parts[compared] = parts.difference
     number = sum(weight.numel() for weight in network.parameters())
-    data = DataRecord(
+    data = records.DataRecord(
         source=absolute_name(given.source or "quickstart"),
         settings=data_settings(given.data).with_absolute_paths(),
         task=examples.task,
@@ -247,7 +213,7 @@ def assemble(
         notes=tuple(examples.notes),
     )
     record = replace(
-        started_record(parts, data, ModelRecord(model, config.model_type, number, given.new_head)),
+        session.started_record(parts, data, records.ModelRecord(model, config.model_type, number, given.new_head)),
         settings=args,
         chosen=chosen.names,
         max_length=limit.max_length,
@@ -258,7 +224,7 @@ def assemble(
             for name, split in encoded.items()
             if (facts := length_facts(split.lengths, split.truncation.num_rows, split.truncation.longest))
         },
-        identity=identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
+        identity=session.identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
     return AssembledRun(trainer, parts, examples, encoded, record, chosen.reason)
 
@@ -309,18 +275,18 @@ def train_run(
     """Train a run, or resume that of a folder, of a checkpoint, or the "newest" of `output_dir`, and return its folder."""
     began = time.perf_counter()
     checkpoint: bool | Path | None = None
-    stored: RunRecord | None = None
+    stored: records.RunRecord | None = None
     if restart and resume is None:
         raise SettingsError("--restart needs a run to restart", "glassloop train --resume RUN --restart")
     if resume is not None:
         given, folder, checkpoint, stored = find_resumed(given, resume, restart=restart)
         if stored and stored.finished:  # perhaps killed before card and report were complete
             say(f"{folder} is already complete")
-            if not (folder / MODEL_NAME / CARD_NAME).exists():
+            if not (folder / records.MODEL_NAME / records.CARD_NAME).exists():
                 update_card(folder)
-            if leftovers(folder):  # of the report; or it is writing it right now and holds the lock
+            if records.leftovers(folder):  # of the report; or it is writing it right now and holds the lock
                 with suppress(LockedError), locked(folder, say):
-                    remove_leftovers(folder)
+                    records.remove_leftovers(folder)
                     if with_report:
                         write_report(folder)
             return folder
@@ -330,21 +296,25 @@ def train_run(
     backend = choose_backend(args)
     with ExitStack() as held:
         if stored is None:
-            chosen = str(free_folder(args.output_dir, overwrite=args.overwrite_output_dir)) if backend.processes.is_main else ""
+            chosen = (
+                str(status.free_folder(args.output_dir, overwrite=args.overwrite_output_dir))
+                if backend.processes.is_main
+                else ""
+            )
             folder = Path(backend.processes.gather_objects([chosen])[0])  # the main process decides
             if not args.output_dir or not folder.exists():
-                held.callback(remove_if_empty, *new_folders(folder))
+                held.callback(status.remove_if_empty, *status.new_folders(folder))
             args = replace(args, output_dir=str(folder), overwrite_output_dir=False)
         with collection_paused():  # transformers is imported
             run = assemble(given, args, backend, shared)
         if backend.processes.is_main:
             held.enter_context(locked(folder, run.parts.say))
-            refuse_changed(folder, stored)  # by a run that held the lock until now
+            status.refuse_changed(folder, stored)  # by a run that held the lock until now
             if stored is None:
-                held.enter_context(cleared_unless_started(folder, lambda: run.parts.state.step > 0))
-                write_run(folder, run.record)
+                held.enter_context(status.cleared_unless_started(folder, lambda: run.parts.state.step > 0))
+                records.write_run(folder, run.record)
             else:
-                refuse_other_run(stored, run.record, from_start=restart or not has_checkpoint(folder))
+                session.refuse_other_run(stored, run.record, from_start=restart or not records.has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
         run_to_end(run, checkpoint, began, restart=restart)
         if backend.processes.is_main:
@@ -356,19 +326,19 @@ def train_run(
 
 def find_resumed(
     given: GivenSettings, resume: str, *, restart: bool
-) -> tuple[GivenSettings, Path, bool | Path, RunRecord | None]:
+) -> tuple[GivenSettings, Path, bool | Path, records.RunRecord | None]:
     """Return the settings, the folder, the checkpoint and the record of a run to resume."""
     output_dir = given.training.get("output_dir")
-    folder, checkpoint = resumed_folder(resume, str(output_dir) if output_dir else None)
+    folder, checkpoint = status.resumed_folder(resume, str(output_dir) if output_dir else None)
     given = replace(given, training={**given.training, "output_dir": str(folder)})
-    if given.source is not None and not is_run(folder):
+    if given.source is not None and not records.is_run(folder):
         return given, folder, checkpoint, None  # it ended before it wrote a record, and starts again
-    stored = read_run(folder)
+    stored = records.read_run(folder)
     if stored.finished and restart:
         raise SettingsError(f"{folder} is finished and will not be overwritten", "train again with another --output_dir")
     if stored.finished:
-        refuse_other_request(folder, stored, given)
-    refuse_other_model(given.model, stored.model.name)
+        session.refuse_other_request(folder, stored, given)
+    session.refuse_other_model(given.model, stored.model.name)
     started = GivenSettings(
         stored.data.source, stored.model.name, stored.settings.to_dict(), stored.data.given(), stored.model.new_head
     )
@@ -391,7 +361,7 @@ def run_to_end(
     console.print(banner(record, examples, folder, run.reason))
     for line in examples.notes:
         console.print(Text(f"• {printable(line)}", style="dim"))
-    with trained(run.parts, checkpoint, restart=restart, callbacks=callbacks) as metrics:
+    with session.trained(run.parts, checkpoint, restart=restart, callbacks=callbacks) as metrics:
         record = replace(record, result=metrics, stop_reason=trainer.state.stop_reason)
         results = evaluated(run)
         if results:
@@ -401,33 +371,33 @@ def run_to_end(
             if processes.is_main:
                 lengths, tokenizer = run.encoded[result.split].lengths, trainer.processing_class
                 more = length_entries(examples, result.split, lengths, tokenizer, record.max_length)
-                with resume_named(folder):
-                    write_predictions(folder / predictions_name(result.split), examples, result, more)
-        stop_if_asked(trainer.state, processes, run.parts.say)
-        record = replace(record, status=FINISHED, seconds=time.perf_counter() - began)
+                with session.resume_named(folder):
+                    write_predictions(folder / records.predictions_name(result.split), examples, result, more)
+        session.stop_if_asked(trainer.state, processes, run.parts.say)
+        record = replace(record, status=records.FINISHED, seconds=time.perf_counter() - began)
         if processes.is_main:
-            with resume_named(folder):
-                write_run(folder, record)
-            remove_manifest(folder)
+            with session.resume_named(folder):
+                records.write_run(folder, record)
+            session.remove_manifest(folder)
         processes.wait()
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trainer.state.step:,} steps → {printable(str(folder))}"))
 
 
 def evaluated(run: AssembledRun) -> list[Result]:
     """Return the evaluation of a trained model on every validation split."""
-    trainer, splits, results = run.trainer, held_out_splits(run.examples.facts), []
+    trainer, splits, results = run.trainer, records.held_out_splits(run.examples.facts), []
     facts = facts_of(run.record, trainer.state.history, encoder_weights(trainer.model.config))
     try:
         for split, prefix in zip(splits, prefixes(splits), strict=True):
             evaluation = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
             results.append(result_of(run.examples, split, evaluation, trainer.measures, prefix, facts=facts))
     except Interrupted:  # by a signal: the model is saved, and a resumed run evaluates it
-        stop_if_asked(trainer.state, trainer.backend.processes, run.parts.say)
+        session.stop_if_asked(trainer.state, trainer.backend.processes, run.parts.say)
         raise
     return results
 
 
-def banner(record: RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
+def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
     """Return what a run is about to do; `chosen` says which settings the default rule chose, and from what."""
     args, plan, model = record.settings, record.plan, record.model
     size = f"{args.per_device_train_batch_size} rows"

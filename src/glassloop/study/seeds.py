@@ -24,16 +24,7 @@ from glassloop.models.loading import load_config
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.report.study import seeds_verdict
-from glassloop.runs.record import (
-    FAILED,
-    FINISHED,
-    STOPPED,
-    has_checkpoint,
-    is_checkpoint_name,
-    is_run,
-    is_seeds_folder,
-    seed_name,
-)
+from glassloop.runs import record as records
 from glassloop.runs.status import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.metrics import Measures, no_better
@@ -84,7 +75,7 @@ def train_seeds(
     entries = {seed: SeedRecord(seed=seed) for seed in checked_seeds(settings, seeds)}
     if not entries:
         raise SettingsError("no random seeds were given", "pass at least one, for example seeds=range(5)")
-    if chosen and is_seeds_folder(user_path(chosen)):
+    if chosen and records.is_seeds_folder(user_path(chosen)):
         remedy = f"resume them: --seeds {len(entries)} --resume {chosen}; or choose another folder"
         raise SettingsError(f"output_dir {chosen} already contains seeds", remedy)
     folder = free_folder(str(chosen) if chosen else None)
@@ -125,7 +116,7 @@ def resume_seeds(
     record = read_seeds(folder)
     entries = {seed: SeedRecord(seed=seed) for seed in (*record.seeds, *checked_seeds(record.settings, seeds))}
     for seed, entry in entries.items():
-        if answer := stored_answer(folder / seed_name(seed), 1.0):
+        if answer := stored_answer(folder / records.seed_name(seed), 1.0):
             entries[seed] = reached(entry, answer, 1.0)
     return run_seeds(replace(record, seeds=entries, versions=versions()), at_once, is_new=False, report=report)
 
@@ -139,7 +130,7 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool, report:
     """Train all unfinished seeds of a record and return it with their results."""
     folder, unfinished = record.folder, record.unfinished
     for seed in record.finished:
-        note(f"seed {seed}: already finished, in {folder / seed_name(seed)}")
+        note(f"seed {seed}: already finished, in {folder / records.seed_name(seed)}")
     num_at_once, num_steps = 1, 0
     if unfinished:
         need, num_steps = check_run(record.settings, unfinished[0])
@@ -152,16 +143,18 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool, report:
             note(f"{counted(len(unfinished), 'seed', 'seeds')}, {num_at_once} at a time → {folder}")
         tasks = []
         for seed in unfinished:
-            run = folder.absolute() / seed_name(seed)
+            run = folder.absolute() / records.seed_name(seed)
             training = replace(record.settings.training, seed=seed, output_dir=str(run))
             tasks.append(Task(run.name, replace(record.settings, training=training).given(), alone=True, report=report))
-            if not is_run(run):
+            if not records.is_run(run):
                 write_settings(run.with_suffix(".toml"), tasks[-1].given)
         with LocalWorkers([Place()] * num_at_once) as workers, closing(SeedsRunner(record, num_steps)) as runner:
             run_tasks(tasks, workers, signals, runner)
             record = runner.record
         stopped = bool(signals and record.unfinished)
-        record = replace(record, status=STOPPED if stopped else FAILED if record.unfinished else FINISHED)
+        record = replace(
+            record, status=records.STOPPED if stopped else records.FAILED if record.unfinished else records.FINISHED
+        )
         write_seeds(record)
     if stopped:
         note(f"stopped by {signal.Signals(signals[0]).name}; {resume_hint(record)}")
@@ -175,7 +168,7 @@ class SeedsRunner(Watcher):
     def __init__(self, record: SeedsRecord, num_steps: int) -> None:
         self.record = record
         self.ended_seeds = set[int]()
-        runs = {seed: record.folder / seed_name(seed) for seed in record.unfinished}
+        runs = {seed: record.folder / records.seed_name(seed) for seed in record.unfinished}
         self.progress = SeedsProgress(runs, len(record.finished), num_steps, plain=record.settings.training.disable_tqdm)
         self.say = self.progress.line
         self.close = self.progress.close
@@ -231,7 +224,9 @@ def train_with_seeds(
     if resume is not None:
         output_dir = given.training.get("output_dir")
         folder = resumed_folder(resume, str(output_dir) if output_dir else None)[0]
-        if given.source is not None and not (is_run(folder) or is_seeds_folder(folder) or has_checkpoint(folder)):
+        if given.source is not None and not (
+            records.is_run(folder) or records.is_seeds_folder(folder) or records.has_checkpoint(folder)
+        ):
             # as for a single run: the same command starts seeds and continues them, for example in a job that is requeued
             given, resume = replace(given, training={**given.training, "output_dir": str(folder)}), None
     if resume is None:
@@ -239,7 +234,7 @@ def train_with_seeds(
         first = settings.training.seed
         record = train_seeds(settings, range(first, first + count), at_once=at_once, report=with_report)
     else:
-        if is_run(folder) or is_checkpoint_name(user_path(resume).name):
+        if records.is_run(folder) or records.is_checkpoint_name(user_path(resume).name):
             problem = f"{resume} contains a single run, not one run per seed"
             raise SettingsError(problem, f"resume it alone: glassloop train --resume {resume}")
         stored = read_seeds(folder)
@@ -254,7 +249,7 @@ def train_with_seeds(
     if verdict := seeds_verdict(record.folder):
         note(f"• {verdict}")
     for seed in record.finished:
-        update_card(record.folder / seed_name(seed))  # with the results of all seeds
+        update_card(record.folder / records.seed_name(seed))  # with the results of all seeds
     if with_report and (path := write_report(record.folder)):
         note(f"  report: {path}")
     return CommandResult({**seeds_content(record), "verdict": verdict}, report_failures(record))
@@ -322,9 +317,11 @@ def show_seeds(
 
 def report_failures(record: SeedsRecord) -> int:
     """Print the error of each seed that failed and how to resume. Return the exit status of the first one, else 0."""
-    failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == FAILED}
+    failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == records.FAILED}
     for seed, entry in failed.items():
-        note(f"seed {seed} failed with exit status {entry.exit_code} (log: {record.folder / f'{seed_name(seed)}.log'}):")
+        note(
+            f"seed {seed} failed with exit status {entry.exit_code} (log: {record.folder / f'{records.seed_name(seed)}.log'}):"
+        )
         kind = KINDS.get(entry.exit_code or 1)
         for line in str(kind(*entry.error)).splitlines() if kind and len(entry.error) == 2 else entry.error:
             note(f"  {line}")

@@ -37,20 +37,9 @@ from glassloop.runs.status import free_folder, refuse_taken
 from glassloop.runs.study import SeedRecord, StudyRecord, read_study, write_study
 from glassloop.scores.metrics import LOSS, LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
 from glassloop.scores.statistics import detectable_by_rows
+from glassloop.settings import study as searches
 from glassloop.settings.file import GivenSettings, write_settings
-from glassloop.settings.study import (
-    MODEL,
-    OPTUNA,
-    SCRIPT,
-    SEEDS,
-    STRATEGIES,
-    Choices,
-    StudySettings,
-    Values,
-    setting_name,
-    study_settings,
-    vary_text,
-)
+from glassloop.settings.study import MODEL, Choices, StudySettings, Values, setting_name, study_settings, vary_text
 from glassloop.settings.training import TYPES, DataSettings, Problem, data_settings, refuse, training_arguments, wrong_choice
 from glassloop.study.conclusions import conclude
 from glassloop.study.ray import RayTrials, refuse_unreachable
@@ -155,7 +144,7 @@ def study(
         if folder.is_dir():
             refuse_held(folder)
         stored = read_study(folder)
-        if stored.study.strategy == SCRIPT:
+        if stored.study.strategy == searches.SCRIPT:
             problem = f"{folder} is the search of a script, Trainer.hyperparameter_search"
             raise SettingsError(problem, "run the script again: it continues its search")
         names = [*given.training, *given.data, *given.study]
@@ -177,8 +166,8 @@ def checked(given: GivenSettings, settings: StudySettings) -> None:
     given.checked()
     if launched_processes() > 1:
         raise SettingsError("a study cannot be launched in several processes", "start it once: it uses all GPUs by itself")
-    if settings.strategy in (SCRIPT, SEEDS):
-        refuse([wrong_choice("strategy", settings.strategy, STRATEGIES)])
+    if settings.strategy in (searches.SCRIPT, searches.SEEDS):
+        refuse([wrong_choice("strategy", settings.strategy, searches.STRATEGIES)])
     both = [name for name in settings.vary if name in given.training or (name == MODEL and given.model)]
     problems = [Problem(f"{name} is both set and varied", f"omit {name}, or do not vary it") for name in both]
     if "selection_fold" in given.data:
@@ -417,7 +406,7 @@ class StudyRunner(Watcher):
     def search(self) -> None:
         """Train round after round until the strategy, the budget or a signal ends it; earlier rounds are only read again."""
         played: list[Played] = []
-        propose = next_optuna_round if self.record.study.chosen_strategy == OPTUNA else next_round
+        propose = next_optuna_round if self.record.study.chosen_strategy == searches.OPTUNA else next_round
         while not self.signals and (proposed := propose(self.record.study, self.record.seeds[0], self.record.tried, played)):
             before, numbers, fraction = self.record, proposed.round.settings, proposed.round.fraction
             self.update(tried=(*before.tried, *proposed.added), rounds=(*before.rounds, proposed.round))

@@ -26,19 +26,7 @@ from glassloop.base.errors import GlassloopError, LockedError, ModelError, failu
 from glassloop.base.files import locked, unsynced, write_text
 from glassloop.base.output import note
 from glassloop.base.records import decoded, freeze_objects
-from glassloop.runs.record import (
-    FAILED,
-    PAUSED,
-    RUNGS_NAME,
-    SELECTION,
-    STOPPED,
-    checkpoints_in,
-    has_checkpoint,
-    is_run,
-    read_run,
-    step_of,
-    write_run,
-)
+from glassloop.runs import record as records
 from glassloop.runs.study import SeedRecord, read_rungs
 from glassloop.scores.metrics import short_metrics
 from glassloop.settings.file import GivenSettings
@@ -61,9 +49,9 @@ def train_part(task: Task, shared: SharedParts | None = None) -> SeedRecord:
     began = time.perf_counter()
     try:
         if task.alone:  # exactly as `glassloop train` does
-            resume = str(task.folder) if is_run(task.folder) else None
+            resume = str(task.folder) if records.is_run(task.folder) else None
             train_run(GivenSettings() if resume else task.given, resume, shared=shared, with_report=task.report)
-            answer = finished_answer(read_run(task.folder), {})
+            answer = finished_answer(records.read_run(task.folder), {})
         else:
             try:
                 answer = trained_part(task, began, shared)
@@ -78,7 +66,7 @@ def train_part(task: Task, shared: SharedParts | None = None) -> SeedRecord:
             note(str(error))
         else:
             traceback.print_exc()
-        answer = SeedRecord(status=FAILED, seconds=time.perf_counter() - began, exit_code=code, error=lines)
+        answer = SeedRecord(status=records.FAILED, seconds=time.perf_counter() - began, exit_code=code, error=lines)
     # Nothing refers to the run any more, not even its error: its model would stay in memory while the next run trains.
     gc.collect()
     import torch
@@ -99,34 +87,34 @@ def trained_part(task: Task, began: float, shared: SharedParts | None) -> SeedRe
     with lock_awaited(folder):
         stored = record_of(folder)
         if until < steps:  # those at or after the pause have no scores: the run was killed before they were stored
-            for path in checkpoints_in(folder):
-                if step_of(path) >= until:
+            for path in records.checkpoints_in(folder):
+                if records.step_of(path) >= until:
                     shutil.rmtree(path)
         if stored is None:
-            write_run(folder, run.record)
+            records.write_run(folder, run.record)
         else:
-            refuse_other_run(stored, run.record, from_start=not has_checkpoint(folder))
+            refuse_other_run(stored, run.record, from_start=not records.has_checkpoint(folder))
             run = replace(run, record=replace(run.record, chosen=stored.chosen))
         try:
             with unsynced() if until < steps else nullcontext():
                 run_to_end(run, True if stored else None, began, callbacks=[PauseAt(until)] if until < steps else ())
         except Paused:
             # Outside the loop, so that the run's own history and best step stay those of a run alone.
-            scores = short_metrics(run.trainer.evaluation(run.encoded[SELECTION].rows).metrics)
+            scores = short_metrics(run.trainer.evaluation(run.encoded[records.SELECTION].rows).metrics)
             rungs = {**read_rungs(folder), f"{task.fraction:g}": scores}
-            write_text(folder / RUNGS_NAME, json.dumps(rungs, indent=1, allow_nan=False) + "\n")
-            answer = SeedRecord(status=PAUSED, rungs=rungs)
+            write_text(folder / records.RUNGS_NAME, json.dumps(rungs, indent=1, allow_nan=False) + "\n")
+            answer = SeedRecord(status=records.PAUSED, rungs=rungs)
         else:
-            for path in checkpoints_in(folder):  # a finished run cannot be resumed any more
+            for path in records.checkpoints_in(folder):  # a finished run cannot be resumed any more
                 shutil.rmtree(path, ignore_errors=True)
-            answer = finished_answer(read_run(folder), read_rungs(folder))
+            answer = finished_answer(records.read_run(folder), read_rungs(folder))
     return replace(answer, seconds=time.perf_counter() - began, preparing=prepared)
 
 
 def drop_damaged_checkpoints(folder: Path) -> bool:
     """Remove the checkpoints of a run if none is intact, so that it starts again. Return whether there were any."""
     # Those of a paused run are not synced: after a loss of power they may be incomplete.
-    paths = checkpoints_in(folder)
+    paths = records.checkpoints_in(folder)
     for path in paths:
         with suppress(ModelError):
             open_checkpoint(path)
@@ -183,10 +171,10 @@ def main() -> None:
             answer = train_part(task, shared)
         except (SystemExit, KeyboardInterrupt) as leaving:
             code = leaving.code if isinstance(leaving, SystemExit) and isinstance(leaving.code, int) else 130
-            answer = SeedRecord(status=STOPPED, exit_code=code)
+            answer = SeedRecord(status=records.STOPPED, exit_code=code)
         busy.clear()
         answers.write(json.dumps(asdict(answer), allow_nan=False) + "\n")
-        if answer.status == STOPPED:
+        if answer.status == records.STOPPED:
             break
         if is_first:
             freeze_objects()  # imported modules and shared parts stay: later collections need not look at them
