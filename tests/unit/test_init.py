@@ -21,49 +21,35 @@ PUBLIC = """
 HEAVY = ("torch", "transformers", "datasets", "numpy", "pyarrow", "rich", "accelerate", "sklearn", "scipy", "pandas", "typer")
 
 
-def test_the_public_names_are_these() -> None:
+def test_the_public_names_are_these_their_imports_for_type_checkers_too_and_the_version_is_one() -> None:
     assert sorted(glassloop.__all__) == PUBLIC
     assert dir(glassloop) == PUBLIC
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_name_is_there_and_has_something_to_say(name: str) -> None:
-    thing = getattr(glassloop, name)
-    if name != "__version__":
-        assert thing.__name__ == name
-        assert thing.__doc__, f"{name} has no docstring"
-        assert thing.__module__ == f"glassloop.{glassloop.PUBLIC[name]}", "a name is looked up where it lives"
-
-
-def test_the_version_is_a_version() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", glassloop.__version__)
-
-
-def test_what_type_checkers_see_is_what_is_there() -> None:
-    """The imports under TYPE_CHECKING and the table of names say the same."""
     text = Path(glassloop.__file__).read_text()
-    seen = {name: module for module, name, alias in re.findall(r"from glassloop\.([\w.]+) import (\w+) as (\w+)", text)}
-    assert seen == glassloop.PUBLIC
-    assert all(name == alias for _, name, alias in re.findall(r"from glassloop\.([\w.]+) import (\w+) as (\w+)", text))
+    seen = re.findall(r"from glassloop\.([\w.]+) import (\w+) as (\w+)", text)  # under TYPE_CHECKING
+    assert {name: module for module, name, _ in seen} == glassloop.PUBLIC
+    assert all(name == alias for _, name, alias in seen)
+    names: dict[str, object] = {}
+    exec("from glassloop import *", names)
+    assert {*PUBLIC} <= {*names}
 
 
-@pytest.mark.parametrize("name", ["Trainor", "torch", "import_module_", "_private", "load_dateset"])
-def test_an_unknown_name_is_an_attribute_error(name: str) -> None:
-    with pytest.raises(AttributeError, match=f"^module 'glassloop' has no attribute '{name}'$"):
-        getattr(glassloop, name)
-    assert not hasattr(glassloop, name)
+def test_every_public_name_is_there_and_has_something_to_say() -> None:
+    for name in PUBLIC:
+        thing = getattr(glassloop, name)
+        if name != "__version__":
+            assert thing.__name__ == name
+            assert thing.__doc__, f"{name} has no docstring"
+            assert thing.__module__ == f"glassloop.{glassloop.PUBLIC[name]}", "a name is looked up where it lives"
 
 
-def test_an_unknown_name_cannot_be_imported() -> None:
+def test_an_unknown_name_is_an_attribute_error_and_cannot_be_imported() -> None:
+    for name in ["Trainor", "torch", "import_module_", "_private", "load_dateset"]:
+        with pytest.raises(AttributeError, match=f"^module 'glassloop' has no attribute '{name}'$"):
+            getattr(glassloop, name)
+        assert not hasattr(glassloop, name)
     with pytest.raises(ImportError, match="cannot import name 'Trainor' from 'glassloop'"):
         exec("from glassloop import Trainor")
-
-
-def loaded_by(code: str) -> set[str]:
-    """The modules that are loaded after `code` has run in a process of its own."""
-    asked = f"{code}\nimport sys; print('loaded', *sys.modules)"
-    out = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
-    return {*out.rpartition("loaded ")[2].split()}
 
 
 @pytest.mark.parametrize(
@@ -75,12 +61,8 @@ def loaded_by(code: str) -> set[str]:
     ],
 )
 def test_what_needs_nothing_heavy_loads_nothing_heavy(code: str, absent: tuple[str, ...]) -> None:
-    loaded = loaded_by(code)
+    asked = f"{code}\nimport sys; print('loaded', *sys.modules)"
+    out = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    loaded = {*out.rpartition("loaded ")[2].split()}
     assert "glassloop" in loaded
     assert not loaded & {*absent}
-
-
-def test_everything_can_be_imported_at_once() -> None:
-    names: dict[str, object] = {}
-    exec("from glassloop import *", names)
-    assert {*PUBLIC} <= {*names}

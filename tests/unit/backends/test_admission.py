@@ -12,18 +12,7 @@ from families import tiny_model, tiny_tokenizer, weights_hash
 from packs import token_rows
 
 from glassloop.backends import packed as admission
-from glassloop.backends.packed import (
-    COMPARED_ROWS,
-    Figures,
-    PackedBackend,
-    compare,
-    distance,
-    known_difference,
-    plain_figures,
-    sample_batches,
-    supported_backend,
-    verified_backend,
-)
+from glassloop.backends.packed import Figures, PackedBackend, distance, known_difference, sample_batches, verified_backend
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError
 from glassloop.data.batches import Batches, PaddingCollator
@@ -31,12 +20,15 @@ from glassloop.runs.record import Difference
 from glassloop.training.interfaces import TrainingUse
 
 
-def test_a_backend_that_understands_the_model_is_kept() -> None:
-    said: list[str] = []
+def test_a_backend_that_understands_the_model_is_kept_and_nothing_compared_where_passes_are_plain(
+    batches: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend, plain = PackedBackend(), PlainBackend()
-    assert supported_backend(backend, tiny_model(), said.append) is backend
-    assert supported_backend(plain, tiny_model("deberta-v2"), said.append) is plain
-    assert said == []
+    assert admission.supported_backend(backend, tiny_model(), pytest.fail) is backend
+    assert admission.supported_backend(plain, tiny_model("deberta-v2"), pytest.fail) is plain
+    monkeypatch.setattr(admission, "compare", None)
+    assert verified_backend(plain, tiny_model(), lambda: batches) is plain
+    assert verified_backend(backend, frozen(), lambda: batches) is backend, "its passes are plain anyway"
 
 
 def frozen() -> Any:
@@ -57,12 +49,12 @@ def frozen() -> Any:
 )
 def test_the_plain_one_takes_its_place_with_one_line(make: Any, backend: Any, reason: str | None, line: str) -> None:
     said: list[str] = []
-    found = supported_backend(backend, make(), said.append, reason)
+    found = admission.supported_backend(backend, make(), said.append, reason)
     assert type(found) is PlainBackend
     assert (found.device, found.precision) == (backend.device, backend.precision)
-    assert len(said) == 1
-    assert said[0].startswith("backend plain instead of packed: ")
-    assert said[0].endswith(line)
+    (told,) = said
+    assert told.startswith("backend plain instead of packed: ")
+    assert told.endswith(line)
 
 
 @pytest.fixture
@@ -75,7 +67,7 @@ def use_of(batches: Batches) -> TrainingUse:
     return TrainingUse([batches.rows], 0.0)
 
 
-def test_a_backend_that_is_equal_is_kept_and_its_difference_known(batches: Batches) -> None:
+def test_a_backend_that_is_equal_is_kept_its_difference_known_and_the_model_left_as_it_was(batches: Batches) -> None:
     backend, model = PackedBackend(), tiny_model()
     assert known_difference(backend, model) is None
     assert verified_backend(backend, model, lambda: batches) is backend
@@ -83,9 +75,6 @@ def test_a_backend_that_is_equal_is_kept_and_its_difference_known(batches: Batch
     assert verified_backend(backend, model, lambda: batches, use=use_of(batches)) is backend
     assert known_difference(backend, model).gradients < 1e-3
     assert known_difference(PlainBackend(), model) is None
-
-
-def test_weights_gradients_and_mode_stay_as_they_are(batches: Batches) -> None:
     backend, model = PackedBackend(), tiny_model().train()
     before, grads = weights_hash(model), {}
     for name, weight in model.named_parameters():
@@ -114,31 +103,18 @@ def test_a_difference_is_plain_or_an_error(use: bool, batches: Batches, monkeypa
             verified_backend(backend, model, lambda: batches, by_name=True, **given)
 
 
-def test_nothing_is_compared_where_there_is_nothing_to_compare(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "compare", None)
-    plain, packed = PlainBackend(), PackedBackend()
-    assert verified_backend(plain, tiny_model(), lambda: batches) is plain
-    assert verified_backend(packed, frozen(), lambda: batches) is packed, "its passes are plain anyway"
-
-
-# --- The comparison with the plain model: which rows, how a difference is measured, and when it is more than rounding.
-
-
 def batches_of(lengths: list[int]) -> Batches:
     rows = [{"input_ids": np.full(length, place + 1), "labels": 0} for place, length in enumerate(lengths)]
     return Batches(rows, PaddingCollator(tiny_tokenizer()), 2)
 
 
-def test_the_sample_holds_short_and_long_rows_in_two_orders() -> None:
+def test_the_sample_holds_short_and_long_rows_in_two_orders_and_a_large_data_set_is_not_read_whole() -> None:
     sample = sample_batches(batches_of([5, 9, 3, 7, 30, 4, 8, 6]))
     first, second = sample.epoch()
     lengths = first.inputs["attention_mask"].sum(1).tolist()
-    assert len(lengths) == COMPARED_ROWS
+    assert len(lengths) == admission.COMPARED_ROWS
     assert {3, 30} <= {*lengths}
     assert torch.equal(first.inputs["input_ids"].flip(0), second.inputs["input_ids"])
-
-
-def test_few_rows_are_enough_and_a_large_data_set_is_not_read_whole() -> None:
     for number in (1, 2, 3):
         first, second = sample_batches(batches_of([4, 6, 5][:number])).epoch()
         assert len(first.numbers) == len(second.numbers) == number
@@ -159,32 +135,23 @@ def figures(*values: float, logits: float = 1.0) -> Figures:
     return Figures(torch.tensor([[logits, -0.5]]), weights)
 
 
-def test_differences_are_shares_of_what_is_wanted() -> None:
+def test_differences_are_shares_of_what_is_wanted_and_more_than_rounding_does_not_hold() -> None:
     logits, gradients = distance(figures(1.0, 2.02, logits=1.001), figures(1.0, 2.0))
     assert logits == pytest.approx(1e-3, rel=1e-3)
     assert gradients == pytest.approx(1e-2, rel=2e-2)
     assert distance(figures(1.0), figures(1.0)) == (0.0, 0.0)
-
-
-def test_a_weight_whose_gradient_is_rounding_counts_as_such_and_a_missing_one_does_not() -> None:
     assert distance(figures(1.0, 1e-7), figures(1.0, -1e-7))[1] < 1e-4
     assert distance(figures(1.0), figures(1.0, 1.0))[1] > 0.9
     assert distance(figures(1.0, 1.0), figures(1.0))[1] > 0.9
-
-
-@pytest.mark.parametrize(
-    ("proof", "holds"),
-    [
+    for proof, holds in [
         (Difference(4, 1e-6, 1e-5, 1e-4, 1e-3), True),
         (Difference(4, 1e-6, None, 1e-4, None), True),
         (Difference(4, 2e-4, 1e-5, 1e-4, 1e-3), False),
         (Difference(4, 1e-6, 2e-3, 1e-4, 1e-3), False),
         (Difference(4, float("nan"), None, 1e-4, None), False),
         (Difference(4, 1e-6, float("nan"), 1e-4, 1e-3), False),
-    ],
-)
-def test_what_is_rounding(proof: Difference, holds: bool) -> None:
-    assert proof.holds == holds
+    ]:
+        assert proof.holds == holds
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -197,10 +164,10 @@ def test_a_model_whose_logits_depend_on_padding_is_detected(precision: str) -> N
     backend.precision = precision  # a CPU need not compute in it
 
     def fast() -> Figures:
-        return plain_figures(model, next(iter(sample.epoch())), PlainBackend(), trains=True)._replace(widened=batch)
+        return admission.plain_figures(model, next(iter(sample.epoch())), PlainBackend(), trains=True)._replace(widened=batch)
 
-    proof = compare(backend, model, sample, fast, trains=True)
+    proof = admission.compare(backend, model, sample, fast, trains=True)
     assert not proof.holds
     assert proof.logits > 1e-5
     model = tiny_model("bert").eval()
-    assert compare(backend, model, sample, fast, trains=True).holds
+    assert admission.compare(backend, model, sample, fast, trains=True).holds

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from families import tiny_model
+from trials import Servers
 
 import glassloop
 from glassloop.backends import choose as devices
@@ -44,30 +44,34 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     return findings
 
 
-@pytest.mark.parametrize(("seen", "chosen"), [((), "cpu"), (("mps",), "mps"), (("cuda",), "cuda"), (("mps", "cuda"), "cuda")])
-def test_auto_takes_the_first_that_is_there(there, seen: tuple[str, ...], chosen: str) -> None:
-    there(*seen)
-    assert choose_device("auto") == chosen
-    assert choose_device("cpu") == "cpu"
+def test_auto_takes_the_first_device_that_is_there_and_a_missing_one_is_refused(there, says) -> None:
+    for seen, chosen in [((), "cpu"), (("mps",), "mps"), (("cuda",), "cuda"), (("mps", "cuda"), "cuda")]:
+        there(*seen)
+        assert choose_device("auto") == chosen
+        assert choose_device("cpu") == "cpu"
+    there()
+    for wanted in ["cuda", "mps"]:
+        with says(f"device is {wanted}, but torch cannot find this device", "use device auto; glassloop doctor shows details"):
+            choose_backend(TrainingArguments(device=wanted))
 
 
-@pytest.mark.parametrize("wanted", ["cuda", "mps"])
-def test_a_device_that_is_not_there(there, says, wanted: str) -> None:
-    with says(f"device is {wanted}, but torch cannot find this device", "use device auto; glassloop doctor shows details"):
-        choose_backend(TrainingArguments(device=wanted))
-
-
-@pytest.mark.parametrize(("made_for_it", "chosen"), [(True, "bf16"), (False, "fp32")])
-def test_auto_is_bf16_on_a_gpu_made_for_it(monkeypatch, tried: list[Finding], made_for_it: bool, chosen: str) -> None:
-    def supported(including_emulation: bool = True) -> bool:
-        return made_for_it or including_emulation
-
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
-    assert choose_precision("auto", "cuda") == chosen
-    # Without any trial of bf16.
-    assert choose_precision("auto", "mps") == choose_precision("auto", "cpu") == choose_precision("fp32", "cpu") == "fp32"
-    assert choose_precision("bf16", "cuda") == "bf16"
-    assert choose_precision("fp16", "cuda") == "fp16"
+def test_auto_is_bf16_on_a_gpu_made_for_it_and_bf16_that_works_is_used_but_reported_if_slow(
+    monkeypatch, tried: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for made_for_it, chosen in [(True, "bf16"), (False, "fp32")]:
+        supported = partial(lambda made_for_it, including_emulation=True: made_for_it or including_emulation, made_for_it)
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+        assert choose_precision("auto", "cuda") == chosen
+        # Without any trial of bf16.
+        assert choose_precision("auto", "mps") == choose_precision("auto", "cpu") == choose_precision("fp32", "cpu") == "fp32"
+        assert choose_precision("bf16", "cuda") == "bf16"
+        assert choose_precision("fp16", "cuda") == "fp16"
+    slow = Finding("bf16", FAIR, "works on the cpu, 3.1 times slower than fp32", "train in fp32")
+    tried += [slow, Finding("bf16", GOOD, "works on the cpu, 2.0 times as fast as fp32")]
+    assert choose_precision("bf16", "cpu") == "bf16"
+    assert capsys.readouterr().err == ""
+    assert choose_precision("bf16", "cpu") == "bf16"
+    assert capsys.readouterr().err == "glassloop: bf16 works on the cpu, 3.1 times slower than fp32\n"
 
 
 UNUSABLE = {
@@ -77,93 +81,62 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize(("problem", "finding"), UNUSABLE.items())
-def test_a_precision_that_fails_is_refused_or_a_script_falls_back_to_fp32(
-    says, tried: list[Finding], problem: str, finding: Finding | None, capsys
+def test_a_precision_that_fails_is_refused_or_a_script_and_a_trainer_fall_back_to_fp32(
+    says, tried: list[Finding], capsys
 ) -> None:
-    tried += [finding] * 2 if finding else []
-    args = TrainingArguments(device="cpu", precision=problem.split()[1])
-    with says(problem, "use precision fp32"):
-        choose_backend(args)
-    assert choose_backend(args, falls_back=True).precision == "fp32"
-    assert f"{problem}: using fp32" in capsys.readouterr().err
-    assert not tried, "bf16 was chosen without a trial"
-
-
-def test_a_trainer_falls_back_to_fp32() -> None:
+    for problem, finding in UNUSABLE.items():
+        tried += [finding] * 2 if finding else []
+        args = TrainingArguments(device="cpu", precision=problem.split()[1])
+        with says(problem, "use precision fp32"):
+            choose_backend(args)
+        assert choose_backend(args, falls_back=True).precision == "fp32"
+        assert f"{problem}: using fp32" in capsys.readouterr().err
+        assert not tried, "bf16 was chosen without a trial"
     trainer = glassloop.Trainer(tiny_model(), glassloop.TrainingArguments(fp16=True, use_cpu=True))
     assert (trainer.backend.precision, trainer.args.fp16) == ("fp32", True)
-
-
-def test_bf16_that_works_is_used_and_slow_bf16_is_reported(tried: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
-    tried += [
-        Finding("bf16", FAIR, "works on the cpu, 3.1 times slower than fp32", "train in fp32"),
-        Finding("bf16", GOOD, "works on the cpu, 2.0 times as fast as fp32"),
-    ]
-    assert choose_precision("bf16", "cpu") == "bf16"
-    assert capsys.readouterr().err == ""
-    assert choose_precision("bf16", "cpu") == "bf16"
-    assert capsys.readouterr().err == "glassloop: bf16 works on the cpu, 3.1 times slower than fp32\n"
-
-
-# --- backends ----------------------------------------------------------------------------------------------------
 
 
 def chosen(**settings: Any) -> PlainBackend:
     return choose_backend(TrainingArguments(device="cpu", precision="fp32", **settings))
 
 
-@pytest.mark.parametrize(
-    ("backend", "kind"),
-    [("auto", PackedBackend), ("packed", PackedBackend), ("plain", PlainBackend), ("accelerate", AccelerateBackend)],
-)
-def test_one_process_on_a_cpu_is_packed_unless_another_is_asked_for(backend: str, kind: type) -> None:
-    made = chosen(backend=backend)
-    assert type(made) is kind
-    assert (made.name, made.device.type, made.precision) == (kind.name, "cpu", "fp32")
-    assert (made.processes.rank, made.processes.num_processes, made.processes.is_main) == (0, 1, True)
-
-
-def test_graphs_need_a_gpu() -> None:
+def test_one_process_on_a_cpu_is_packed_unless_another_or_an_accelerator_is_given_and_graphs_need_a_gpu() -> None:
+    kinds = {"auto": PackedBackend, "packed": PackedBackend, "plain": PlainBackend, "accelerate": AccelerateBackend}
+    for backend, kind in kinds.items():
+        made = chosen(backend=backend)
+        assert type(made) is kind
+        assert (made.name, made.device.type, made.precision) == (kind.name, "cpu", "fp32")
+        assert (made.processes.rank, made.processes.num_processes, made.processes.is_main) == (0, 1, True)
     with pytest.raises(SettingsError, match="backend graphs needs a CUDA device"):
         chosen(backend="graphs")
-
-
-def test_an_accelerator_of_the_users_own_is_used() -> None:
     accelerator = Accelerator(cpu=True)
     backend = choose_backend(TrainingArguments(), accelerator)
     assert isinstance(backend, AccelerateBackend)
     assert backend.accelerator is accelerator
 
 
-@pytest.mark.parametrize("text", ["x", "", "0", "-1", "2.0", "９", "1" * 5000])
-def test_launched_processes_are_counted(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launched_processes_are_counted_and_plain_is_refused_for_several(monkeypatch: pytest.MonkeyPatch, says) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert launched_processes() == 1
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert launched_processes() == 3
-    monkeypatch.setenv("WORLD_SIZE", text)
-    with pytest.raises(SettingsError, match=r"the variable WORLD_SIZE is \".*\", not a number of processes"):
-        launched_processes()
-
-
-def test_processes_without_the_address_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """WORLD_SIZE alone is what a job scheduler may leave in the environment."""
-    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    code = "from glassloop import TrainingArguments\nfrom glassloop.backends.choose import choose_backend\n"
-    code += "from glassloop.base.errors import SettingsError\ntry:\n    choose_backend(TrainingArguments(device='cpu'))\n"
-    code += "except SettingsError as error:\n    print(error.remedy)"
-    environment = {**os.environ, "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "start them with torchrun or --processes; for one process, unset WORLD_SIZE\n"
-
-
-def test_plain_in_several_processes_is_refused(says, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each would train a model of its own and all would write into one folder."""
+    for text in ["x", "", "0", "-1", "2.0", "９", "1" * 5000]:
+        monkeypatch.setenv("WORLD_SIZE", text)
+        with pytest.raises(SettingsError, match=r"the variable WORLD_SIZE is \".*\", not a number of processes"):
+            launched_processes()
+    # Each would train a model of its own and all would write into one folder.
     monkeypatch.setenv("WORLD_SIZE", "2")
     with says("backend is plain, but several processes were launched", "use backend auto or accelerate"):
         chosen(backend="plain")
+
+
+def test_processes_without_the_address_of_the_first(servers: Servers, write) -> None:
+    """WORLD_SIZE alone is what a job scheduler may leave in the environment."""
+    code = "from glassloop import TrainingArguments\nfrom glassloop.backends.choose import choose_backend\n"
+    code += "from glassloop.base.errors import SettingsError\ntry:\n    choose_backend(TrainingArguments(device='cpu'))\n"
+    code += "except SettingsError as error:\n    print(error.remedy)"
+    done = servers.run(script=write("alone.py", code), WORLD_SIZE="2", RANK="1", LOCAL_RANK="1")
+    assert done.out == "start them with torchrun or --processes; for one process, unset WORLD_SIZE\n"
 
 
 @pytest.fixture
@@ -174,9 +147,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def fake(mixed_precision: str, cpu: bool) -> SimpleNamespace:
         asked.append({"mixed_precision": mixed_precision, "cpu": cpu})
         number = int(os.environ.get("WORLD_SIZE", "1"))
-        return SimpleNamespace(
-            device=torch.device("cpu"), mixed_precision=mixed_precision, process_index=0, num_processes=number
-        )
+        made = {"device": torch.device("cpu"), "mixed_precision": mixed_precision}
+        return SimpleNamespace(**made, process_index=0, num_processes=number)
 
     monkeypatch.setattr("accelerate.Accelerator", fake)
     return asked
@@ -184,8 +156,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def test_several_processes_are_accelerates_and_wait_a_moment_at_their_end(made: list[Any], monkeypatch) -> None:
     """Else some died of SIGABRT after their last line: gloo's threads freed tensors of a Python that was gone."""
-    registered: list[Any] = []
-    waited: list[float] = []
+    registered, waited = [], []
     monkeypatch.setattr("atexit.register", registered.append)
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert isinstance(chosen(), AccelerateBackend)
@@ -198,12 +169,19 @@ def test_several_processes_are_accelerates_and_wait_a_moment_at_their_end(made: 
         assert waited == [devices.EXIT_DELAY] * known
 
 
-@pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"])
-def test_processes_that_accelerate_does_not_know_of_are_refused(says, made: list[Any], monkeypatch, name: str) -> None:
+def test_processes_that_accelerate_or_its_launcher_left_alone_are_refused(says, made: list[Any], monkeypatch) -> None:
     """Each would train a model of its own."""
-    monkeypatch.setenv(name, "2")
-    with says("2 processes were launched, but Accelerate found 1", "start them with torchrun"):
+    for name in ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"]:
+        monkeypatch.setenv(name, "2")
+        with says("2 processes were launched, but Accelerate found 1", "start them with torchrun"):
+            chosen()
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    problem = "accelerate launch was asked for several processes but started one: on a CPU it needs mpirun"
+    with says(problem, "use torchrun, or --processes"):
         chosen()
+    assert chosen(backend="plain").name == "plain"
 
 
 def test_the_precision_of_accelerates_config_file_counts_where_none_is_asked_for(
@@ -231,15 +209,6 @@ def test_one_process_of_accelerates_launcher_is_accelerates(made: list[dict[str,
     assert made == [{"mixed_precision": "no", "cpu": True}]
 
 
-def test_one_process_where_accelerates_launcher_was_asked_for_several_is_refused(says, monkeypatch) -> None:
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
-    monkeypatch.setenv("MASTER_PORT", "29500")
-    problem = "accelerate launch was asked for several processes but started one: on a CPU it needs mpirun"
-    with says(problem, "use torchrun, or --processes"):
-        chosen()
-    assert chosen(backend="plain").name == "plain"
-
-
 @pytest.mark.parametrize("name", ["DEEPSPEED", "MEGATRON_LM"])
 def test_other_ways_to_split_a_model_are_refused(says, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     own = SimpleNamespace(distributed_type=SimpleNamespace(name=name))
@@ -254,9 +223,8 @@ def test_other_ways_to_split_a_model_are_refused(says, monkeypatch: pytest.Monke
 @pytest.fixture
 def fsdp(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of an accelerate config of FSDP."""
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    monkeypatch.setenv("FSDP_VERSION", "2")
-    monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
+    for name, value in {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize("version", ["1", None])
@@ -283,7 +251,9 @@ def splittable(monkeypatch: pytest.MonkeyPatch, *, known: bool = True, gpu: bool
     )  # fmt: skip
 
 
-def test_fsdp_of_version_2_splits_even_on_a_cpu(fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fsdp_of_version_2_splits_even_one_process_on_a_cpu_but_not_without_a_group_or_beside_a_gpu(
+    fsdp, monkeypatch: pytest.MonkeyPatch, says
+) -> None:
     """Accelerate passes over it there without a word. Every process loads the model, whatever the config says."""
     accelerator = splittable(monkeypatch)
     backend = choose_backend(TrainingArguments(), accelerator)
@@ -292,15 +262,9 @@ def test_fsdp_of_version_2_splits_even_on_a_cpu(fsdp, monkeypatch: pytest.Monkey
     assert accelerator.state.fsdp_plugin.fsdp_version == 2
     assert not accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
     assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
-
-
-def test_one_process_whose_config_asks_for_fsdp_is_accelerates(fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accelerate.Accelerator", lambda **options: splittable(monkeypatch))
     assert type(chosen()).__name__ == "FSDPBackend"
     assert chosen(backend="plain").name == "plain"
-
-
-def test_fsdp_where_it_cannot_be(says, fsdp, monkeypatch: pytest.MonkeyPatch) -> None:
     with says("FSDP needs a process group", "start with accelerate launch or torchrun, even a single process"):
         choose_backend(TrainingArguments(), splittable(monkeypatch, known=False))
     with says("FSDP on the CPU of a machine with a GPU is not supported", "hide the GPU: CUDA_VISIBLE_DEVICES="):

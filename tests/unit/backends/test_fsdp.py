@@ -21,6 +21,7 @@ LAYERS = {
     "distilbert": ["TransformerBlock"],
     "modernbert": ["ModernBertEncoderLayer"],
 }
+MODULES = "with fsdp_ignored_modules each process would train these modules separately"
 MASKS = "fsdp_activation_checkpointing uses different dropout masks in the forward and the backward pass"
 
 
@@ -42,16 +43,13 @@ def test_layers_are_the_models_own(family: str) -> None:
         assert type(module).__name__ not in names or model.get_input_embeddings() not in module.modules()
 
 
-def test_layers_that_a_config_names() -> None:
+def test_layers_of_a_config_or_by_size_are_layers_and_a_strange_model_is_one_part() -> None:
     found = plugin("BertSelfOutput", "NoSuchLayer", "BertEmbeddings")
     choose_layers(found, tiny_model())
     assert found.transformer_cls_names_to_wrap == ["BertSelfOutput"]
     found = plugin("NoSuchLayer")
     choose_layers(found, tiny_model())
     assert found.transformer_cls_names_to_wrap == ["BertLayer"]
-
-
-def test_by_size_is_by_layers_too_and_a_strange_model_is_one_part() -> None:
     found = plugin(auto_wrap_policy=size_based_auto_wrap_policy)
     choose_layers(found, tiny_model())
     assert found.auto_wrap_policy is transformer_auto_wrap_policy
@@ -76,12 +74,7 @@ def test_weights_travel_in_bf16_on_a_gpu_alone() -> None:
     [
         ({}, "fp16", None, "FSDP is not supported in fp16"),
         ({"activation_checkpointing": True}, "fp32", None, MASKS),
-        (
-            {"ignored_modules": "pooler"},
-            "fp32",
-            None,
-            "with fsdp_ignored_modules each process would train these modules separately",
-        ),
+        ({"ignored_modules": "pooler"}, "fp32", None, MODULES),
         ({}, "fp32", SimpleNamespace(tp_size=2), "FSDP together with a parallelism_config is not supported"),
     ],
 )

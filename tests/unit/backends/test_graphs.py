@@ -28,36 +28,24 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs.capture_stream.cache_clear()
 
 
-@pytest.mark.parametrize("read", [False, True])
-def test_steps_are_captured_unless_gradients_are_read(read: bool) -> None:
-    """A function that a step calls is not called when the step is replayed."""
-    backend = PackedBackend(captures=True)
-    backend.use = TrainingUse((), 0.0, reads_gradients=read)
-    wrapped = backend.wrap_step(lambda group, scheduler: torch.zeros(2), None, None, print)
-    assert isinstance(wrapped, GraphStep) != read
-
-
-def test_a_model_that_cannot_be_packed_can_still_be_captured() -> None:
+def test_steps_are_captured_unless_gradients_are_read_and_of_models_as_transformers_builds_them() -> None:
+    """A replayed graph calls no Python: what a function, a hook or a patched method does would happen once."""
+    for read in [False, True]:
+        backend = PackedBackend(captures=True)
+        backend.use = TrainingUse((), 0.0, reads_gradients=read)
+        wrapped = backend.wrap_step(lambda group, scheduler: torch.zeros(2), None, None, print)
+        assert isinstance(wrapped, GraphStep) != read
     backend = PackedBackend(captures=True)
     assert backend.why_not(tiny_model("deberta-v2")) is None
     assert PackedBackend().why_not(tiny_model("deberta-v2")) is not None
     frozen = tiny_model()
     frozen.base_model.requires_grad_(False)
     assert backend.why_not(frozen) == "39 weights are frozen"
-
-
-@pytest.mark.parametrize("change", ["hook", "forward", "class"])
-def test_a_model_that_is_not_as_transformers_builds_it_is_not_captured(change: str) -> None:
-    """A replayed graph calls no Python: what a hook or a patched method does would happen once."""
-    model = tiny_model("deberta-v2")
-    match change:
-        case "hook":
-            model.deberta.encoder.register_forward_hook(lambda module, args, output: None)
-        case "forward":
-            model.forward = model.forward
-        case "class":
-            model = type("Mine", (type(model),), {})(model.config)
-    assert PackedBackend(captures=True).why_not(model) is not None
+    hooked, patched = tiny_model("deberta-v2"), tiny_model("deberta-v2")
+    hooked.deberta.encoder.register_forward_hook(lambda module, args, output: None)
+    patched.forward = patched.forward
+    for model in (hooked, patched, type("Mine", (type(patched),), {})(patched.config)):
+        assert backend.why_not(model) is not None
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -110,8 +98,7 @@ class Stage:
     """A step that records every run, and the parts around it."""
 
     def __init__(self, fails: bool = False) -> None:
-        self.runs: list[tuple[str, float]] = []
-        self.said: list[str] = []
+        self.runs, self.said = [], []
         self.mode, self.fails, self.capturing = "run", fails, None
         self.uploads = self.scheduled = self.cleared = 0
         self.weight = torch.zeros(())
@@ -155,11 +142,9 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Any:
             finally:
                 stage.mode = "run"
 
-        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-        monkeypatch.setattr(torch.cuda, "graph", capture)
-        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        nothing = dict.fromkeys(("graph_pool_handle", "current_stream", "synchronize"), lambda: None)
+        for name, fake in {"CUDAGraph": Graph, "graph": capture, **nothing}.items():
+            monkeypatch.setattr(torch.cuda, name, fake)
         return stage
 
     return make
@@ -170,7 +155,7 @@ def batch(value: int, width: int = 3, rows: int = 2) -> Batch:
     return Batch(inputs, torch.full((rows,), value), np.arange(rows), rows)
 
 
-def test_a_step_is_run_then_captured_then_replayed(staged) -> None:
+def test_a_step_is_run_then_captured_then_replayed_and_every_shape_has_its_graph(staged) -> None:
     stage = staged()
     figures = [stage.graph_step([batch(value)]) for value in (1, 2, 3, 4)]
     assert stage.runs == [("run", 5.0), ("replay", 10.0), ("replay", 15.0), ("replay", 20.0)]
@@ -178,9 +163,6 @@ def test_a_step_is_run_then_captured_then_replayed(staged) -> None:
     assert stage.weight == 50, "a capture changes no weight: every step counts once"
     assert (len(stage.graph_step.graphs), stage.said) == (1, [])
     assert stage.uploads == stage.scheduled == 4, "learning rate and schedule advance once per step"
-
-
-def test_every_shape_has_its_graph(staged) -> None:
     stage = staged()
     for value in (1, 2, 3):
         stage.graph_step([batch(value, width=3)])
@@ -191,21 +173,16 @@ def test_every_shape_has_its_graph(staged) -> None:
     assert [value for _, value in stage.runs[-3:]] == [15.0, 18.0, 30.0]
 
 
-def test_a_step_that_cannot_be_captured_runs_without_a_graph(staged) -> None:
+def test_a_step_that_cannot_be_captured_runs_without_a_graph_and_a_shape_is_tried_again(staged) -> None:
     stage = staged(fails=True)
     for value in (1, 2, 3):
         assert float(stage.graph_step([batch(value)])[0]) == 5 * value
         stage.graph_step([batch(value, width=4)])
     assert {how for how, _ in stage.runs} == {"run"}
     assert len(stage.runs) == stage.scheduled == 6, "no step is lost and none is done twice"
-    assert stage.said == [
-        "steps cannot be captured as CUDA graphs, so they run without them "
-        "(RuntimeError: operation not permitted when stream is capturing)"
-    ]
+    reason = "RuntimeError: operation not permitted when stream is capturing"
+    assert stage.said == [f"steps cannot be captured as CUDA graphs, so they run without them ({reason})"]
     assert stage.cleared == 2, "half a step's gradients are not kept"
-
-
-def test_a_shape_whose_capture_failed_runs_once_and_is_captured_next_time(staged) -> None:
     stage = staged()
     stage.graph_step([batch(1)])
     stage.fails = True
@@ -229,16 +206,11 @@ def test_steps_beyond_the_limit_of_graphs_run_without_one(staged, monkeypatch: p
     assert stage.said == []
 
 
-@pytest.mark.parametrize(
-    "other", [batch(1, width=4), batch(1, rows=3), Batch(batch(1).inputs | {"rows": 9}, batch(1).labels, np.arange(2), 2)]
-)
-def test_the_shape_contains_everything_that_a_graph_is_bound_to(other: Batch) -> None:
-    assert shape_of(batch(1)) == shape_of(batch(7))
-    assert shape_of(batch(1)) != shape_of(other)
-    assert shape_of(Batch(batch(1).inputs, None, np.arange(2), 2)) != shape_of(batch(1))
-
-
-def test_batches_are_copied_into_tensors_that_stay() -> None:
+def test_the_shape_holds_all_that_a_graph_is_bound_to_and_batches_are_copied_into_tensors_that_stay() -> None:
+    for other in [batch(1, width=4), batch(1, rows=3), Batch(batch(1).inputs | {"rows": 9}, batch(1).labels, np.arange(2), 2)]:
+        assert shape_of(batch(1)) == shape_of(batch(7))
+        assert shape_of(batch(1)) != shape_of(other)
+        assert shape_of(Batch(batch(1).inputs, None, np.arange(2), 2)) != shape_of(batch(1))
     first, second = batch(1), batch(8)
     still = static_copy(first)
     places = still.inputs["packed"].data_ptr(), still.labels.data_ptr()
@@ -256,29 +228,22 @@ class Operations(TorchDispatchMode):
         super().__init__()
         self.names: list[str] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.append(str(func))
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("number", [0.0, float("-inf"), 3, True])
-@pytest.mark.parametrize("named", [{}, {"device": "cpu"}, {"dtype": torch.bfloat16, "device": torch.device("cpu")}])
-def test_a_number_is_filled_on_the_device_not_copied(number: Any, named: dict[str, Any]) -> None:
-    expected = torch.tensor(number, **named)
-    with FillOnDevice(), Operations() as seen:
-        found = torch.tensor(number, **named)
-    assert seen.names == ["aten.full.default"]
-    assert (found.dtype, found.shape, found.item()) == (expected.dtype, expected.shape, expected.item())
-
-
-@pytest.mark.parametrize(
-    "make", [lambda: torch.tensor([1, 2]), lambda: torch.tensor(1.0, requires_grad=True), lambda: torch.zeros(2)]
-)
-def test_other_tensors_are_created_as_usual(make: Any) -> None:
-    expected = make()
-    with FillOnDevice():
-        found = make()
-    assert torch.equal(found, expected)
-    assert (found.dtype, found.requires_grad) == (expected.dtype, expected.requires_grad)
+def test_a_number_is_filled_on_the_device_not_copied_and_other_tensors_are_created_as_usual() -> None:
+    for named in [{}, {"device": "cpu"}, {"dtype": torch.bfloat16, "device": torch.device("cpu")}]:
+        for number in [0.0, float("-inf"), 3, True]:
+            expected = torch.tensor(number, **named)
+            with FillOnDevice(), Operations() as seen:
+                found = torch.tensor(number, **named)
+            assert seen.names == ["aten.full.default"]
+            assert (found.dtype, found.shape, found.item()) == (expected.dtype, expected.shape, expected.item())
+    for make in [lambda: torch.tensor([1, 2]), lambda: torch.tensor(1.0, requires_grad=True), lambda: torch.zeros(2)]:
+        expected = make()
+        with FillOnDevice():
+            found = make()
+        assert torch.equal(found, expected)
+        assert (found.dtype, found.requires_grad) == (expected.dtype, expected.requires_grad)

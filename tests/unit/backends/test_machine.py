@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import shutil
 import sys
-from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,19 +25,15 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("free", "cores", "wanted"),
     [
-        ((139,), 16, [8]),
-        ((139,), 4, [4]),
-        ((20,), 16, [3]),
-        ((1,), 16, [1]),
-        ((), 16, [1]),
-        ((139, 20, 1), 16, [5, 3, 0]),
-        ((1, 4, 3), 16, [0, 1, 0]),
-        ((139, 0, 0), 16, [5, 0, 0]),
-        ((139, 139, 139), 2, [1, 1, 1]),
-    ],
-    ids=[
-        *("at most eight", "at most the cores", "what fits", "one is always tried", "nobody knows"),
-        *("each for itself", "one is tried where most is free", "of one GPU known", "few cores"),
+        pytest.param((139,), 16, [8], id="at most eight"),
+        pytest.param((139,), 4, [4], id="at most the cores"),
+        pytest.param((20,), 16, [3], id="what fits"),
+        pytest.param((1,), 16, [1], id="one is always tried"),
+        pytest.param((), 16, [1], id="nobody knows"),
+        pytest.param((139, 20, 1), 16, [5, 3, 0], id="each for itself"),
+        pytest.param((1, 4, 3), 16, [0, 1, 0], id="one is tried where most is free"),
+        pytest.param((139, 0, 0), 16, [5, 0, 0], id="of one GPU known"),
+        pytest.param((139, 139, 139), 2, [1, 1, 1], id="few cores"),
     ],
 )
 def test_each_gpu_gets_the_runs_that_fit(monkeypatch, free: tuple[int, ...], cores: int, wanted: list[int]) -> None:
@@ -58,12 +53,9 @@ def test_each_gpu_gets_the_runs_that_fit(monkeypatch, free: tuple[int, ...], cor
 def test_the_need_of_a_run_is_not_too_small(num_parameters: int, layers: int, hidden: int, heads: int) -> None:
     """Activations of a layer in fp32 without fused attention: tokens x (68 hidden + 10 heads length) bytes."""
     length, rows = 512, 16
-    activations = rows * length * layers * (68 * hidden + 10 * heads * length)
-    least = 16 * num_parameters + activations
+    least = 16 * num_parameters + rows * length * layers * (68 * hidden + 10 * heads * length)
     assert least < memory_need(num_parameters, rows * length) < 4 * least + 3 * GIB
 
-
-# --- The doctor ---------------------------------------------------------------------------------------------------
 
 NAMES = [
     *("Python", "torch", "transformers", "datasets", "accelerate"),
@@ -84,13 +76,23 @@ def torch_stub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return stub
 
 
-def test_python_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_packages_and_devices(monkeypatch: pytest.MonkeyPatch, torch_stub: SimpleNamespace) -> None:
     python = machine.python_found()
     assert (python.state, python.remedy) == (GOOD, "")
-    monkeypatch.setattr(sys, "version_info", (3, 10, 4))
-    assert machine.python_found() == Finding("Python", BAD, python.found, "install Python 3.11 or newer")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "version_info", (3, 10, 4))
+        assert machine.python_found() == Finding("Python", BAD, python.found, "install Python 3.11 or newer")
     assert machine.package_found("pytest") == Finding("pytest", GOOD, importlib.metadata.version("pytest"))
     assert machine.package_found("no-such") == Finding("no-such", BAD, "not installed", "pip install no-such")
+    remedy = "fine for small models; to use a GPU, install torch with CUDA"
+    assert machine.device_found() == Finding("device", FAIR, "CPU only, 3 threads (this torch is built without CUDA)", remedy)
+    torch_stub.version.cuda = "12.8"
+    no_driver = "CPU only, 3 threads (no usable GPU or driver)"
+    assert machine.device_found() == Finding("device", FAIR, no_driver, "check nvidia-smi")
+    torch_stub.backends.mps.is_available = lambda: True
+    assert machine.device_found() == Finding("device", GOOD, "Apple GPU (mps)")
+    torch_stub.cuda.is_available = lambda: True
+    assert machine.device_found() == Finding("device", GOOD, "2 × H200, CUDA 12.8")
 
 
 @pytest.mark.parametrize("error", [ImportError("no libtorch"), OSError("libcudart.so: cannot open shared object file")])
@@ -104,19 +106,6 @@ def test_a_torch_that_cannot_be_imported(error: Exception, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     assert machine.device_found() == Finding("device", BAD, f"torch cannot be imported: {error}", "pip install torch")
     assert machine.bf16_found() == Finding("bf16", FAIR, f"could not be tested ({type(error).__name__})", "train in fp32")
-
-
-def test_devices(torch_stub: SimpleNamespace) -> None:
-    remedy = "fine for small models; to use a GPU, install torch with CUDA"
-    assert machine.device_found() == Finding("device", FAIR, "CPU only, 3 threads (this torch is built without CUDA)", remedy)
-    torch_stub.version.cuda = "12.8"
-    assert machine.device_found() == Finding(
-        "device", FAIR, "CPU only, 3 threads (no usable GPU or driver)", "check nvidia-smi"
-    )
-    torch_stub.backends.mps.is_available = lambda: True
-    assert machine.device_found() == Finding("device", GOOD, "Apple GPU (mps)")
-    torch_stub.cuda.is_available = lambda: True
-    assert machine.device_found() == Finding("device", GOOD, "2 × H200, CUDA 12.8")
 
 
 ADVICE = "train in fp32, as precision auto does"
@@ -142,30 +131,31 @@ def test_bf16(trial: str, state: str, text: str, remedy: str, torch_stub: Simple
     assert machine.bf16_found() == Finding("bf16", state, text, remedy)
 
 
-def test_bf16_that_cannot_be_tested(torch_stub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16_is_tried_on_the_gpu_where_there_is_one_or_cannot_be_tested(
+    torch_stub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machine, "BF16_TRIAL", "import time; time.sleep(60)")
     monkeypatch.setattr(machine, "BF16_SECONDS", 0.2)
     assert machine.bf16_found() == Finding("bf16", FAIR, "could not be tested (TimeoutExpired)", "train in fp32")
+    monkeypatch.setattr(machine, "BF16_SECONDS", 60)
+    torch_stub.cuda.is_available = lambda: True
+    monkeypatch.setattr(machine, "BF16_TRIAL", "import sys; print('gain', 3 if sys.argv[1] == 'cuda' else 0)")
+    assert machine.bf16_found() == Finding("bf16", GOOD, "works on the cuda, 3.0 times as fast as fp32")
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     assert machine.bf16_found() == Finding("bf16", FAIR, "could not be tested (FileNotFoundError)", "train in fp32")
 
 
-def test_bf16_is_tried_on_the_gpu_where_there_is_one(torch_stub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch_stub.cuda.is_available = lambda: True
-    monkeypatch.setattr(machine, "BF16_TRIAL", "import sys; print('gain', 3 if sys.argv[1] == 'cuda' else 0)")
-    assert machine.bf16_found() == Finding("bf16", GOOD, "works on the cuda, 3.0 times as fast as fp32")
-
-
 @pytest.mark.slow
-def test_the_real_trial_gives_an_answer() -> None:
+def test_the_real_trial_gives_an_answer_and_the_machine_has_a_name() -> None:
     """Faster, slower or deadly: that depends on the machine."""
     bf16 = machine.bf16_found()
     assert bf16.state in (GOOD, FAIR)
     assert "no reason given" not in bf16.found
     assert "Error" not in bf16.found, bf16.found
+    assert machine_name("cpu").endswith(("core", "cores"))
 
 
-def test_the_packaged_model_and_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_packaged_model_the_hub_and_glassloop_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> Path:
         raise ModelError("quickstart: the packaged model is not installed", "pip install it")
 
@@ -179,9 +169,6 @@ def test_the_packaged_model_and_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(machine, "hub_unreachable", lambda: "no answer in time")
     remedy = "use local models and data, or quickstart"
     assert machine.hub_found() == Finding("model hub", FAIR, "not reachable (no answer in time)", remedy)
-
-
-def test_glassloop_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hint = "set it to a folder that contains glue/MRPC/"
     assert machine.data_found() == Finding("GLASSLOOP_DATA", GOOD, "not set", f"{hint} to use local GLUE files")
     for place in (str(tmp_path), "/no/such/folder"):
@@ -194,23 +181,17 @@ def test_glassloop_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert machine.data_found() == Finding("GLASSLOOP_DATA", GOOD, str(tmp_path))
 
 
-Usage = namedtuple("Usage", "total used free")
-
-
-def test_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_disk_and_a_cache_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write) -> None:
     monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 100 * 1024**3))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100 * GIB))
     text = f"GiB free; the cache {tmp_path / 'cache'} uses"
     assert machine.disk_found() == Finding("disk", GOOD, f"100 {text} 0 MiB")
     assert not (tmp_path / "cache").exists(), "looking makes no folder"
     (tmp_path / "cache" / "deep").mkdir(parents=True)
     (tmp_path / "cache" / "deep" / "file").write_bytes(bytes(3 * 1024**2))
     assert machine.disk_found() == Finding("disk", GOOD, f"100 {text} 3 MiB")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 2 * 1024**3))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2 * GIB))
     assert machine.disk_found() == Finding("disk", FAIR, f"2 {text} 3 MiB", "free some disk space")
-
-
-def test_a_cache_that_cannot_be_used(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSLOOP_CACHE", "~nobody-is-called-this/cache")
     problem = '"~nobody-is-called-this/cache": no such user, or the user has no home folder'
     assert machine.disk_found() == Finding("disk", BAD, problem, "set GLASSLOOP_CACHE to another folder")
@@ -253,7 +234,3 @@ def test_the_command_shows_every_finding(healthy: None, monkeypatch: pytest.Monk
     assert status == 1, "something essential is missing"
     (line,) = [line for line in lines if line.startswith("✗  datasets        not installed")]
     assert "pip install datasets" in line
-
-
-def test_the_machine_has_a_name() -> None:
-    assert machine_name("cpu").endswith(("core", "cores"))

@@ -44,9 +44,6 @@ def test_what_cannot_run_in_int8(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PackedBackend(int8=True).why_not(tiny_model()) is None
 
 
-# --- The packed backend: its savings are put in place for a training or a pass, and removed afterwards.
-
-
 OPTIONS: dict[str, Any] = {"weight_decay": 0.0, "betas": (0.9, 0.999), "epsilon": 1e-8, "fused": True}
 
 
@@ -73,6 +70,8 @@ def test_a_training_has_its_savings_and_leaves_none(rows: Dataset) -> None:
     assert "forward" not in vars(model)
     assert weights_hash(model) == before
     backend.end_training()  # a second call does nothing
+    with pytest.raises(ModelError, match="backend packed: no training was started"):
+        PackedBackend().make_optimizer(tiny_model(), 1e-3, **OPTIONS)
 
 
 @pytest.mark.parametrize(("decay", "read", "small"), [(0.0, False, True), (0.01, False, False), (0.0, True, False)])
@@ -146,7 +145,9 @@ def test_the_model_has_its_words_after_every_step_if_a_callback_reads_weights(ro
     assert (words == 3.0).any()
 
 
-def test_a_pass_alone_has_savings_for_its_time(rows: Dataset) -> None:
+def test_a_pass_has_savings_for_its_time_keeps_those_of_a_training_and_runs_a_changed_model_as_it_is(
+    rows: Dataset, tiny_tokenizer
+) -> None:
     model, backend = tiny_model(), PackedBackend()
     with backend.evaluation_context(model):
         assert backend.savings.vocabulary is None, "any words may come"
@@ -156,9 +157,6 @@ def test_a_pass_alone_has_savings_for_its_time(rows: Dataset) -> None:
         raise RuntimeError("in the middle")
     assert backend.savings is None
     assert "forward" not in vars(model)
-
-
-def test_a_pass_within_a_training_keeps_the_trainings_savings(rows: Dataset) -> None:
     model = tiny_model()
     backend = started(model, rows)
     savings = backend.savings
@@ -166,9 +164,6 @@ def test_a_pass_within_a_training_keeps_the_trainings_savings(rows: Dataset) -> 
         assert backend.savings is savings
     assert backend.savings is savings
     backend.end_training()
-
-
-def test_a_model_that_was_changed_afterwards_is_evaluated_as_it_is(rows: Dataset, tiny_tokenizer) -> None:
     model, backend = tiny_model(), PackedBackend()
     model.base_model.encoder.layer[0].register_forward_hook(lambda module, args, output: None)
     batches = Batches(rows, PaddingCollator(tiny_tokenizer), 2)
@@ -220,8 +215,3 @@ def test_rows_that_differ_between_reads_train_all_word_vectors() -> None:
 
     assert choose_vocabulary(tiny_model(), [[Drawn()[0]]], 0.0) is not None
     assert choose_vocabulary(tiny_model(), [[Drawn()[0]], Drawn()], 0.0) is None
-
-
-def test_an_optimizer_before_the_training_was_started_is_an_error() -> None:
-    with pytest.raises(ModelError, match="backend packed: no training was started"):
-        PackedBackend().make_optimizer(tiny_model(), 1e-3, **OPTIONS)

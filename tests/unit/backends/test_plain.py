@@ -10,8 +10,7 @@ import torch
 from accelerate import Accelerator
 
 from glassloop.backends.accelerate import AccelerateBackend, AccelerateProcesses
-from glassloop.backends.plain import PlainBackend, SingleProcess
-from glassloop.training.interfaces import ProcessGroup
+from glassloop.backends.plain import PlainBackend
 
 
 @pytest.fixture(params=["plain", "accelerate"])
@@ -59,20 +58,20 @@ def test_a_step_is_that_of_torch(backend: PlainBackend, max_norm: float) -> None
     assert norm == expected_norm > 0.5
 
 
-def test_a_parameter_without_a_gradient_is_left_out_of_the_norm(backend: PlainBackend) -> None:
+def test_tensors_are_moved_and_a_norm_is_that_of_all_gradients_infinite_or_not(backend: PlainBackend) -> None:
+    moved = backend.move({"packed": torch.ones(2), "rows": 3, "inner": {"c": torch.zeros(1)}})
+    assert moved["rows"] == 3
+    assert moved["packed"].device == moved["inner"]["c"].device == backend.move(torch.ones(2)).device == backend.device
+    assert torch.equal(moved["packed"], torch.ones(2))
     model = network()
     model[0].requires_grad_(False)
     model(torch.ones(3, 6)).sum().backward()
     norms = [parameter.grad.norm() for parameter in model.parameters() if parameter.grad is not None]
     assert len(norms) == 2
     torch.testing.assert_close(backend.clip(model, 0.0), torch.stack(norms).norm())
-
-
-def test_tensors_are_moved_and_other_values_stay(backend: PlainBackend) -> None:
-    moved = backend.move({"packed": torch.ones(2), "rows": 3, "inner": {"c": torch.zeros(1)}})
-    assert moved["rows"] == 3
-    assert moved["packed"].device == moved["inner"]["c"].device == backend.move(torch.ones(2)).device == backend.device
-    assert torch.equal(moved["packed"], torch.ones(2))
+    model = torch.nn.Linear(1, 1, bias=False)
+    model.weight.grad = torch.tensor([[float("inf")]])
+    assert backend.clip(model, 1.0).item() == float("inf")
 
 
 @pytest.mark.parametrize(("precision", "kind"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
@@ -106,21 +105,8 @@ def test_a_step_that_the_fp16_scaler_skips_is_not_divergence() -> None:
     assert model.weight.item() == pytest.approx(before - 0.5, abs=1e-5)
 
 
-def test_in_other_precisions_an_infinite_norm_is_returned(backend: PlainBackend) -> None:
-    model = torch.nn.Linear(1, 1, bias=False)
-    model.weight.grad = torch.tensor([[float("inf")]])
-    assert backend.clip(model, 1.0).item() == float("inf")
-
-
-# --- One process alone, and several that Accelerate connects.
-
-
-@pytest.fixture(params=["plain", "accelerate"])
-def single(request: pytest.FixtureRequest) -> ProcessGroup:
-    return SingleProcess() if request.param == "plain" else AccelerateBackend(Accelerator(cpu=True)).processes
-
-
-def test_one_process_never_waits(single: ProcessGroup) -> None:
+def test_one_process_never_waits(backend: PlainBackend) -> None:
+    single = backend.processes
     assert (single.rank, single.num_processes, single.is_main) == (0, 1, True)
     figures = torch.tensor([[1.0, 2.0]])
     assert single.gather_figures(figures) is figures
@@ -152,21 +138,27 @@ class Several:
         return torch.cat([signal, torch.tensor([15])])
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_several_processes_add_up_losses_and_agree_on_a_signal(rank: int) -> None:
-    found = AccelerateProcesses(Several(rank))
-    assert (found.rank, found.num_processes, found.is_main) == (rank, 2, rank == 0)
-    figures = torch.tensor([[0.25, 7.0], [0.5, 8.0]])
-    assert found.gather_figures(figures).tolist() == [[2.5, 7.0], [5.0, 8.0]]  # each process has the norm of all gradients
-    assert found.agree(0) == 15
-
-
-def test_with_several_processes_gradients_are_sums() -> None:
-    """Processes average gradients, so each loss, a share of the mean over all examples, is multiplied by their number."""
+def test_several_processes_add_up_losses_and_gradients_agree_on_a_signal_and_the_main_one_is_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for rank in [0, 1]:
+        found = AccelerateProcesses(Several(rank))
+        assert (found.rank, found.num_processes, found.is_main) == (rank, 2, rank == 0)
+        figures = torch.tensor([[0.25, 7.0], [0.5, 8.0]])
+        assert found.gather_figures(figures).tolist() == [[2.5, 7.0], [5.0, 8.0]]  # each process has the norm of all gradients
+        assert found.agree(0) == 15
+    # Processes average gradients, so each loss, a share of the mean over all examples, is multiplied by their number.
     backend = AccelerateBackend(Several(1))
     assert isinstance(backend.processes, AccelerateProcesses)
     backend.backward(torch.tensor(0.25))
     assert backend.accelerator.losses == [0.5]
+    happened: list[str] = []
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: happened.append("wait"))
+    for rank, order in [(0, ["block", "wait"]), (1, ["wait", "block"])]:
+        happened.clear()
+        with AccelerateProcesses(Several(rank)).main_first():
+            happened.append("block")
+        assert happened == order
 
 
 def test_every_verb_takes_the_same_arguments_in_both_backends() -> None:
@@ -174,12 +166,3 @@ def test_every_verb_takes_the_same_arguments_in_both_backends() -> None:
         if inspect.isfunction(verb) and not name.startswith("_"):
             theirs = inspect.signature(getattr(AccelerateBackend, name))
             assert [*inspect.signature(verb).parameters] == [*theirs.parameters], name
-
-
-@pytest.mark.parametrize(("rank", "order"), [(0, ["block", "wait"]), (1, ["wait", "block"])])
-def test_the_main_process_runs_a_block_first(rank: int, order: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    happened: list[str] = []
-    monkeypatch.setattr(torch.distributed, "barrier", lambda: happened.append("wait"))
-    with AccelerateProcesses(Several(rank)).main_first():
-        happened.append("block")
-    assert happened == order

@@ -22,33 +22,24 @@ NAMES = ("a", "b", "c")
 COLUMNS = Columns("sentence1", "sentence2", ("label",))
 
 
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [
+def test_forms_and_what_is_no_text() -> None:
+    for given, found in [
         *[(["x", "y"], [["x", "y"]]), ([("x", "y")], [["x"], ["y"]]), ([["x", "y"], ("z", "w")], [["x", "z"], ["y", "w"]])],
         ([{"sentence1": "x", "sentence2": "y", "label": "1"}], [["x"], ["y"]]),
         ([{"text": "x", "text_pair": "y"}], [["x"], ["y"]]),
         ([{"text": "x"}], [["x"]]),
-    ],
-)
-def test_forms(given: list[Any], found: list[list[str]]) -> None:
-    assert columns_of(given, COLUMNS) == found
-
-
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
+    ]:
+        assert columns_of(given, COLUMNS) == found
+    for given, problem in [
         (["x", ("y", "z")], "text 2 is a pair, but text 1 is a text"),
         ([("x", "y", "z")], "text 1 has 3 parts, but a pair has two"),
         ([{"texts": "x"}], 'text 1 has the keys texts, but no "text"'),
         (["x", 3], 'text 2 is "3", not text'),
         ([("x", None)], 'text 1 is "None", not text'),
-    ],
-)
-def test_what_is_no_text(given: list[Any], problem: str) -> None:
-    with pytest.raises(DataError) as caught:
-        columns_of(given, COLUMNS)
-    assert caught.value.problem == problem
+    ]:
+        with pytest.raises(DataError) as caught:
+            columns_of(given, COLUMNS)
+        assert caught.value.problem == problem
 
 
 def test_temperature_and_thresholds(says) -> None:
@@ -72,7 +63,6 @@ def test_temperature_and_thresholds(says) -> None:
         Answering(CLASSES, NAMES, thresholds={"a": 2})
 
 
-# --- Which temperature and thresholds answer: those of the calibration, unless the caller gives others.
 LABELS = ("label 0", "label 1")
 
 
@@ -82,9 +72,8 @@ def test_a_calibration_is_used_unless_others_are_given_or_it_is_damaged(tmp_path
     write_calibration(tmp_path, FOUND)
     found, used = answering_of(tmp_path, None, CLASSES, LABELS, None, None)
     assert (found.temperature, found.thresholds, used) == (2.0, {"label 1": 0.25}, FOUND)
-    assert calibration_note(FOUND, found) == (
-        "calibrated on 60 rows of validation: temperature 2, threshold 0.2500 for label 1"
-    )
+    said = "calibrated on 60 rows of validation: temperature 2, threshold 0.2500 for label 1"
+    assert calibration_note(FOUND, found) == said
     found, used = answering_of(tmp_path, None, CLASSES, LABELS, None, {"label 0": 0.9})
     assert (found.temperature, found.thresholds, used) == (2.0, {"label 0": 0.9}, FOUND)
     found, used = answering_of(tmp_path, None, CLASSES, LABELS, 1.0, None)
@@ -114,8 +103,7 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
     from glassloop.serve.batching import Answered
     from glassloop.serve.hosted import load_hosted
 
-    folder = tmp_path / "seeds"
-    shutil.copytree(seeds_folder, folder)
+    folder = shutil.copytree(seeds_folder, tmp_path / "seeds")
     run = folder / "seed-1"
     before = Predictor(run, device="cpu")
     texts = ["a good film", "a bad film"]
@@ -124,7 +112,6 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
     thresholds = {first: 1.0}  # never
     write_calibration(run / "model", replace(FOUND, temperature=4.0, thresholds=thresholds, weights=weights_of(run / "model")))
     found = Predictor(run, device="cpu")
-    assert found.calibration is not None
     assert [answer.label for answer in found.predict(texts)] == [second, second]
     assert np.array_equal(found.logits(texts), before.logits(texts))
     shares = Answering(found.task, tuple(found.names), 4.0).shares(np.array([plain.logits]))[0]
@@ -156,19 +143,12 @@ def test_predictor_server_and_seeds_use_a_calibration_where_it_belongs(
 @pytest.mark.slow
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_the_lines_of_the_card_load_the_model(
-    pair_run: Path,
-    text_run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    calibrated: bool,
+    pair_run: Path, text_run: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, calibrated: bool
 ) -> None:
     """Both blocks of the card are run in the model folder, and print the same answer and probabilities."""
     from glassloop.report.card import update_card
 
-    source = text_run if calibrated else pair_run
-    run = tmp_path / "run"
-    shutil.copytree(source, run)
+    run = shutil.copytree(text_run if calibrated else pair_run, tmp_path / "run")
     assert (run / "model" / "README.md").is_file(), "a training writes it"
     if calibrated:
         names = read_run(run).data.labels or ()
@@ -186,5 +166,4 @@ def test_the_lines_of_the_card_load_the_model(
     assert f"label={label!r}" in printed[0]
     wanted = [float(part) for part in shares.rstrip("]").split(",")]
     own = re.search(r"scores=\{(.*?)\}", printed[0])
-    assert own is not None
     assert [float(value) for value in re.findall(r": ([\d.e-]+)", own[1])] == pytest.approx(wanted, abs=1e-5)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from run_folders import drawn_rows, write_run_with_model
@@ -28,7 +27,6 @@ def test_a_calibration_is_stored_beside_the_model(
     content = calibrate(str(run), recall=0.9, force=True).content
     told = capsys.readouterr()
     found = read_calibration(run / "model")
-    assert found is not None
     assert content["stored"] is True
     assert content["file"] == run / "model" / "calibration.json"
     assert (found.target, found.split, found.num_rows, found.folds) == (Target("precision", 0.9), "validation", 120, 10)
@@ -68,7 +66,6 @@ def test_every_task_with_labels(task: str, labels: int, tmp_path: Path) -> None:
     run = write_run_with_model(tmp_path / "run", task, num_labels=labels)
     content = calibrate(str(run), force=True).content
     found = read_calibration(run / "model")
-    assert found is not None
     assert found.positive_label is None
     assert len(found.thresholds) == (3 if task == SEVERAL else 0)
     assert [gain.name for gain in found.gains] == ["loss", "calibration error", *(["f1"] if task == SEVERAL else [])]
@@ -121,28 +118,25 @@ def flipped(run: Path, *, best: bool) -> None:
     """Make the most confident row wrong, or give all rows one label."""
     path = run / "validation-predictions.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    margin = [line["logits"][1] - line["logits"][0] for line in lines]
-    for line, value in zip(lines, margin, strict=True):
-        if not best:
-            line["label"] = "label 1"
-        elif value == max(margin):
-            line["label"] = "label 0"
+    if best:
+        max(lines, key=lambda line: line["logits"][1] - line["logits"][0])["label"] = "label 0"
+    else:
+        lines = [line | {"label": "label 1"} for line in lines]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def test_it_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
     run = write_run_with_model(tmp_path / "run")
-    code = (
-        "import sys; from glassloop.cli.calibrate import calibrate;"
-        "calibrate(sys.argv[1], force=True); print({'torch', 'transformers'} & {*sys.modules})"
-    )
+    code = "import sys; from glassloop.cli.calibrate import calibrate; calibrate(sys.argv[1], force=True);"
+    code += "print({'torch', 'transformers'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("set()\n")
 
 
 def test_few_rows_get_fewer_folds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run_with_model(tmp_path / "run", num_rows=20)
-    rarer = rarest(run)
+    labels = [json.loads(line)["label"] for line in (run / "validation-predictions.jsonl").read_text().splitlines()]
+    rarer = min(labels.count(label) for label in {*labels})
     assert 2 <= rarer < 10
     assert calibrate(str(run), force=True).exit_status == 0
     shown = capsys.readouterr()
@@ -153,35 +147,21 @@ def test_few_rows_get_fewer_folds(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert caught.value.remedy == f"use 2 to {rarer}, the number of rows of the rarer class"
 
 
-def rarest(run: Path) -> int:
-    """Return how many rows the rarer class has."""
-    labels = [json.loads(line)["label"] for line in (run / "validation-predictions.jsonl").read_text().splitlines()]
-    return min(labels.count(label) for label in {*labels})
-
-
-# --- The options of `glassloop calibrate`: which target they name, and what does not fit together.
 COST = "false_positive=1, false_negative=5"
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
+def test_the_target_and_options_and_costs_that_do_not_fit(says) -> None:
+    for given, wanted in [
         ({}, Target("f1")),
         ({"target": "none"}, None),
         ({"target": "precision", "recall": 0.9}, Target("precision", 0.9)),
         ({"recall": 0.9}, Target("precision", 0.9)),
         ({"precision": 0.8}, Target("recall", 0.8)),
         ({"cost": COST}, Target("cost", None, 1.0, 5.0)),
-    ],
-)
-def test_the_target(given: dict[str, Any], wanted: Target | None) -> None:
-    limits = {name: value for name, value in given.items() if name != "target"}
-    assert target_for(drawn_rows(30), named_target(**given), **limits) == wanted
-
-
-@pytest.mark.parametrize(
-    ("given", "problem", "remedy"),
-    [
+    ]:
+        limits = {name: value for name, value in given.items() if name != "target"}
+        assert target_for(drawn_rows(30), named_target(**given), **limits) == wanted
+    for given, problem, remedy in [
         (
             {"target": "precison"},
             '--target is "precison"; did you mean "precision"?',
@@ -194,20 +174,12 @@ def test_the_target(given: dict[str, Any], wanted: Target | None) -> None:
         ({"recall": 1.5}, "1.5 is not a share above 0 and up to 1", "use a number such as 0.9"),
         ({"precision": 0.0}, "0 is not a share above 0 and up to 1", None),
         ({"recall": float("nan")}, "nan is not a share above 0 and up to 1", None),
-    ],
-)
-def test_options_that_do_not_fit(says, given: dict[str, Any], problem: str, remedy: str | None) -> None:
-    with says(problem, remedy):
-        named_target(**given)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+    ]:
+        with says(problem, remedy):
+            named_target(**given)
+    for text in [
         *("", "1,5", "a=1,b=2", "false_positive=1", "false_positive=x,false_negative=1", "false_positive=-1,false_negative=1"),
         *("false_positive=0,false_negative=0", "false_positive=1,false_positive=2,false_negative=1"),
-    ],
-)
-def test_costs_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(SettingsError, match="--cost"):
-        costs_of(text)
+    ]:
+        with pytest.raises(SettingsError, match="--cost"):
+            costs_of(text)

@@ -48,7 +48,6 @@ def test_all_finished_seeds_predict_together(seeds_folder: Path, capsys: pytest.
     assert predictor._in_one_pass([row.inputs for row in rows]) is None, "no batch was run yet"
     wanted = predictor.forward(rows)
     found = predictor._in_one_pass([row.inputs for row in rows])
-    assert found is not None
     np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(found, predictor.logits(TEXTS))
     write_seeds(SeedsRecord(RunSettings(), {1: SeedRecord()}, tmp_path))
@@ -57,8 +56,7 @@ def test_all_finished_seeds_predict_together(seeds_folder: Path, capsys: pytest.
     assert f"--resume {tmp_path}" in caught.value.remedy
 
 
-# --- The evaluation of a run: the metrics that are asked for, and the predictions of every row.
-def test_the_metrics_are_those_that_were_asked_for(text_run: Path) -> None:
+def test_the_metrics_are_those_that_were_asked_for_and_fit(text_run: Path) -> None:
     found = evaluate_run(str(text_run), Wanted(metrics=("accuracy", "matthews_correlation,f1_macro"), device="cpu"))
     assert [*found.results[0].metrics] == ["loss", "accuracy", "matthews_correlation", "f1_macro"]
     of_class = Wanted(metrics=("precision,recall",), positive="neg", device="cpu")
@@ -72,19 +70,13 @@ def test_the_metrics_are_those_that_were_asked_for(text_run: Path) -> None:
     assert found.title(found.results[0]) == "test.csv (9 rows)"
     own = evaluate_run(str(text_run), Wanted(split="test", device="cpu"))
     assert own.title(own.results[0]) == "test (9 rows)"
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
+    for name, problem in [
         ("pearson", '"pearson" is not a known metric of single_label_classification'),
         ("f1", "f1 is the score of one class, but none is chosen"),
-    ],
-)
-def test_a_metric_that_does_not_fit(text_run: Path, name: str, problem: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        evaluate_run(str(text_run), Wanted(metrics=(name,), device="cpu"))
-    assert caught.value.problem.startswith(problem)
+    ]:
+        with pytest.raises(SettingsError) as caught:
+            evaluate_run(str(text_run), Wanted(metrics=(name,), device="cpu"))
+        assert caught.value.problem.startswith(problem)
 
 
 def test_every_row_is_saved_with_its_prediction(text_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

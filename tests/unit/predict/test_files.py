@@ -42,7 +42,7 @@ def test_parts_become_one_file(tmp_path: Path, suffix: str) -> None:
         assert len(target.read_text().splitlines()) == 4
 
 
-def test_parts_are_kept_beside_the_file_they_belong_to(tmp_path: Path, says) -> None:
+def test_parts_are_kept_beside_the_file_they_belong_to_whose_key_changes_with_its_content(tmp_path: Path, says) -> None:
     old, new = Parts(tmp_path / "out.csv", ["old"], []), Parts(tmp_path / "out.csv", ["new"], [])
     other = Parts(tmp_path / "another.csv", ["old"], [])
     for parts in (old, other):
@@ -56,9 +56,6 @@ def test_parts_are_kept_beside_the_file_they_belong_to(tmp_path: Path, says) -> 
     (tmp_path / "file").write_text("")
     with says(f"{tmp_path / 'file'}: Not a directory", "choose a folder that can be written to", ResourceError):
         Parts(tmp_path / "file" / "out.csv", [], []).open(alone=True)
-
-
-def test_the_key_of_a_file_changes_with_its_content(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     before = content_key(tmp_path / "a")
     (tmp_path / "a").write_text("2")
@@ -156,14 +153,12 @@ def test_a_file_is_replaced_only_if_wanted(tmp_path: Path) -> None:
     assert job.target.read_text().startswith("text,n,prediction")
 
 
-@pytest.mark.parametrize("changed", ["rows", "identity", "settings"])
-def test_parts_of_another_file_model_or_setting_are_not_used(tmp_path: Path, changed: str) -> None:
+@pytest.mark.parametrize("changed", [{"rows": 96}, {"identity": ("n",)}, {"settings": DataSettings(encoding="utf-8")}])
+def test_parts_of_another_file_model_or_setting_are_not_used(tmp_path: Path, changed: dict[str, Any]) -> None:
     with pytest.raises(KeyboardInterrupt):
         predict_rows(job_of(tmp_path), Predicting(4))
-    more = {"rows": 96} if changed == "rows" else {"identity": ("n",)} if changed == "identity" else {}
-    more |= {"settings": DataSettings(encoding="utf-8")} if changed == "settings" else {}
     second = Predicting()
-    predict_rows(job_of(tmp_path, **more), second)
+    predict_rows(job_of(tmp_path, **changed), second)
     assert second.calls == 10
 
 
@@ -190,9 +185,7 @@ def test_processes_share_the_parts_and_one_joins_them(tmp_path: Path, monkeypatc
 
 def test_parquet_keeps_the_types_of_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a", "bb"], "n": [1, None], "l": [[1], [2, 3]]}), tmp_path / "in.parquet")
-    job = job_of(tmp_path, "out.parquet")
-    job = FileJob(tmp_path / "in.parquet", job.target, ("text",), DataSettings(), CLASSES, ("a",), ())
-    predict_rows(job, Predicting())
+    predict_rows(replace(job_of(tmp_path, "out.parquet"), source=tmp_path / "in.parquet"), Predicting())
     found = pq.read_table(tmp_path / "out.parquet")
     assert found.column_names == ["text", "n", "l", "prediction", "score_a"]
     assert found["n"].to_pylist() == [1, None]

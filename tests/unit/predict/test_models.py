@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -43,33 +43,28 @@ def test_precisions_and_damaged_exports(says, tmp_path: Path) -> None:
     assert "export.json: the record of the export cannot be read: not JSON" in caught.value.problem
 
 
-def test_what_int8_says_of_its_agreement() -> None:
+def test_what_int8_says_of_its_agreement_and_a_drop_of_more_than_a_point() -> None:
     found = Agreement("validation", 408, 5, 0.0512, {"accuracy": (0.73284, 0.73529), "f1 (yes)": (0.83048, 0.8321)})
-    assert str(found) == (
-        "int8: 5 of 408 stored predictions for validation changed, logits by up to 0.051; "
-        "accuracy 0.7328 → 0.7353, f1 (yes) 0.8305 → 0.8321"
-    )
+    changed = "int8: 5 of 408 stored predictions for validation changed, logits by up to 0.051"
+    assert str(found) == f"{changed}; accuracy 0.7328 → 0.7353, f1 (yes) 0.8305 → 0.8321"
     score = Agreement("validation", 1, None, 0.002, {"pearson": (0.9, 0.9), "mse": (0.1, 0.2)})
-    assert str(score) == (
-        "int8: 1 stored prediction for validation, logits by up to 0.002; pearson 0.9000 → 0.9000, mse 0.1000 → 0.2000"
-    )
+    changed = "int8: 1 stored prediction for validation, logits by up to 0.002"
+    assert str(score) == f"{changed}; pearson 0.9000 → 0.9000, mse 0.1000 → 0.2000"
     assert score.dropped == [], "an error has no fixed scale"
     assert spread([*range(100)], 3) == [0, 49, 99]
     assert spread([1, 2], 3) == [1, 2]
-
-
-@pytest.mark.parametrize(("after", "dropped"), [(0.84, []), (0.8301, []), (0.8299, ["f1"]), (float("nan"), ["f1"])])
-def test_a_drop_of_more_than_a_point(after: float, dropped: list[str]) -> None:
-    assert Agreement("validation", 408, 5, 0.05, {"accuracy": (0.7, 0.7), "f1": (0.84, after)}).dropped == dropped
+    for after, dropped in [(0.84, []), (0.8301, []), (0.8299, ["f1"]), (float("nan"), ["f1"])]:
+        assert Agreement("validation", 408, 5, 0.05, {"accuracy": (0.7, 0.7), "f1": (0.84, after)}).dropped == dropped
 
 
 @needs_kernels
 @pytest.mark.slow
-def test_a_run_in_int8(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_int8_and_one_whose_metric_drops_is_refused(
+    text_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain, fast = Predictor(text_run, device="cpu"), Predictor(text_run, device="cpu", precision="int8")
     said = capsys.readouterr().err
     assert plain.agreement is None
-    assert fast.agreement is not None
     assert (fast.agreement.split, fast.agreement.rows, fast.backend.name) == ("validation", 11, "int8")
     assert str(fast.agreement) in said
     assert [one.label for one in fast.predict(TEXTS)] == [one.label for one in plain.predict(TEXTS)]
@@ -78,6 +73,12 @@ def test_a_run_in_int8(text_run: Path, capsys: pytest.CaptureFixture[str]) -> No
     apart = np.abs(again - wanted).max()
     assert apart == pytest.approx(fast.agreement.difference, abs=0.02)
     assert 0 < apart < 0.05 * np.abs(wanted).max()
+    monkeypatch.setattr(Int8Layer, "__call__", lambda layer, x, groups: torch.zeros_like(x))
+    with pytest.raises(ModelError) as caught:
+        Predictor(text_run, device="cpu", precision="int8")
+    said = r"int8: \d+ of 11 stored predictions for validation changed, .*: accuracy.* dropped by more than a point"
+    assert re.fullmatch(said, caught.value.problem)
+    assert caught.value.remedy == "use precision fp32"
 
 
 @needs_kernels
@@ -96,33 +97,14 @@ def test_int8_for_threads_pairs_seeds_light_and_server(
     assert hosted.info()["backend"] == "int8"
     predictor = Predictor(text_run, device="cpu", precision="int8")
     wanted = [one.label for one in predictor.predict(TEXTS)]
-    found: list[list[object]] = []
-
-    def ask() -> None:
-        found.extend([one.label for one in predictor.predict(TEXTS)] for _ in range(5))
-
-    threads = [Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda _: [one.label for one in predictor.predict(TEXTS)], range(20))]
     assert found == [wanted] * 20
     from glassloop.predict.files import model_key
 
     plain, fast = (Predictor(text_run, device="cpu", precision=precision) for precision in ("fp32", "int8"))
     keys = {str(model_key(one.model_dirs, "cpu", one.answering, int8=one.agreement is not None)) for one in (plain, fast)}
     assert len(keys) == 2
-
-
-@needs_kernels
-@pytest.mark.slow
-def test_a_metric_that_drops_is_refused(text_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Int8Layer, "__call__", lambda layer, x, groups: torch.zeros_like(x))
-    with pytest.raises(ModelError) as caught:
-        Predictor(text_run, device="cpu", precision="int8")
-    said = r"int8: \d+ of 11 stored predictions for validation changed, .*: accuracy.* dropped by more than a point"
-    assert re.fullmatch(said, caught.value.problem)
-    assert caught.value.remedy == "use precision fp32"
 
 
 @pytest.mark.slow

@@ -38,15 +38,12 @@ def test_rows_and_tokens_are_free_and_no_path_is_kept() -> None:
     assert not [node for node in program.graph.nodes if "stack_trace" in node.meta]
 
 
-def test_known_families_are_not_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_unknown_families_are_rehearsed_with_two_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion, "program_of", lambda *_: pytest.fail("was exported"))
     for name in FAMILIES:
         config = tiny_model("bert").config
         config.model_type = name
         refuse_unknown_family(config, INPUTS)
-
-
-def test_an_unknown_family_is_rehearsed_with_two_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = []
     monkeypatch.setattr(conversion, "program_of", lambda model, _: layers.append(model.config.num_hidden_layers))
     config = tiny_model("rembert", num_hidden_layers=5).config
@@ -54,13 +51,10 @@ def test_an_unknown_family_is_rehearsed_with_two_layers(monkeypatch: pytest.Monk
     assert (layers, config.num_hidden_layers) == ([2], 5)
 
 
-def test_what_cannot_be_traced() -> None:
+def test_what_cannot_be_traced_is_refused_and_a_full_disk_is_no_fault_of_the_model() -> None:
     with pytest.raises(ModelError) as caught, converting(tiny_model().config):
         raise RuntimeError("Could not guard on data-dependent expression\nmany more lines")
     problem = "this model (BERT) cannot be exported: Could not guard on data-dependent expression"
     assert (caught.value.problem, caught.value.remedy) == (problem, conversion.ANOTHER)
-
-
-def test_a_full_disk_is_no_fault_of_the_model() -> None:
     with pytest.raises(ResourceError), converting(tiny_model().config):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -45,16 +45,13 @@ def values_of(text: str) -> dict[str, Any]:
 
 def test_the_numbers_of_the_run_are_in_it(described: dict[str, Any], lively_dir: Path) -> None:
     found = values_of(script(described))
-    assert {name: value for name, value in found.items() if name.isupper()} == {
-        **{
-            "MODEL": str(lively_dir),
-            "LABELS": ["pos, really", "neg"],
-            "TASK": "single_label_classification",
-            "TEXTS": ["text"],
-        },
-        **{"SEED": 42, "DATA_SEED": 42, "BATCH_SIZE": 8, "ACCUMULATE": 1, "MAX_STEPS": 20, "WARMUP_STEPS": 0},
-        **{"LEARNING_RATE": 5e-3, "WEIGHT_DECAY": 0.0, "MAX_GRAD_NORM": 1.0, "MAX_LENGTH": 24},
-    }
+    data = {"LABELS": ["pos, really", "neg"], "TASK": "single_label_classification", "TEXTS": ["text"], "MAX_LENGTH": 24}
+    steps = {"SEED": 42, "DATA_SEED": 42, "BATCH_SIZE": 8, "ACCUMULATE": 1, "MAX_STEPS": 20, "WARMUP_STEPS": 0}
+    rates = {"LEARNING_RATE": 5e-3, "WEIGHT_DECAY": 0.0, "MAX_GRAD_NORM": 1.0}
+    assert {name: found[name] for name in found if name.isupper()} == {"MODEL": str(lively_dir), **data, **steps, **rates}
+
+
+RESTARTS = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}'}
 
 
 @pytest.mark.parametrize(
@@ -67,10 +64,7 @@ def test_the_numbers_of_the_run_are_in_it(described: dict[str, Any], lively_dir:
         ({"pad_to_multiple_of": 8}, ['return_tensors="pt", pad_to_multiple_of=8)']),
         ({"label_smoothing_factor": 0.25}, ["label_smoothing=0.25"]),
         ({"adam_beta1": 0.5, "adam_epsilon": 1e-6, "optim": "adamw_torch"}, ["betas=(0.5, 0.999), eps=1e-06, fused=False"]),
-        (
-            {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}'},
-            ["'cosine_with_restarts'", "scheduler_specific_kwargs={'num_cycles': 2}"],
-        ),
+        (RESTARTS, ["'cosine_with_restarts'", "scheduler_specific_kwargs={'num_cycles': 2}"]),
     ],
 )
 def test_settings_that_change_the_numbers_change_the_file(described: dict[str, Any], settings: dict[str, Any], lines) -> None:
@@ -89,19 +83,16 @@ def test_every_task_is_python_with_nothing_left_open(described: dict[str, Any], 
     for weights in (None, [0.5, 2.0]):
         described["class_weights"] = weights
         text = script(described)
-        imported = {
-            name
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module])
-        }
+        nodes = [*ast.walk(ast.parse(text))]
+        imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
         assert imported == {"json", "numpy", "torch", "torch.nn", "transformers"}
         assert not re.search("{{|{%", text)
         if task != "regression":
             assert ("torch.tensor([0.5, 2.0], device=logits.device)" in text) is (weights is not None)
 
 
-def test_names_that_look_like_places_in_the_file_stay_names(described: dict[str, Any]) -> None:
+def test_names_stay_names_whatever_they_look_like_when_the_file_runs_too(described: dict[str, Any], tmp_path: Path) -> None:
     """A label may be called anything: it is data, and never becomes code."""
     labels = ["{{ seed }}", "it's", '"quoted"', "{% if %}", "<&>", "a\\b", '"""', "Ü", "{x}", "x" * 150]
     described["data"]["labels"] = labels
@@ -110,6 +101,17 @@ def test_names_that_look_like_places_in_the_file_stay_names(described: dict[str,
     assert found["LABELS"] == labels
     assert found["TEXTS"] == ["{{ task }}", "se'cond"]
     assert found["TASK"] == "single_label_classification"
+    # The constants of the file are evaluated for real; a sentinel shows whether anything else was.
+    sentinel = tmp_path / "sentinel"
+    attack = f"open({str(sentinel)!r}, 'w')"
+    names = [f"{quote}{end}{attack}{end}{quote}" for quote in ("'", '"', '"""', "\\'", "") for end in ("\n", "\r", "; ", "#")]
+    described["data"]["labels"] = described["savings"] = names
+    described["data"]["columns"] |= {"text": names[0], "text_pair": names[1]}
+    found: dict[str, Any] = {}
+    exec(script(described).partition("# The data: ")[0], found)
+    assert found["LABELS"] == names
+    assert found["TEXTS"] == names[:2]
+    assert not sentinel.exists()
 
 
 HOSTILE: list[Any] = [
@@ -172,23 +174,6 @@ def test_no_value_of_a_crafted_record_becomes_code(described: dict[str, Any], ho
     assert written > 3 or not isinstance(hostile, str), "labels, columns and savings may be any text"
 
 
-def test_crafted_names_are_text_when_the_file_runs(described: dict[str, Any], tmp_path: Path) -> None:
-    """The constants of the file are evaluated for real; a sentinel shows whether anything else was."""
-    sentinel = tmp_path / "sentinel"
-    attack = f"open({str(sentinel)!r}, 'w')"
-    names = [f"{quote}{end}{attack}{end}{quote}" for quote in ("'", '"', '"""', "\\'", "") for end in ("\n", "\r", "; ", "#")]
-    described["data"]["labels"] = described["savings"] = names
-    described["data"]["columns"] |= {"text": names[0], "text_pair": names[1]}
-    found: dict[str, Any] = {}
-    exec(script(described).partition("# The data: ")[0], found)
-    assert found["LABELS"] == names
-    assert found["TEXTS"] == names[:2]
-    assert not sentinel.exists()
-
-
-# --- what cannot be ejected --------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def changed(text_run: Path, tmp_path: Path):
     """A run folder with another description."""
@@ -204,13 +189,11 @@ def changed(text_run: Path, tmp_path: Path):
 
 
 ONE_PROCESS = "train with --processes 1 --precision fp32 first"
+BEST = {"load_best_model_at_end": True, "eval_strategy": "epoch"}
 UNLIKE = {
     "used 2 processes": ({"processes": 2}, ONE_PROCESS),
     "used bf16": ({"precision": "bf16"}, ONE_PROCESS),
-    "loaded its best weights at the end": (
-        {"settings": {"load_best_model_at_end": True, "eval_strategy": "epoch"}},
-        "train without load_best_model_at_end first",
-    ),
+    "loaded its best weights at the end": ({"settings": BEST}, "train without load_best_model_at_end first"),
     "stopped before its last step": ({"stop_reason": "eval_loss did not improve"}, "train without early stopping first"),
     "replaced the head of its model": ({"model": {"new_head": True}}, "train without --new_head first"),
 }
@@ -230,14 +213,13 @@ def test_a_run_whose_weights_the_file_could_not_reach(says, changed, tmp_path: P
 def test_data_that_have_changed(changed, text_run: Path, tmp_path: Path) -> None:
     splits = json.loads((text_run / "run.json").read_text())["data"]["splits"]
     splits["train"]["fingerprint"] = "another"
-    with pytest.raises(
-        DataError, match=r"the data has changed since the run: train: 40 rows \(another\) then, 40 rows \(.{8}\) now"
-    ):
+    problem = r"the data has changed since the run: train: 40 rows \(another\) then, 40 rows \(.{8}\) now"
+    with pytest.raises(DataError, match=problem):
         eject_run(changed(data={"splits": splits}), tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
 
 
-def test_an_out_that_cannot_be_written(says, text_run: Path, tmp_path: Path) -> None:
+def test_an_out_that_cannot_be_written_and_no_run_are_refused(says, text_run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     for target, state in ((tmp_path, "not empty"), (tmp_path / "mine", "a file")):
         with says(f"{target} is {state}", "choose a new folder with --out"):
@@ -246,9 +228,7 @@ def test_an_out_that_cannot_be_written(says, text_run: Path, tmp_path: Path) -> 
         eject_run(text_run, tmp_path / "mine" / "plain")
     with says('"": the path is empty', "use another path"):
         eject(str(text_run), "")
-
-
-def test_no_run(says, tmp_path: Path) -> None:
+    (tmp_path / "mine").unlink()
     with says(f"{tmp_path} is not a run folder: run.json is missing", "name the folder of a run", ModelError):
         eject_run(tmp_path, tmp_path / "plain")
 

@@ -22,19 +22,7 @@ from glassloop.runs.export import MODEL_FILES, ExportCheck, ExportRecord, Metric
 from glassloop.runs.record import read_run
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.share import export as folders
-from glassloop.share.export import (
-    Exported,
-    FlippedRow,
-    StoredRows,
-    changes,
-    export_run,
-    readme_text,
-    refuse_other_folders,
-    show_export,
-    speeds,
-    validation_rows,
-    versions_of,
-)
+from glassloop.share.export import FlippedRow, readme_text, refuse_other_folders, validation_rows, versions_of
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +37,16 @@ def compared(folder: Path, task: str, change: Any, **thresholds: float) -> Any:
     after = before.copy()
     change(after)
     names = run.data.labels or ("LABEL_0",)
-    return changes(rows, run, Answering(task, tuple(names), 1.0, thresholds), before, after)
+    return folders.changes(rows, run, Answering(task, tuple(names), 1.0, thresholds), before, after)
 
 
-def test_the_same_logits_change_nothing(folder: Path) -> None:
+def test_what_the_same_logits_a_changed_answer_and_thresholds_change(folder: Path) -> None:
     found = compared(folder, CLASSES, lambda after: None)
     assert (found.largest, found.flipped) == (0.0, ())
     for one in found.metrics.values():
         assert one.run == one.exported
         assert one.low < one.difference == 0 < one.high, "other rows could still differ"
 
-
-def test_a_changed_answer_is_found_with_its_row(folder: Path) -> None:
     def change(after: np.ndarray) -> None:
         after[4] = -after[4]
 
@@ -70,10 +56,6 @@ def test_a_changed_answer_is_found_with_its_row(folder: Path) -> None:
     accuracy = found.metrics["accuracy"]
     assert accuracy.difference == pytest.approx(accuracy.exported - accuracy.run) == pytest.approx(-1 / 24)
     assert accuracy.test == "exact McNemar test"
-
-
-def test_answers_follow_the_thresholds(folder: Path) -> None:
-    """A small change of logits changes an answer only across a threshold."""
     plain = compared(folder, CLASSES, lambda after: after.__iadd__(np.array([1e-9, 0, 0])))
     strict = compared(folder, CLASSES, lambda after: None, **{"label 0": 0.0})
     assert plain.flipped == ()
@@ -93,24 +75,20 @@ def test_every_task_and_few_rows_have_finite_figures(task: str, rows: int, tmp_p
     assert len(found.flipped) == (0 if task == SCORE else rows)
 
 
-def test_a_run_without_validation_predictions(says, folder: Path, tmp_path: Path) -> None:
+def test_runs_without_validation_predictions_or_texts_are_refused_and_rows_spread_evenly(
+    says, folder: Path, tmp_path: Path
+) -> None:
     problem = f"{tmp_path}: the run has no stored predictions for validation rows, which an export is compared with"
     with says(problem, "train it again with validation rows, for example with --validation_share 0.1"):
         validation_rows(tmp_path, read_run(folder))
-
-
-def test_rows_without_texts(says, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "validation-predictions.jsonl"
     lines = [json.loads(line) for line in (folder / path.name).read_text().splitlines()]
     del lines[2]["text"]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with says(f"{path}, line 3: there is no text or no label", "restore the file, or train the run again", ModelError):
         validation_rows(tmp_path, read_run(folder))
-
-
-def test_rows_are_spread_evenly() -> None:
     for number, places in ((101, [0, 25, 50, 75, 100]), (3, [0, 1, 2])):
-        assert StoredRows("validation", [{"text": "a"}] * number, ("text",), Path("file")).spread(5) == places
+        assert folders.StoredRows("validation", [{"text": "a"}] * number, ("text",), Path("file")).spread(5) == places
 
 
 def measured(seconds: float, rounds: int) -> tuple[dict[str, float], list[str]]:
@@ -121,7 +99,7 @@ def measured(seconds: float, rounds: int) -> tuple[dict[str, float], list[str]]:
         now[0] += seconds
 
     predictors = {name: SimpleNamespace(forward=partial(forward, name=name)) for name in ("one", "other")}
-    return speeds(predictors, [None] * 6, rounds=rounds, clock=lambda: now[0]), calls
+    return folders.speeds(predictors, [None] * 6, rounds=rounds, clock=lambda: now[0]), calls
 
 
 def test_predictors_are_measured_in_turns_after_a_warm_up_and_slow_ones_once() -> None:
@@ -129,16 +107,7 @@ def test_predictors_are_measured_in_turns_after_a_warm_up_and_slow_ones_once() -
     assert measured(100.0, 9) == ({"one": 0.06, "other": 0.06}, ["one", "other"] * 2)
 
 
-# --- The exported folder: what it takes from the run, and that a failure leaves nothing. tests/contract has the formats.
-
-
-def test_versions() -> None:
-    assert [*versions_of("torch")] == ["torch", "transformers"]
-    pytest.importorskip("onnxscript")
-    assert [*versions_of("onnx")] == ["torch", "transformers", "onnx", "onnxscript", "onnxruntime"]
-
-
-def test_folders_that_are_no_run(tmp_path: Path) -> None:
+def test_versions_and_folders_that_are_no_run(tmp_path: Path) -> None:
     refuse_other_folders(tmp_path / "gone")  # opening it reports that
     with pytest.raises(ModelError, match="is not a run folder"):
         refuse_other_folders(tmp_path)
@@ -148,6 +117,9 @@ def test_folders_that_are_no_run(tmp_path: Path) -> None:
     (tmp_path / "export.json").touch()
     with pytest.raises(SettingsError, match="is an export already"):
         refuse_other_folders(tmp_path)
+    assert [*versions_of("torch")] == ["torch", "transformers"]
+    pytest.importorskip("onnxscript")
+    assert [*versions_of("onnx")] == ["torch", "transformers", "onnx", "onnxscript", "onnxruntime"]
 
 
 @pytest.mark.slow
@@ -162,11 +134,8 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(folders, "compared", lambda *_, **__: SimpleNamespace(check=None))
     monkeypatch.setattr(folders, step, fail)
     with pytest.raises(KeyboardInterrupt):
-        export_run(run, "torch", tmp_path / "out")
+        folders.export_run(run, "torch", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-# --- The README of an export: the lines fit the task, nothing of the data is in it, and the figures are those of the check.
 
 
 CHANGED = MetricChange(0.85, 0.845, -0.005, -0.0101, 0.002, 0.5, "exact McNemar test")
@@ -197,16 +166,13 @@ def test_the_lines_are_python_without_glassloop(kind: str, task: str, calibrated
     assert len([line for line in code.splitlines() if line and not line.startswith(("import", "from"))]) <= 10
 
 
-def test_pairs_are_shown_for_a_model_of_pairs_and_aotinductor_for_torch() -> None:
+def test_the_readme_has_the_lines_and_figures_of_its_model_and_names_are_text() -> None:
     texts = {kind: readme_text(record_of(kind), CHECK, calibrated=True, has_reference=True) for kind in MODEL_FILES}
     assert [kind for kind, text in texts.items() if "AOTInductor" in text] == ["torch"]
     columns = replace(RECORD.data.columns, text_pair="second")
     record = replace(record_of(), run=replace(RECORD, data=replace(RECORD.data, columns=columns)))
     assert '(["a text"], ["a second text"], ' in example_code(record, calibrated=False)
     assert '(["a text"], truncation' in example_code(record_of(), calibrated=False)
-
-
-def test_the_figures_are_in_it() -> None:
     text = readme_text(record_of("onnx-int8"), CHECK, calibrated=False, has_reference=True)
     assert "| accuracy | 0.8500 | 0.8450 | -0.0050 | -0.0101 to +0.0020 |" in text
     assert "2 of 408 answers changed" in text
@@ -214,9 +180,6 @@ def test_the_figures_are_in_it() -> None:
     assert "reference.jsonl" in text
     assert "calibration.json" not in text
     assert "reference.jsonl" not in readme_text(record_of(), CHECK, calibrated=True, has_reference=False)
-
-
-def test_names_are_text_in_the_readme() -> None:
     hostile = "<script>alert(1)</script> | [x](http://a.b)"
     record = replace(record_of(), name=hostile, run=replace(RECORD, metrics=("f1",), positive_label=hostile))
     check = replace(CHECK, metrics={"f1": CHECK.metrics["accuracy"]})
@@ -226,15 +189,13 @@ def test_names_are_text_in_the_readme() -> None:
     assert len(next(line for line in text.splitlines() if "0.8500" in line).replace("\\|", "").split("|")) == 7
 
 
-# --- The result of an export in the terminal: every figure, changed rows with their texts, and no control characters.
-
-
 ROWS = tuple(FlippedRow(row, "a", "a", "b, c", ("first\x1b[31m text", "second")) for row in (7, 90))
 
 
 def shown(task: str = CLASSES, flipped: tuple[FlippedRow, ...] = ROWS) -> str:
     stream, folder = io.StringIO(), Path("runs/mrpc-onnx-int8")
-    show_export(Console(file=stream, width=120), Exported(folder, record_of("onnx-int8", task), CHECK, flipped))
+    exported = folders.Exported(folder, record_of("onnx-int8", task), CHECK, flipped)
+    folders.show_export(Console(file=stream, width=120), exported)
     return stream.getvalue()
 
 

@@ -41,25 +41,21 @@ def hub(monkeypatch: pytest.MonkeyPatch):
     from huggingface_hub import constants
 
     with fake_hub() as found:
+        for name, value in {"ENDPOINT": found.address, "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True}.items():
+            monkeypatch.setattr(constants, name, value)
         monkeypatch.setenv("HF_ENDPOINT", found.address)
-        monkeypatch.setattr(constants, "ENDPOINT", found.address)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         yield found
 
 
-def test_only_what_belongs_to_a_model_is_uploaded(model: Path, tmp_path: Path) -> None:
+def test_only_what_belongs_to_a_model_is_uploaded_and_local_paths_are_shortened(model: Path, tmp_path: Path) -> None:
     assert [file.name for file in published_files(model)] == [*NAMES, "vocab.txt"]
     more = published_files(model, {"report.html": model / "report.html"})
     assert more[-1].name == "report.html"
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="there is no model to upload"):
         published_files(tmp_path / "empty")
-
-
-def test_local_paths_in_settings_are_shortened(model: Path) -> None:
     (model / "config.json").write_text(json.dumps({"_name_or_path": "/home/me/base", "list": ["/a/b/c", "/"], "n": 1}))
     found = {file.name: file for file in published_files(model)}
     assert json.loads(found["config.json"].content or b"") == {"_name_or_path": "base", "list": ["c", "/"], "n": 1}
@@ -103,7 +99,9 @@ def test_a_model_arrives_on_the_hub(model: Path, hub: Hub, capsys: pytest.Captur
     assert hub.messages == ["main: first", "v2: second"]
 
 
-def test_errors_of_the_hub_say_what_to_do(model: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_hub_say_what_to_do_and_without_a_hub_name_the_folder(
+    model: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.refuses = 403
     with pytest.raises(ResourceError) as caught:
         upload(model, "me/it", "first")
@@ -121,16 +119,12 @@ def test_errors_of_the_hub_say_what_to_do(model: Path, hub: Hub, monkeypatch: py
         upload(model, "me/it", "first")
     assert caught.value.problem == "there is no access token for the model hub"
     assert caught.value.remedy.startswith("run hf auth login, or set HF_TOKEN; the model is saved in ")
-
-
-def test_an_upload_without_a_hub_names_the_folder(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ResourceError) as caught:
         upload(model, "me/model", "End of training")
     assert caught.value.problem == "the model hub cannot be reached: HF_HUB_OFFLINE is set"
     assert str(model) in caught.value.remedy
-    assert pushed(lambda: upload(model, "me/model", "")).startswith(
-        "the model was not uploaded: the model hub cannot be reached"
-    )
+    said = pushed(lambda: upload(model, "me/model", ""))
+    assert said.startswith("the model was not uploaded: the model hub cannot be reached")
     with pytest.raises(SettingsError, match='"a b" is not the name of a repository'):
         upload(model, "a b", "")

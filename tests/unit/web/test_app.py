@@ -74,9 +74,6 @@ def test_every_answer_is_secured_and_an_error_has_no_details(capsys: pytest.Capt
     assert path_parts({"path": ""}) == [b""]
 
 
-# --- list, run and comparison as pages and as updates
-
-
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """Reads the runs of tmp_path. An exception in the server fails the test."""
@@ -85,20 +82,14 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     return TestClient(application(tmp_path, TOKEN), base_url=f"http://127.0.0.1/{TOKEN}/")
 
 
-def parts(client: TestClient, path: str) -> dict[str, str]:
-    content: dict[str, str] = client.get(path, params={"update": "1"}).json()["parts"]
-    return content
-
-
 def test_the_list_of_runs(client: TestClient, tmp_path: Path) -> None:
     assert "There is no run yet" in client.get("").text
     first = write_watched(tmp_path / "first", steps=8, finished=True)
     write_watched(tmp_path / "study" / "seed-1")
     page = client.get("").text
-    for text in ('<a href="/token/run/first">first</a>', '<a href="/token/run/study/seed-1">study/seed-1</a>'):
+    links = ('<a href="/token/run/first">first</a>', '<a href="/token/run/study/seed-1">study/seed-1</a>')
+    for text in (*links, "accuracy 0.7500", "1 min 15 s"):
         assert text in page
-    assert "accuracy 0.7500" in page
-    assert "1 min 15 s" in page
     assert client.get(f"http://127.0.0.1/{TOKEN}", follow_redirects=False).headers["location"] == f"/{TOKEN}/"
     for number in range(298):
         shutil.copytree(first, tmp_path / f"run-{number}")
@@ -111,9 +102,9 @@ def test_a_run_while_it_trains_and_an_update_is_sent_once(client: TestClient, tm
     page = client.get("run/a").text
     assert "step 2 of 8, epoch 0.50, 2 s per step, about 12 s left" in page
     assert page.count("<figure") == 4
-    before = parts(client, "run/a")
+    before = client.get("run/a?update=1").json()["parts"]
     log_steps(run, 4)
-    after = parts(client, "run/a")
+    after = client.get("run/a?update=1").json()["parts"]
     assert "step 4 of 8" in after["head"]
     assert before["curves"] != after["curves"]
     assert before["about"] == after["about"]
@@ -138,7 +129,7 @@ def test_a_finished_run_is_its_report(client: TestClient, tmp_path: Path, monkey
         shutil.rmtree(run)
 
 
-def test_two_runs_side_by_side(client: TestClient, tmp_path: Path) -> None:
+def test_the_comparison_of_two_runs_and_its_tests(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_watched(tmp_path / "a", steps=8, finished=True)
     write_watched(tmp_path / "b b", steps=4, max_length=128)
     page = client.get("compare", params=[("run", "a"), ("run", quote("b b"))]).text
@@ -148,10 +139,7 @@ def test_two_runs_side_by_side(client: TestClient, tmp_path: Path) -> None:
     assert "0.7500" in page
     for query in ("", "?run=a", "?run=a&run=a", "?run=a&run=..", "?run=a&run=%00"):
         assert client.get(f"compare{query}").status_code == client.get(f"comparison{query}").status_code == 404
-
-
-def test_the_comparison_with_its_tests(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a", "b", "c"):
+    for name in ("b", "c"):
         write_watched(tmp_path / name, steps=8, finished=True)
     answer = client.get("comparison?run=a&run=b")
     assert answer.status_code == 200

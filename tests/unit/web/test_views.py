@@ -21,7 +21,6 @@ from glassloop.web.watch import Watcher
 def watched(folder: Path, name: str = "a") -> tuple[RunSummary, Curves]:
     watcher = Watcher(folder)
     run = watcher.run(name)
-    assert run is not None
     return run, watcher.curves(run)
 
 
@@ -34,22 +33,13 @@ def captions(html: str) -> list[str]:
     return re.findall("<figcaption>(.*?)</figcaption>", html)
 
 
-# --- curves
-
-
-def test_the_order_and_the_names_of_charts(tmp_path: Path) -> None:
+def test_charts_have_an_order_names_marks_and_few_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["grad_norm", "eval_f1", "learning_rate", "extra", "loss", "eval_loss", "eval_runtime", "eval_accuracy"]
     assert views.ordered(names) == ["loss", "eval_loss", "eval_f1", "eval_accuracy", "extra", "learning_rate", "grad_norm"]
     run, _ = written(tmp_path, positive_label="yes", metrics=("f1", "f1_macro"))
-    assert [views.title_of(f"eval_{key}", run) for key in ("f1", "f1_macro", "my_score")] == [
-        "F1 (yes)",
-        "F1 (macro)",
-        "My score",
-    ]
-
-
-def test_a_run_with_a_resume_and_the_best_of_a_score(tmp_path: Path) -> None:
-    html = run_figures(*written(tmp_path, steps=6, resumed=3))
+    titles = [views.title_of(f"eval_{key}", run) for key in ("f1", "f1_macro", "my_score")]
+    assert titles == ["F1 (yes)", "F1 (macro)", "My score"]
+    html = run_figures(*written(tmp_path, "resumed", steps=6, resumed=3))
     assert captions(html) == ["Loss", "Evaluations", "Learning rate", "Gradient norm"]
     assert html.count(">resumed</text>") == 2
     assert html.count(">best</text>") == 2, "the lowest evaluation loss"
@@ -57,18 +47,15 @@ def test_a_run_with_a_resume_and_the_best_of_a_score(tmp_path: Path) -> None:
     plan = Plan(8, 4, 4, 1, 0, 10, 4, 4, best_metric="eval_accuracy", greater_is_better=True)
     assert run_figures(*written(tmp_path, "c", steps=6, plan=plan)).count(">best</text>") == 2
     assert ">best<" not in run_figures(*written(tmp_path, "b", steps=2, plan=plan)), "one evaluation is no choice"
-
-
-def test_a_long_history_is_drawn_with_few_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "REFRESH_SECONDS", -1.0)
     entries = ({"step": step, "loss": (step * 7919) % 1009 / 1009, "learning_rate": 1e-4 / step} for step in range(1, 20_001))
-    (write_watched(tmp_path / "a") / "history.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+    (tmp_path / "a" / "history.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
     run, curves = watched(tmp_path)
     assert curves.step == 20_000
     assert len(run_figures(run, curves)) < 200_000
 
 
-def test_several_runs_results_and_differences(tmp_path: Path) -> None:
+def test_several_runs_their_results_and_settings_that_differ_or_not(tmp_path: Path) -> None:
     write_watched(tmp_path / "a", steps=8, finished=True)
     write_watched(tmp_path / "b", steps=1, max_length=128)
     runs, every = zip(watched(tmp_path, "a"), watched(tmp_path, "b"), strict=True)
@@ -83,9 +70,6 @@ def test_several_runs_results_and_differences(tmp_path: Path) -> None:
     assert '<td class="long">max_length</td><td class="long">64</td><td class="long">128</td>' in sections["settings"]
     assert "learning_rate" not in sections["settings"]
     assert "when all runs are finished" in sections["test"]
-
-
-def test_equal_and_unknown_settings_and_finished_runs(tmp_path: Path) -> None:
     run, curves = written(tmp_path, "a & b", finished=True)
     sections = {section.name: section.body for section in compare_view([run, run], [curves, curves], "/t/").sections}
     assert "are the same" in sections["settings"]

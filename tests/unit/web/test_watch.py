@@ -34,19 +34,14 @@ def only_run(folder: Path) -> RunSummary:
     return run
 
 
-# --- runs
-
-
-def test_a_run_that_trains(tmp_path: Path) -> None:
+def test_runs_that_train_are_killed_resumed_and_finished_also_those_of_a_trainer(tmp_path: Path) -> None:
     with locked(write_watched(tmp_path / "a", steps=2), print):
         run = only_run(tmp_path)
     assert (run.name, run.status, run.step, run.max_steps, run.epoch) == ("a", "running", 2, 8, 0.5)
     assert (run.step_seconds, run.seconds_left) == (2.0, 12.0)
     assert run.latest["eval_accuracy"] == 0.25
     assert run.started.startswith("2026-11-17")
-
-
-def test_killed_resumed_and_finished(tmp_path: Path) -> None:
+    shutil.rmtree(run.folder)
     watcher, folder = Watcher(tmp_path), write_watched(tmp_path / "a", steps=4)
     lock_as(folder, 2**22 + 1, platform.node())
     assert watcher.runs()[0].status == "killed"
@@ -58,10 +53,8 @@ def test_killed_resumed_and_finished(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     write_watched(folder, steps=8, finished=True)
     assert watcher.runs()[0].status == "finished"
-
-
-def test_a_trainer_writes_no_record(tmp_path: Path) -> None:
-    (tmp_path / "t").mkdir()
+    shutil.rmtree(folder)
+    (tmp_path / "t").mkdir()  # a Trainer writes no record
     note_moment(tmp_path / "t", START, 0, 8)
     log_steps(tmp_path / "t", 4)
     with locked(tmp_path / "t", print):
@@ -141,7 +134,7 @@ def test_special_and_very_large_files_are_not_opened(tmp_path: Path, monkeypatch
     assert Watcher(tmp_path).run("b").problem == "run.json is too large"  # type: ignore[union-attr]
 
 
-def test_several_seeds(tmp_path: Path) -> None:
+def test_seeds_and_a_study_are_groups(tmp_path: Path) -> None:
     folder = write_drawn_seeds(tmp_path / "seeds", {seed: drawn_rows(10) for seed in (9, 10)})
     runs = [summary_of(f"seeds/seed-{seed}", folder / f"seed-{seed}") for seed in (10, 9)]
     group = group_of("seeds", folder, runs)
@@ -153,21 +146,19 @@ def test_several_seeds(tmp_path: Path) -> None:
     again = group_of("seeds", folder, runs)
     assert (again.status, "seeds.json" in again.problem) == ("damaged", True)
     assert again.version != group.version
-
-
-def test_a_study(tmp_path: Path) -> None:
-    record = drawn_study(tmp_path)
-    write_study(tmp_path, replace(record, status="running"))
-    assert group_of("study", tmp_path, []).status == "stopped"
-    with locked(tmp_path, print):
-        running = group_of("study", tmp_path, [])
+    study = tmp_path / "study"
+    record = drawn_study(study)
+    write_study(study, replace(record, status="running"))
+    assert group_of("study", study, []).status == "stopped"
+    with locked(study, print):
+        running = group_of("study", study, [])
     assert (running.status, running.progress, running.value, running.result) == ("running", "6 of 8 runs", None, "")
-    write_study(tmp_path, conclude(tmp_path, record, print))
-    group = group_of("study", tmp_path, [])
+    write_study(study, conclude(study, record, print))
+    group = group_of("study", study, [])
     assert (group.kind, group.status, group.source, group.model) == ("study", "finished", "data.csv", "tiny")
     assert group.result.startswith("accuracy 0.")
-    (tmp_path / "study.json").write_text("[]")
-    assert group_of("study", tmp_path, []).status == "damaged"
+    (study / "study.json").write_text("[]")
+    assert group_of("study", study, []).status == "damaged"
 
 
 def test_an_answer_is_made_once_for_each_version_and_one_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
