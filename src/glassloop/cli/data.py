@@ -94,20 +94,16 @@ def show_data(
 
 
 def cell(value: object, style: str = "") -> Text:
-    """Return text as it is: rich would read names in brackets as markup."""
-    from rich.text import Text
+    from glassloop.markup.terminal import text
 
-    return Text(printable(str(value)), style=style)
+    return text(value, style)
 
 
 def titled_table(title: str, *columns: str) -> Table:
-    """Return an empty table under a title, its first column left-aligned and the others right-aligned."""
-    from rich.table import Table
+    from glassloop.markup.terminal import bare_table
 
-    table = Table(box=None, header_style="dim", pad_edge=False, show_header=bool(columns))
+    table = bare_table(*columns, right=1)
     table.title, table.title_justify, table.title_style = cell(title), "left", "bold"
-    for place, name in enumerate(columns):
-        table.add_column(cell(name), justify="right" if place else "left")
     return table
 
 
@@ -121,7 +117,6 @@ def grid(space: int, *rows: list[Text]) -> Table:
 
 
 def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
-    """Return a table with rows, lengths, truncation and duplicates of each split."""
     table = titled_table("Splits", "split", "rows", "mean tokens", "longest", "truncated", "duplicates", "also in train")
     for name, fact in examples.facts.items():
         lengths, truncation = encoded[name].lengths, encoded[name].truncation
@@ -168,7 +163,6 @@ def labels_table(examples: Examples) -> Table | None:
 
 
 def histogram(lengths: np.ndarray) -> Table:
-    """Return a histogram of row lengths with about ten bars."""
     import numpy as np
 
     start = int(lengths.min())

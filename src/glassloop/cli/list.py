@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument
 
-from glassloop.base.errors import SettingsError, counted, printable
+from glassloop.base.errors import SettingsError, counted
 from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult
 from glassloop.cli.options import Json
@@ -35,30 +35,27 @@ def list_runs(
 
 def show_run_list(console: Console, runs: RunList, root: str) -> None:
     """Print one line per run, then how many there are and what was left out."""
-    from rich.table import Table
-    from rich.text import Text
+    from glassloop.markup.terminal import bare_table, text
 
     if not runs.entries:
-        console.print(Text(printable(f"no runs in {root}")))
+        console.print(text(f"no runs in {root}"))
         return
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("run", "status", "result", "time", "size"):
-        table.add_column(name, justify="right" if name in ("time", "size") else "left", no_wrap=name != "result")
+    table = bare_table("run", "status", "result", "time", "size", right=3, no_wrap=True)
+    table.columns[2].no_wrap = False
     for entry in runs.entries:
         seeds = f" ({counted(len(entry.seeds), 'seed', 'seeds')})" if entry.seeds else ""
         room = LONGEST_NAME - len(seeds)
         title = entry.name if len(entry.name) <= room else "…" + entry.name[1 - room :]  # the end of a long name differs
         time = "" if entry.seconds is None else duration(entry.seconds)
-        result = Text(printable(result_of(entry)))
-        table.add_row(Text(printable(title + seeds)), entry.status, result, time, amount(entry.size))
+        table.add_row(text(title + seeds), entry.status, text(result_of(entry)), time, amount(entry.size))
     console.print(table)
     notes = [counted(len(runs.entries), "run", "runs")]
     notes += [counted(runs.links, "link was not followed", "links were not followed")] if runs.links else []
     notes += [] if runs.complete else ["not all folders were searched"]
-    console.print(Text(printable(", ".join(notes)), style="dim"))
+    console.print(text(", ".join(notes), "dim"))
     for entry in runs.entries:
         if entry.problem:
-            console.print(Text(printable(f"• {entry.name}: {entry.problem}")))
+            console.print(text(f"• {entry.name}: {entry.problem}"))
 
 
 def result_of(entry: ListedRun) -> str:

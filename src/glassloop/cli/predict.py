@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from glassloop.base.errors import SettingsError, counted, printable
+from glassloop.base.errors import SettingsError, counted
 from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult, say, show
 from glassloop.cli.options import Device, Json, Precision, Run, given_for, with_settings
@@ -96,10 +96,9 @@ def predict(
 def predict_text(predictor: Predictor, text: str, text_pair: str | None) -> Prediction:
     """Print and return the prediction for one text or pair."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     from glassloop.data.examples import SHOWN_LABELS
+    from glassloop.markup import terminal
 
     trained_on_pairs = predictor.run is not None and predictor.run.data.columns.text_pair is not None
     if trained_on_pairs and text_pair is None:
@@ -108,12 +107,12 @@ def predict_text(predictor: Predictor, text: str, text_pair: str | None) -> Pred
         raise SettingsError("the model was trained on single texts", 'glassloop predict RUN "text"')
     answer = predictor.predict(text, text_pair)[0]
     say_notes(predictor)
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = terminal.bare_table()
     if not answer.scores:
         table.add_row("score", f"{answer.label:.4f}")
     for name, score in sorted(answer.scores.items(), key=lambda entry: -entry[1])[:SHOWN_LABELS]:
         chosen = name == answer.label or (isinstance(answer.label, list) and name in answer.label)
-        table.add_row(Text(printable(name), style="bold" if chosen else ""), f"{score:.4f}")
+        table.add_row(terminal.text(name, "bold" if chosen else ""), f"{score:.4f}")
     if (hidden := len(answer.scores) - SHOWN_LABELS) > 0:
         table.add_row(f"and {hidden:,} more")
     Console().print(table)

@@ -25,10 +25,9 @@ def verify(
     """Check that backends, processes and resume give equal results."""
     with starting(lines=False):
         from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
 
         from glassloop.cli.verification import BATCH, STEPS, check_claims
+        from glassloop.markup.terminal import bare_table, text
 
     data, trained_from = what, "quickstart"
     given = given_for(DataSettings, options)
@@ -39,13 +38,11 @@ def verify(
     model = trained_from if model is None else model
     show(f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
     claims = check_claims(data, model, data_settings(given))
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("", "claim", "largest difference", "allowed"):
-        table.add_column(name, justify="right" if name in ("largest difference", "allowed") else "left")
+    table = bare_table("", "claim", "largest difference", "allowed", right=2)
     for claim in claims:
         allowed = "none" if claim.allowed == 0 else f"{claim.allowed:.0e}"
         difference = "none" if claim.difference == 0 else f"{claim.difference:.1e}"
-        table.add_row(Text("✓", "green") if claim.holds else Text("✗", "red"), claim.name, difference, allowed)
+        table.add_row(text("✓", "green") if claim.holds else text("✗", "red"), claim.name, difference, allowed)
     Console().print(table)
     all_hold = all(claim.holds for claim in claims)
     described = [{**asdict(claim), "holds": claim.holds} for claim in claims]

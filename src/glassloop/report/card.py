@@ -11,14 +11,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from glassloop.base.errors import GlassloopError, printable
 from glassloop.base.files import write_text
 from glassloop.base.network import is_hub_name
 from glassloop.base.output import say
 from glassloop.markup.templates import markdown_table, piece, rendered
+from glassloop.markup.terminal import bare_table, text
 from glassloop.report.results import results_of
 from glassloop.report.source import read_source
 from glassloop.runs.record import (
@@ -134,14 +133,12 @@ def gain_cells(gain: Gain) -> tuple[str, str, str, str]:
 
 def show_fitted(console: Console, fitted: Fitted, title: str, positive: str | None) -> None:
     """Print what a temperature and thresholds change on rows that they were not fitted on."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for place, name in enumerate((title, "before", "after", "change", "95 % interval")):
-        table.add_column(Text(printable(name)), justify="right" if place else "left")
+    table = bare_table(title, "before", "after", "change", "95 % interval", right=1)
     for gain in (*fitted.temperature_gains, *fitted.target_gains):
-        table.add_row(Text(printable(gain_title(gain, positive))), *gain_cells(gain))
+        table.add_row(text(gain_title(gain, positive)), *gain_cells(gain))
     console.print(table)
     if fitted.target is not None:
-        console.print(Text(f"thresholds for the {fitted.target}", style="dim"))
+        console.print(text(f"thresholds for the {fitted.target}", "dim"))
 
 
 # --- the card of a run -------------------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from glassloop.base.errors import ModelError, SettingsError, counted, listed, printable, shortened, visible
 from glassloop.base.files import home_name, near_name, user_path
 from glassloop.base.output import say
 from glassloop.base.records import Json
 from glassloop.markup.templates import piece
+from glassloop.markup.terminal import bare_table, text
 from glassloop.report.charts import Axis, DotChart, Dots, LineChart, Series
 from glassloop.report.page import PARTS, Cell, Number, Section, figure, page, score
 from glassloop.runs.history import Entry, numbers_by_step, read_history
@@ -407,55 +407,41 @@ def show_comparison(console: Console, compared: ComparedRuns) -> None:
     """Print the settings that differ, the metrics, the tests, and rows on which the runs differ."""
     first, *others = compared.names
     names = ", ".join(others) if sum(map(len, others)) < 40 else f"{len(others)} runs"
-    line(console, f"{compared.split}, {counted(compared.num_rows, 'row', 'rows')}: {names} compared with {first}")
+    console.print(text(f"{compared.split}, {counted(compared.num_rows, 'row', 'rows')}: {names} compared with {first}"))
     if compared.settings:
-        table = Table(box=None, header_style="dim", pad_edge=False)
-        table.add_column("setting")
-        for name in compared.names:
-            table.add_column(short_name(name), overflow="fold")
+        table = bare_table("setting", *map(short_name, compared.names), overflow="fold")
+        table.columns[0].overflow = "ellipsis"
         width = max(8, 56 // len(compared.names))
         for name, values in [*compared.settings.items()][:MOST_SETTINGS]:
-            table.add_row(Text(shortened(name, 24)), *(Text(shortened(value, width)) for value in values))
+            table.add_row(text(shortened(name, 24)), *(text(shortened(value, width)) for value in values))
         console.print()
         console.print(table)
         if len(compared.settings) > MOST_SETTINGS:
-            line(console, f"and {len(compared.settings) - MOST_SETTINGS} more settings differ; --json lists all")
+            console.print(text(f"and {len(compared.settings) - MOST_SETTINGS} more settings differ; --json lists all"))
     for key, conclusion in compared.conclusions.items():
         console.print()
         console.print(metric_table(compared.measures.title(key), conclusion))
-        for text in verdict_lines(conclusion):
-            line(console, f"• {text}")
+        for sentence in verdict_lines(conclusion):
+            console.print(text(f"• {sentence}"))
     if compared.warning:
         console.print()
-        line(console, compared.warning)
+        console.print(text(compared.warning))
     for rows in compared.rows:
         console.print()
         show_rows(console, compared, rows)
 
 
-def line(console: Console, text: str) -> None:
-    """Print a line of plain text."""
-    console.print(Text(printable(text)))
-
-
-def short_name(name: str) -> Text:
+def short_name(name: str) -> str:
     """Return a name that fits into a column: its end, which tells runs apart."""
-    return Text(printable(name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]))
-
-
-def plain_table(*columns: str) -> Table:
-    """Return a table whose first column is aligned to the left, all others to the right."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for place, name in enumerate(columns):
-        table.add_column(Text(printable(name)), justify="right" if place else "left", overflow="fold")
-    return table
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
 def metric_table(title: str, conclusion: Conclusion) -> Table:
     """Return the results of all sides in one metric, with their differences from the first."""
     # Several intervals of differences are corrected, so that all hold together with 95 %.
     corrected = "corrected" if conclusion.correction else "95 % interval"
-    table = plain_table(shortened(title, LONGEST_NAME), "value", "95 % interval", "difference", corrected, "p")
+    columns = (shortened(title, LONGEST_NAME), "value", "95 % interval", "difference", corrected, "p")
+    table = bare_table(*columns, right=1, overflow="fold")
     compared = {one.name: one.difference for one in conclusion.comparisons}
     for result in conclusion.results:
         cells = ["", "", ""]
@@ -463,7 +449,7 @@ def metric_table(title: str, conclusion: Conclusion) -> Table:
             cells = [f"{difference.value:+.4f}", in_dots(difference.interval, sign="+"), p_text(difference.corrected)]
         value = "-" if result.mean is None else f"{result.mean:.4f}"
         span = in_dots(result.interval) or (NO_INTERVAL if result.points else "")
-        table.add_row(short_name(result.name), value, span, *cells)
+        table.add_row(text(short_name(result.name)), value, span, *cells)
     return table
 
 
@@ -493,7 +479,7 @@ def show_rows(console: Console, compared: ComparedRuns, rows: RowDifferences) ->
         words = f"only it gets {counted(rows.num_better, 'row', 'rows')} right, only {compared.names[0]} {rows.num_worse:,}"
     else:
         words = f"more seeds right on {counted(rows.num_better, 'row', 'rows')}, fewer on {rows.num_worse:,}"
-    line(console, f"{rows.name}: {words}, the same on {rows.num_equal:,}")
+    console.print(text(f"{rows.name}: {words}, the same on {rows.num_equal:,}"))
     for kind, several in (("better", rows.better), ("worse", rows.worse)):
         for row in several[:MOST_ROWS]:
             texts = " | ".join(str(value) for name, value in row.entry.items() if name != "label")
@@ -501,7 +487,7 @@ def show_rows(console: Console, compared: ComparedRuns, rows: RowDifferences) ->
                 shortened(answer_text(one), 12) for one in (row.entry.get("label"), row.first_answer, row.second_answer)
             )
             answers = f"{row.first:.0%} → {row.second:.0%} of seeds right" if shares else " → ".join(both)
-            line(console, f"  {kind}: {shortened(f'row {row.row} [{label}] {answers}: {texts}', 68)}")
+            console.print(text(f"  {kind}: {shortened(f'row {row.row} [{label}] {answers}: {texts}', 68)}"))
 
 
 # --- as a page ---------------------------------------------------------------------------------------------------------

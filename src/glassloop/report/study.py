@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from glassloop.base.errors import GlassloopError, counted, printable
+from glassloop.base.errors import GlassloopError, counted
 from glassloop.base.files import home_name, write_text
 from glassloop.base.records import Json, decoded
 from glassloop.markup import templates
@@ -227,22 +227,20 @@ def lines_of(record: StudyRecord) -> list[str]:
 def show_study(folder: Path, record: StudyRecord, console: Console | None = None) -> None:
     """Print the table of the settings and what the study shows."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+
+    from glassloop.markup.terminal import bare_table, text
 
     console = console or Console(stderr=True)
     columns, rows = table_of(record)
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in columns:
-        table.add_column(Text(printable(name)), no_wrap=True)
+    table = bare_table(*columns, no_wrap=True)
     for row in rows[:MOST_SETTINGS]:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*map(text, row))
     width, console.width = console.width, 1000
     console.width = max(width, console.measure(table).maximum)  # so that no number is cut
     console.print(table)
     lines = [f"and {len(rows) - MOST_SETTINGS} more settings, in study.html"] if len(rows) > MOST_SETTINGS else []
     for line in (*lines, *(f"• {line}" for line in lines_of(record)), f"→ {folder}/study.html"):
-        console.print(Text(printable(line)))
+        console.print(text(line))
 
 
 def rounds_in_words(rounds: Sequence[RoundRecord]) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich.console import Console
-from rich.text import Text
 
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError, SettingsError, counted, shortened
@@ -23,10 +22,11 @@ from glassloop.base.records import Json
 from glassloop.data.batches import PaddingCollator
 from glassloop.data.encoding import EncodedText
 from glassloop.markup.templates import rendered
+from glassloop.markup.terminal import bare_table, text
 from glassloop.models.loading import CONFIG_NAME
 from glassloop.predict.answers import Answering
 from glassloop.predictor import Predictor
-from glassloop.report.comparison import answer_text, line, measures_of, plain_table
+from glassloop.report.comparison import answer_text, measures_of
 from glassloop.runs import export as exports
 from glassloop.runs import record as records
 from glassloop.scores.statistics import ScoredRows, compare, row_metrics_of, scored_rows
@@ -263,29 +263,28 @@ EXPORT_TITLES = {"glassloop": "Glassloop", "transformers": "transformers"}
 def show_export(console: Console, found: Exported) -> None:
     """Print how an export compares with its run."""
     check, measures = found.check, measures_of(found.record.run)
-    table = plain_table(
-        f"{check.split}, {counted(check.rows, 'row', 'rows')}", "run", "exported", "difference", "95 % interval"
-    )
+    title = f"{check.split}, {counted(check.rows, 'row', 'rows')}"
+    table = bare_table(title, "run", "exported", "difference", "95 % interval", right=1, overflow="fold")
     for key, one in check.metrics.items():
         cells = f"{one.run:.4f}", f"{one.exported:.4f}", f"{one.difference:+.4f}", f"{one.low:+.4f}..{one.high:+.4f}"
-        table.add_row(Text(shortened(measures.title(key), 30)), *cells)
+        table.add_row(text(shortened(measures.title(key), 30)), *cells)
     console.print(table)
     console.print()
-    line(console, f"largest difference of logits: {check.largest_difference:.2g} (row {check.largest_row})")
+    console.print(text(f"largest difference of logits: {check.largest_difference:.2g} (row {check.largest_row})"))
     if found.record.task != SCORE:
-        line(console, f"answers that changed: {len(found.flipped):,} of {check.rows:,}")
+        console.print(text(f"answers that changed: {len(found.flipped):,} of {check.rows:,}"))
         for row in found.flipped[:MOST_ROWS]:
-            line(console, f"  {flipped_text(row)}")
+            console.print(text(f"  {flipped_text(row)}"))
         if (more := len(found.flipped) - MOST_ROWS) > 0:
-            line(console, f"  and {more:,} more; --json lists all")
+            console.print(text(f"  and {more:,} more; --json lists all"))
     size, before = check.num_bytes["exported"], check.num_bytes["run"]
-    line(console, f"size: {size / 1e6:,.1f} MB ({size / max(before, 1):.0%} of the run's {before / 1e6:,.1f} MB)")
+    console.print(text(f"size: {size / 1e6:,.1f} MB ({size / max(before, 1):.0%} of the run's {before / 1e6:,.1f} MB)"))
     own, others = check.rows_per_second["exported"], [name for name in check.rows_per_second if name != "exported"]
     threads = counted(check.threads, "thread", "threads")
     compared = [f"{own / (speed := check.rows_per_second[name]):.2f}x {EXPORT_TITLES[name]} ({speed:,.0f})" for name in others]
-    line(console, f"rows per second with {threads}: {own:,.0f}")
-    line(console, f"  {', '.join(compared)}")
-    line(console, f"{found.record.kind} → {found.folder}")
+    console.print(text(f"rows per second with {threads}: {own:,.0f}"))
+    console.print(text(f"  {', '.join(compared)}"))
+    console.print(text(f"{found.record.kind} → {found.folder}"))
 
 
 def flipped_text(row: FlippedRow) -> str:

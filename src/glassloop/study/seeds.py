@@ -11,15 +11,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from glassloop.backends.choose import choose_device, launched_processes
 from glassloop.backends.machine import runs_at_once
-from glassloop.base.errors import GlassloopError, SettingsError, counted, printable
+from glassloop.base.errors import GlassloopError, SettingsError, counted
 from glassloop.base.files import absolute_name, locked, user_path
 from glassloop.base.output import CommandResult, note
 from glassloop.base.records import versions
+from glassloop.markup.terminal import bare_table, text
 from glassloop.models.loading import load_config
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
@@ -298,10 +297,7 @@ def show_seeds(
     rows |= {f"mean of {len(finished)}": record.mean}
     rows |= {"standard deviation": deviation} if (deviation := record.standard_deviation) else {}
     rows |= {**({"all seeds as one model": together} if together else {}), baseline: record.baseline}
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column(Text(printable(title)), no_wrap=True)
-    for name in map(measures.title, record.mean):
-        table.add_column(Text(printable(name)), justify="right", no_wrap=True)
+    table = bare_table(title, *map(measures.title, record.mean), right=1, no_wrap=True)
     for name, values in rows.items():
         table.add_row(name, *figures([values.get(metric) for metric in record.mean]))
     console = console or Console(stderr=True)
@@ -310,9 +306,9 @@ def show_seeds(
     lost = Counter(key for entry in finished.values() for key in no_better(entry.metrics, entry.baseline, measures))
     if lost:
         counts = ", ".join(f"{measures.title(key)} ({number} of {len(finished)} seeds)" for key, number in lost.items())
-        console.print(Text(printable(f"• no better than the {baseline}: {counts}")))
+        console.print(text(f"• no better than the {baseline}: {counts}"))
     if any(entry.rows != first.rows for entry in finished.values()):
-        console.print(Text("• the data changed between seeds, so their scores are for different rows"))
+        console.print(text("• the data changed between seeds, so their scores are for different rows"))
 
 
 def report_failures(record: SeedsRecord) -> int:

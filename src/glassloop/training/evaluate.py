@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 from torch.nn.functional import pad
 
-from glassloop.base.errors import SettingsError, printable
+from glassloop.base.errors import SettingsError
 from glassloop.base.files import write_text
 from glassloop.base.output import advance
 from glassloop.data.batches import Batch
@@ -24,6 +23,7 @@ from glassloop.data.encoding import Encoding, LengthLimit, kept_parts, notes_on
 from glassloop.data.examples import SHOWN_LABELS, Examples
 from glassloop.data.interfaces import Tokenizer
 from glassloop.markup.notebook import scores
+from glassloop.markup.terminal import bare_table, text
 from glassloop.runs.history import last_step
 from glassloop.runs.record import TIMINGS, ClassRecord, RunRecord, held_out_splits, seed_name
 from glassloop.runs.study import SeedsRecord
@@ -372,7 +372,7 @@ def show_result(console: Console, result: Result, title: str) -> None:
     if result.baseline is not None and not told and (keys := no_better(result.metrics, result.baseline, result.measures)):
         lines.append(f"• no better than the {baseline_name(result.measures)}: {', '.join(map(result.measures.title, keys))}")
     for line in lines:
-        console.print(Text(printable(line)))
+        console.print(text(line))
 
 
 def baseline_name(measures: Measures) -> str:
@@ -382,28 +382,24 @@ def baseline_name(measures: Measures) -> str:
 
 def results_table(result: Result, title: str) -> Table:
     """Return a table with the metrics of a split and their baseline."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in (title, "this run", baseline_name(result.measures)):
-        table.add_column(Text(printable(name)), justify="left" if name == title else "right")
+    table = bare_table(title, "this run", baseline_name(result.measures), right=1)
     baseline = result.baseline or {}
     rows = {result.measures.title(key): (value, baseline.get(key)) for key, value in result.metrics.items()}
     if result.balanced:
         rows["balanced accuracy"] = (result.balanced[0], result.balanced[1] if result.baseline is not None else None)
     for name, values in rows.items():
-        table.add_row(Text(printable(name)), *figures(values))
+        table.add_row(text(name), *figures(values))
     return table
 
 
 def class_table(classes: dict[str, ClassRecord]) -> RenderableType:
     """Return a table with the scores of each class. Of many, the largest and those with the lowest F1 are included."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("class", no_wrap=True, overflow="ellipsis", max_width=LONGEST_NAME)
-    for name in ("precision", "recall", "f1", "rows"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = bare_table("class", "precision", "recall", "f1", "rows", right=1, no_wrap=True)
+    table.columns[0].max_width = LONGEST_NAME
 
     def add(entries: Iterable[tuple[str, ClassRecord]]) -> None:
         for name, score in entries:
-            table.add_row(Text(printable(name)), *figures((score.precision, score.recall, score.f1)), f"{score.support:,}")
+            table.add_row(text(name), *figures((score.precision, score.recall, score.f1)), f"{score.support:,}")
 
     if len(classes) <= SHOWN_LABELS:
         add(classes.items())
@@ -412,11 +408,11 @@ def class_table(classes: dict[str, ClassRecord]) -> RenderableType:
     rest = sorted((entry for entry in by_size[LARGEST:] if entry[1].support), key=lambda entry: entry[1].f1 or 0.0)
     worst, hidden = rest[: SHOWN_LABELS - LARGEST], rest[SHOWN_LABELS - LARGEST :]
     add(by_size[:LARGEST])
-    table.add_row(Text("lowest f1 of the others", style="dim"))
+    table.add_row(text("lowest f1 of the others", "dim"))
     add(worst)
     zero, empty = sum(not score.f1 for _, score in hidden), len(by_size) - LARGEST - len(rest)
     facts = [f"{zero:,} with f1 0"] * bool(zero) + [f"{empty:,} without rows"] * bool(empty)
-    return Group(table, Text(f"and {len(hidden) + empty:,} more" + (f" ({', '.join(facts)})" if facts else "")))
+    return Group(table, text(f"and {len(hidden) + empty:,} more" + (f" ({', '.join(facts)})" if facts else "")))
 
 
 def figures(values: Iterable[float | None]) -> Iterator[str]:
