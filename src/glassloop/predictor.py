@@ -19,61 +19,29 @@ from glassloop.base.errors import DataError, ModelError, SettingsError, counted,
 from glassloop.base.files import find_path, replacing, user_path
 from glassloop.base.output import EVALUATING, LOADING, PREDICTING, say, stage
 from glassloop.base.records import collection_paused
+from glassloop.data import encoding
 from glassloop.data.batches import Batches, PaddingCollator
 from glassloop.data.columns import LabelSet
-from glassloop.data.encoding import (
-    Counts,
-    EncodedText,
-    EncodedTexts,
-    LengthLimit,
-    TypedTokens,
-    encode,
-    encode_texts,
-    encoded_ahead,
-)
+from glassloop.data.encoding import Counts, EncodedText, EncodedTexts, LengthLimit, TypedTokens
 from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Model, Row, Rows, Texts, Tokenizer
 from glassloop.data.readers import BadRows
 from glassloop.data.sources import load_examples
 from glassloop.data.writers import row_writer
+from glassloop.models import interface
 from glassloop.models.exported import device_of, load_exported
-from glassloop.models.interface import (
-    carried_labels,
-    encoder_weights,
-    label_names,
-    longest_input,
-    refuse_unknown_tokens,
-    task_of,
-)
+from glassloop.models.interface import encoder_weights, label_names, longest_input, task_of
 from glassloop.models.light import load_light
 from glassloop.models.loading import load_model, load_tokenizer
 from glassloop.predict.answers import Given, Prediction, answering_of, columns_of, finite
 from glassloop.predict.files import FileJob, model_key, predict_rows
+from glassloop.runs import record as records
 from glassloop.runs.export import is_export, read_export
 from glassloop.runs.history import read_history
-from glassloop.runs.record import (
-    RunRecord,
-    held_out_splits,
-    is_run,
-    is_seeds_folder,
-    model_of_run,
-    predicted_splits,
-    predictions_name,
-    read_predictions,
-    seed_name,
-    split_changes,
-)
 from glassloop.runs.study import read_seeds
+from glassloop.scores import metrics as scoring
 from glassloop.scores.conclusions import averaged_logits
-from glassloop.scores.metrics import (
-    LOWER_IS_BETTER,
-    Measures,
-    chosen_measures,
-    one_of,
-    only_measures,
-    probabilities,
-    recorded_measures,
-)
+from glassloop.scores.metrics import Measures, probabilities, recorded_measures
 from glassloop.scores.result import Result, facts_of, label_of
 from glassloop.scores.statistics import scored_rows
 from glassloop.settings.training import CLASSES, SCORE, TrainingArguments, data_settings, split_names
@@ -163,7 +131,7 @@ class Predictor:
         if self.task == SCORE:
             return None
         names = tuple(self.names)
-        numbered = carried_labels(self.model.config) is None  # LABEL_0, LABEL_1: the numbers are the names
+        numbered = interface.carried_labels(self.model.config) is None  # LABEL_0, LABEL_1: the numbers are the names
         return LabelSet(names, names if numbered else self.run.data.label_order if self.run else None)
 
     @property
@@ -255,7 +223,7 @@ class Predictor:
         self._last.pairs = len(columns) > 1
         counts = Counts(len(columns[0]))
         found: list[np.ndarray] = []
-        for encoded in encoded_ahead(self.encoded, columns):
+        for encoded in encoding.encoded_ahead(self.encoded, columns):
             counts += Counts(0, encoded.cut, encoded.typed)
             found.append(self._forward([row.inputs for row in encoded.rows]).logits)
         return finite(np.concatenate(found)), counts
@@ -267,7 +235,7 @@ class Predictor:
             columns: The texts, or the first and the second texts of pairs.
         """
         with self._tokenizer_lock:
-            return encode_texts(self.tokenizer, columns, self.max_length)
+            return encoding.encode_texts(self.tokenizer, columns, self.max_length)
 
     def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
         """Return the logits of `rows` that `encoded` returned, in their order.
@@ -376,12 +344,12 @@ class Predictor:
 
 def open_model(
     folder: Path, device: str, precision: str = "auto", *, light: bool = False
-) -> tuple[Path, RunRecord | None, Tokenizer, Model, Backend]:
+) -> tuple[Path, records.RunRecord | None, Tokenizer, Model, Backend]:
     """Return the folder with the files of a model, its run (None without one), its tokenizer, the model and its backend.
 
     `light`: load a known model of a run without transformers, unless it will be quantized.
     """
-    one_of(precision, PRECISIONS, "precision of predictions")
+    scoring.one_of(precision, PRECISIONS, "precision of predictions")
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
     if is_export(folder):  # run by its own runtime on sorted and padded batches
@@ -393,7 +361,7 @@ def open_model(
             exported = load_exported(folder, record, plain.device)
             plain.name = exported.runtime
             return folder, record.run, load_tokenizer(folder), exported, plain
-    model_dir, run = model_of_run(folder) if is_run(folder) else (folder, None)
+    model_dir, run = records.model_of_run(folder) if records.is_run(folder) else (folder, None)
     loaded = "fp32" if precision in ("auto", "int8") else precision  # before it is quantized
     if precision == "auto" and run is not None and choose_device(device) == "cuda":
         loaded = run.precision if run.precision in ("fp16", choose_precision("auto", "cuda")) else "fp32"
@@ -402,7 +370,7 @@ def open_model(
         found = load_light(model_dir, run, backend.device) if light and run and precision != "int8" else None
         tokenizer = found[0] if found else load_tokenizer(model_dir)
         model = found[1] if found else load_model(model_dir).to(backend.device).eval()
-        refuse_unknown_tokens(tokenizer, model)
+        interface.refuse_unknown_tokens(tokenizer, model)
     return model_dir, run, tokenizer, model, supported_backend(backend, model)
 
 
@@ -428,7 +396,7 @@ class Agreement:
     @property
     def dropped(self) -> list[str]:
         """The metrics that are worse than allowed. Errors have no fixed scale; the correlations beside them have."""
-        scaled = {name: pair for name, pair in self.metrics.items() if name not in LOWER_IS_BETTER}
+        scaled = {name: pair for name, pair in self.metrics.items() if name not in scoring.LOWER_IS_BETTER}
         return [name for name, (before, after) in scaled.items() if not after >= before - ALLOWED_DROP]
 
 
@@ -440,14 +408,14 @@ def quantize(predictor: Predictor, folder: Path) -> Agreement:
         raise SettingsError(f"precision int8 needs a CPU, but the device is {device}", f"use device cpu, or {USE_FP32}")
     if (reason := why_not_int8(predictor.model)) is not None:
         raise ModelError(f"precision int8: {reason}", USE_FP32)
-    record, splits = predictor.run, predicted_splits(folder) if is_run(folder) else []
+    record, splits = predictor.run, records.predicted_splits(folder) if records.is_run(folder) else []
     if record is None or not splits:
         problem = f"precision int8: {folder} has no stored predictions to compare with"
         raise SettingsError(problem, f"name the folder of a finished run, or {USE_FP32}")
     split = next((name for name in splits if name.startswith("validation")), splits[0])
-    entries = spread(read_predictions(folder, split), COMPARED_ROWS)
+    entries = spread(records.read_predictions(folder, split), COMPARED_ROWS)
     labels = None if predictor.task == SCORE else predictor.names
-    stored = scored_rows(entries, predictor.task, labels, folder / predictions_name(split))
+    stored = scored_rows(entries, predictor.task, labels, folder / records.predictions_name(split))
     rows = predictor.encoded([[str(entry.get(name, "")) for entry in entries] for name in record.data.columns.texts]).rows
     backend = PackedBackend(int8=True)
     predictor.use(backend)
@@ -505,7 +473,7 @@ class SeedsPredictor(Predictor):
 
 
 def has_seeds(folder: Path) -> bool:
-    return is_seeds_folder(folder) and not is_run(folder)
+    return records.is_seeds_folder(folder) and not records.is_run(folder)
 
 
 def finished_runs(folder: Path) -> dict[int, Path]:
@@ -515,8 +483,8 @@ def finished_runs(folder: Path) -> dict[int, Path]:
         remedy = f"train them to the end: glassloop train --seeds {len(record.seeds)} --resume {folder}"
         raise ModelError(f"{folder}: no seed is finished yet", remedy)
     if record.unfinished:
-        say(f"omitted, because they are not finished: {listed(map(seed_name, record.unfinished))}")
-    return {seed: folder / seed_name(seed) for seed in record.finished}
+        say(f"omitted, because they are not finished: {listed(map(records.seed_name, record.unfinished))}")
+    return {seed: folder / records.seed_name(seed) for seed in record.finished}
 
 
 # --- evaluation ----------------------------------------------------------------------------------------------------
@@ -593,7 +561,7 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
         separator = {"label_separator": settings["label_separator"]} if "label_separator" in settings else {}
         settings = {"validation_share": 0, **separator, **({} if is_named else columns)}
     examples = load_examples(source, outputs=predictor.outputs, **{**settings, **wanted.given, "task": task})
-    splits = [wanted.split] if wanted.split else held_out_splits(examples.facts) or [*examples.splits][:1]
+    splits = [wanted.split] if wanted.split else records.held_out_splits(examples.facts) or [*examples.splits][:1]
     for name in splits:
         if name not in examples.splits:
             near = did_you_mean(name, examples.splits)
@@ -602,14 +570,14 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
             remedy = "choose another split with --split, or use glassloop predict"
             raise SettingsError(f"the split {name} has no labels to compare with", remedy)
     compared = dict.fromkeys(("train", *splits))
-    if described and data is None and (changed := split_changes(described.splits, examples.facts, compared)):
+    if described and data is None and (changed := records.split_changes(described.splits, examples.facts, compared)):
         problem = f"{source}: the data has changed since the run: {'; '.join(changed)}"
         raise DataError(problem, "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA")
     # The metrics that the user names, else those of the run, else those that fit the data.
     known = recorded_measures(record.metrics, record.positive_label, task, names) if record else examples.measures
-    measures = chosen_measures(known, task, names, wanted.positive)
-    measures = only_measures(measures, [name for text in wanted.metrics for name in split_names(text)], task)
-    encoded = encode(examples, predictor.tokenizer, predictor.max_length)
+    measures = scoring.chosen_measures(known, task, names, wanted.positive)
+    measures = scoring.only_measures(measures, [name for text in wanted.metrics for name in split_names(text)], task)
+    encoded = encoding.encode(examples, predictor.tokenizer, predictor.max_length)
     counted_rows = described.splits.get("train") if described and data is not None and task == CLASSES else None
     trained_on = counted_rows.label_counts if counted_rows else None
     limit = replace(predictor.limit, pairs=examples.columns.text_pair is not None)

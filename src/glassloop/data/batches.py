@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassloop.base.errors import ModelError, SettingsError, listed
+from glassloop.data import rows as reading
 from glassloop.data.interfaces import CellColumns, Collator, Row, Rows
-from glassloop.data.rows import (
-    LABEL_KEYS,
-    Repeats,
-    RowReader,
-    arrow_rows,
-    hash_of,
-    labels_among,
-    lengths_of,
-    random_states_kept,
-    repeats_of,
-)
+from glassloop.data.rows import LABEL_KEYS, Repeats, RowReader, arrow_rows, labels_among, random_states_kept
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -313,7 +304,7 @@ class Batches:
             self.lengths = rows.lengths(seed)
         elif group_by_length:
             with random_states_kept(seed=seed or 0):  # random rows: the same lengths, and so the same order, after a resume
-                self.lengths = lengths_of(rows)
+                self.lengths = reading.lengths_of(rows)
         self.drop_last, self.rank, self.num_processes = drop_last, rank, num_processes
 
     def order(self, epoch: int = 0) -> list[np.ndarray]:
@@ -364,7 +355,7 @@ class Batches:
     @cached_property
     def repeats(self) -> Repeats:
         """Whether rows are the same each time they are read; a few rows are read once to find out."""
-        return Repeats.SAME if self.table is not None else repeats_of(self.rows)
+        return Repeats.SAME if self.table is not None else reading.repeats_of(self.rows)
 
     def row_hashes(self) -> np.ndarray:
         """Return eight bytes for each row as the model gets it, in the order of the data, to see whether and where it changed.
@@ -377,7 +368,7 @@ class Batches:
             return self.rows.row_hashes()
         starts = range(0, len(self.rows), HASHED_ROWS)
         groups = (self.read(np.arange(start, min(start + HASHED_ROWS, len(self.rows)))) for start in starts)
-        return np.array([hash_of(row) for group in groups for row in group], dtype=np.int64)
+        return np.array([reading.hash_of(row) for group in groups for row in group], dtype=np.int64)
 
     def known_row_hashes(self) -> np.ndarray | None:
         """Return `row_hashes` with zeros for rows that were not read yet, if a pass over all may be slow; None if it is not."""

@@ -16,31 +16,8 @@ import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, counted, listed, visible
 from glassloop.base.output import advance
-from glassloop.data.columns import (
-    MODEL,
-    NOTHING_KNOWN,
-    UNLABELLED,
-    Known,
-    LabelCells,
-    LabelSet,
-    columns_of_text,
-    find_columns,
-    is_list,
-    is_string,
-    label_cells,
-    label_lookup,
-    look_alikes,
-    notes_on_columns,
-    parts_of,
-    refuse_other_kind,
-    refuse_unknown,
-    scores_of,
-    settle_labels,
-    spelled,
-    stored_columns,
-    whole,
-    with_joined,
-)
+from glassloop.data import columns as schema
+from glassloop.data.columns import Known, LabelCells, LabelSet
 from glassloop.data.readers import BadRows
 from glassloop.runs.record import SELECTION, Columns, LengthFacts, SplitFacts
 from glassloop.scores.metrics import Measures, default_measures
@@ -118,7 +95,7 @@ class Part:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows of the raw split, with joined texts as columns."""
         for table in self.raw.tables():
-            yield with_joined(table, self.columns.texts, self.raw.source)
+            yield schema.with_joined(table, self.columns.texts, self.raw.source)
 
     def where(self, value: str | None) -> str:
         """Return what a person calls the first row with this label cell (None: a missing one)."""
@@ -138,23 +115,23 @@ def prepare(
         if head is None or head.num_rows == 0:
             raise DataError(f"{raw[name].source}: there are no rows", "add at least one row")
     fitted = "train" if "train" in raw else next(iter(raw))
-    columns = find_columns(heads[fitted], raw[fitted].source, settings, known)
+    columns = schema.find_columns(heads[fitted], raw[fitted].source, settings, known)
     if columns.label != (known.label,):
-        known = NOTHING_KNOWN  # what the source knows is about another column
+        known = schema.NOTHING_KNOWN  # what the source knows is about another column
     parts = {name: survey_split(name, split, heads[name], columns, settings) for name, split in raw.items()}
     found = parts[fitted].found
     if known.task and settings.task == "auto" and not settings.label_names and not outputs:
         task, labels = known.task, LabelSet(known.label_names, known.label_names) if known.label_names else None
     else:
-        task, labels = settle_labels(found, settings, known.label_names, parts[fitted].where, outputs)
+        task, labels = schema.settle_labels(found, settings, known.label_names, parts[fitted].where, outputs)
     skipped = dict.fromkeys(parts, 0)
     if labels:
-        holder = MODEL if outputs else raw[fitted].source
+        holder = schema.MODEL if outputs else raw[fitted].source
         for name, part in parts.items():
             skip = settings.unknown_labels == "skip" and name != fitted
             parts[name] = rows_with_known_labels(part, labels, holder, skip=skip)
             skipped[name] = len(part.rows) - int(parts[name].rows.sum())
-    notes = [note for split in raw.values() for note in split.notes] + notes_on_columns(heads[fitted], columns)
+    notes = [note for split in raw.values() for note in split.notes] + schema.notes_on_columns(heads[fitted], columns)
     if settings.validation_share and "train" in parts and not any(name.startswith("validation") for name in parts):
         parts = hold_out_validation(parts, task, settings, notes)
     if settings.selection_fold and "train" in parts:
@@ -215,7 +192,7 @@ def measured_by(known: Known, task: str, labels: LabelSet | None, values: list[s
     names, order = (labels.names, labels.order) if labels else ((), None)
     if known.metrics and task == known.task and (order or task == SCORE):
         return Measures(known.metrics, order[1] if order and "f1" in known.metrics else None)
-    cells = {*map(whole, values)}
+    cells = {*map(schema.whole, values)}
     if task == CLASSES and order and len(names) == 2 and cells <= {"0", "1"} and not cells & {*names}:
         return Measures(("accuracy", "f1"), order[1])
     return default_measures(task, names)
@@ -227,7 +204,7 @@ def measured_by(known: Known, task: str, labels: LabelSet | None, values: list[s
 def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
     """Check all texts of a split and collect its label cells. `head` holds its first rows."""
     names = dict.fromkeys(head.column_names)
-    absent = [part for text in columns.texts for part in columns_of_text(text, names) if part not in names]
+    absent = [part for text in columns.texts for part in schema.columns_of_text(text, names) if part not in names]
     labelled = all(column in names for column in columns.label)
     if not labelled and not name.startswith("test"):
         absent += [column for column in columns.label if column not in names]
@@ -236,7 +213,7 @@ def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, s
         raise DataError(problem, "give every split the columns of the training rows (only test may have no labels)")
     for column in columns.label if labelled else ():
         kind = head[column].type
-        if pa.types.is_nested(kind.value_type if is_list(kind) else kind):
+        if pa.types.is_nested(kind.value_type if schema.is_list(kind) else kind):
             problem = f"{split.source}: column {visible(column)} has the type {kind}, which cannot be a label"
             raise DataError(problem, "name the label column with --label")
     found, keys, empties, index = LabelCells(), [], [], 0
@@ -247,7 +224,7 @@ def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, s
         empties.append(np.sum(empty, axis=0, dtype=np.uint8))
         keys.append(text_keys([text.to_pylist() for text in texts.values()]))
         if labelled:
-            found.add(label_cells(table, columns.label, settings.label_separator))
+            found.add(schema.label_cells(table, columns.label, settings.label_separator))
         index += table.num_rows
         advance(table.num_rows)
     return replace(part, all_keys=np.concatenate(keys), empties=np.concatenate(empties), rows=np.ones(index, dtype=bool))
@@ -255,7 +232,7 @@ def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, s
 
 def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:
     """Return which cells are empty. Raise `DataError` if there are any and they may not be kept, or if a cell is not text."""
-    if not is_string(text.type):
+    if not schema.is_string(text.type):
         problem = f"{split.source}: column {visible(column)} has the type {text.type}, which is not text"
         raise DataError(problem, "name the text column with --text")
     with_nul = pc.fill_null(pc.match_substring(text, "\0"), False).to_numpy(zero_copy_only=False)
@@ -291,10 +268,10 @@ def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: b
     if not skip:
         if None in found.cells:
             raise DataError(f"{part.where(None)}: the label is missing", "add the label, or remove the row")
-        refuse_unknown(found.values(), labels, part.where, holder)
-    refuse_other_kind(found.values(), labels, part.where, holder)
+        schema.refuse_unknown(found.values(), labels, part.where, holder)
+    schema.refuse_other_kind(found.values(), labels, part.where, holder)
     numbers = labels.numbers_of(found.values())
-    known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
+    known = [cell is not None and all(value in numbers for value in schema.parts_of(cell)) for cell in found.cells]
     rows = np.array(known)[found.codes]
     if not rows.any():
         raise DataError(f"{source}: no row has one of the labels {listed(labels.names)}", "fix the labels, or omit the split")
@@ -377,21 +354,21 @@ def write_split(path: Path, part: Part, task: str, labels: LabelSet | None, sett
     """Write the rows of a part with their label numbers. Return the fingerprint of what was written."""
     hasher, index, writer = blake2b(part.keys.tobytes(), digest_size=16), 0, None
     found, columns = part.found, part.columns
-    lookup = label_lookup(found, task, labels.numbers_of(found.values())) if labels else None
+    lookup = schema.label_lookup(found, task, labels.numbers_of(found.values())) if labels else None
     for table in part.tables():
         rows = slice(index, index + table.num_rows)
         if not found.labelled:
             kind = pa.list_(pa.int64()) if task == SEVERAL else pa.float32() if task == SCORE else pa.int64()
-            label = pa.array([[] if task == SEVERAL else UNLABELLED] * table.num_rows, kind)
+            label = pa.array([[] if task == SEVERAL else schema.UNLABELLED] * table.num_rows, kind)
         elif lookup is None:
-            label = scores_of(label_cells(table, columns.label, settings.label_separator))
+            label = schema.scores_of(schema.label_cells(table, columns.label, settings.label_separator))
         else:
             label = lookup.take(pa.array(found.codes[rows]))
         chosen = pa.array(part.rows[rows])
         if (label := label.filter(chosen)).null_count:
             row = index + int(np.flatnonzero(part.rows[rows])[np.argmax(label.is_null().to_numpy(zero_copy_only=False))])
             raise DataError(f"{part.raw.row_name(row)}: the label is not a finite number", "fix or remove the row")
-        table = stored_columns(table.filter(chosen), columns, label)
+        table = schema.stored_columns(table.filter(chosen), columns, label)
         hasher.update(repr(label.to_pylist()).encode())
         writer = writer or pa.ipc.new_stream(str(path), table.schema)
         writer.write_table(table)
@@ -457,11 +434,12 @@ def notes_on(facts: dict[str, SplitFacts], labels: LabelSet | None) -> list[str]
         is_imbalanced = name == "train" and IMBALANCED <= count / max(sum(fact.label_counts.values()), 1) < 1
         sentences[f"{rows}; --class_weights balanced makes all labels count the same"] = is_imbalanced
         notes += [f"{name}: {sentence}" for sentence, applies in sentences.items() if applies]
-    groups = look_alikes(labels.names) if labels else []
+    groups = schema.look_alikes(labels.names) if labels else []
     for group in groups[:LOOK_ALIKE_GROUPS]:
         numbers = [sum(fact.label_counts.get(name, 0) for fact in facts.values()) for name in group]
-        names = [f"{name} ({counted(number, 'row', 'rows')})" for name, number in zip(spelled(group), numbers, strict=True)]
-        notes.append(f"these labels look alike but are different classes: {' and '.join(names)}")
+        spelled = zip(schema.spelled(group), numbers, strict=True)
+        names = " and ".join(f"{name} ({counted(number, 'row', 'rows')})" for name, number in spelled)
+        notes.append(f"these labels look alike but are different classes: {names}")
     if (rest := len(groups) - LOOK_ALIKE_GROUPS) > 0:
         notes.append(f"{counted(rest, 'more group', 'more groups')} of labels look alike")
     return notes

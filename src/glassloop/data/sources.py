@@ -20,26 +20,12 @@ from glassloop.base.files import find_path, names_beside, scratch_dir
 from glassloop.base.network import hub_unreachable, is_hub_name, offline
 from glassloop.base.output import stage
 from glassloop.base.records import Json
-from glassloop.data import quickstart
+from glassloop.data import quickstart, readers
 from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, UNLABELLED, Known, LabelSet
 from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
 from glassloop.data.glue import GLUE_TASKS, GlueSource, find_glue_files, known_of
 from glassloop.data.interfaces import Data
-from glassloop.data.readers import (
-    CHUNK_ROWS,
-    COMPRESSED,
-    SUFFIXES,
-    BadRows,
-    SpooledSplit,
-    checksums,
-    data_suffix,
-    first_row_number,
-    read_file,
-    refuse_special,
-    refuse_unsupported,
-    sound,
-    tables_of,
-)
+from glassloop.data.readers import SUFFIXES, BadRows, SpooledSplit, data_suffix, read_file
 from glassloop.data.rows import arrow_rows
 from glassloop.settings.training import CLASSES, FILE_SETTINGS, PATHS, DataSettings, data_settings
 
@@ -149,9 +135,9 @@ def find_source(path: Data, settings: DataSettings) -> Source:
         raise SettingsError("rows applies only to the quickstart data, which is generated", "omit rows")
     collection, _, task = text.partition("/")
     if not (is_public := text == "quickstart" or collection == "glue") and (where := find_path(path)):
-        refuse_special(where)
+        readers.refuse_special(where)
         return path_source(where, settings)
-    if not is_public and (Path(path).suffix.lower() in (*SUFFIXES, *COMPRESSED) or not is_hub_name(text)):
+    if not is_public and (Path(path).suffix.lower() in (*SUFFIXES, *readers.COMPRESSED) or not is_hub_name(text)):
         names = names_beside(path)
         broken = Path(path).name in names  # listed by its folder, and yet not there
         missing = "is a broken link" if broken else f"there is no such file or folder{did_you_mean(Path(path).name, names)}"
@@ -176,7 +162,7 @@ def path_source(where: Path, settings: DataSettings) -> Source:
         refuse_file_settings(where, settings)
         for path in sorted(where.rglob("*")):
             if path.exists():
-                refuse_special(path)  # opening a pipe would wait forever
+                readers.refuse_special(path)  # opening a pipe would wait forever
         try:
             saved = load_from_disk(str(where))
         except Exception as error:  # damaged files end in exceptions of any kind there
@@ -184,7 +170,7 @@ def path_source(where: Path, settings: DataSettings) -> Source:
             raise DataError(problem, "save it again with save_to_disk") from error
         return object_source(saved, settings.label_columns)
     if where.is_file():
-        refuse_unsupported(where)
+        readers.refuse_unsupported(where)
     files = files_by_split(where) if where.is_dir() else {"train": [where]}
     for split in ("validation", "test"):
         if name := getattr(settings, split):
@@ -194,7 +180,7 @@ def path_source(where: Path, settings: DataSettings) -> Source:
             if (file := find_path(name)) is None or not file.is_file():
                 near = did_you_mean(Path(name).name, names_beside(name))
                 raise DataError(f"--{split} {visible(name, 200)}: there is no such file{near}", "check the path")
-            refuse_unsupported(file)
+            readers.refuse_unsupported(file)
             files[split] = [file]
     return FileSource(files, settings)
 
@@ -220,7 +206,8 @@ class FileSource:
     known: Known = NOTHING_KNOWN
 
     def key(self) -> list[Json]:
-        return ["files", [[split, [*map(data_suffix, paths)], [*checksums(paths)]] for split, paths in self.files.items()]]
+        files = self.files.items()
+        return ["files", [[split, [*map(data_suffix, paths)], [*readers.checksums(paths)]] for split, paths in files]]
 
     def splits(self, scratch: Path) -> dict[str, FileSplit]:
         return {split: FileSplit(paths, self.settings, scratch / split) for split, paths in self.files.items()}
@@ -242,7 +229,7 @@ class FileSplit(SpooledSplit):
 
     def row_name(self, row: int) -> str:
         start, path = max((start, path) for start, path in self.starts if start <= row)
-        number = row - start + first_row_number(path, self.settings)
+        number = row - start + readers.first_row_number(path, self.settings)
         return f"{path.name}, row {self.bad.number_of(path, number):,}"
 
 
@@ -269,7 +256,7 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
 
 def bare_name(path: Path) -> str:
     """Return the name of a file without its extensions: `train` for train.csv.gz and train.zip."""
-    return Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
+    return Path(path.stem).stem if path.suffix.lower() in readers.COMPRESSED else path.stem
 
 
 # --- Python objects, and the hub -----------------------------------------------------------------------------------
@@ -327,11 +314,11 @@ class ObjectSplit:
 
     def tables(self) -> Iterator[pa.Table]:
         if self.table is not None:
-            return (self.with_names(sound(table, self.source)) for table in self.table.iter(CHUNK_ROWS))
+            return (self.with_names(readers.sound(table, self.source)) for table in self.table.iter(readers.CHUNK_ROWS))
         rows = self.data
         if not isinstance(rows, list):  # a transform may make tensors and arrays
             rows = ({name: cell.tolist() if hasattr(cell, "tolist") else cell for name, cell in row.items()} for row in rows)
-        return tables_of(Path(self.source), enumerate(rows, 1))
+        return readers.tables_of(Path(self.source), enumerate(rows, 1))
 
     def with_names(self, table: pa.Table) -> pa.Table:
         """Return a table with label names in place of numbers: names do not depend on their order."""
@@ -412,7 +399,7 @@ class QuickstartSource:
 
         def tables(size: int) -> Iterator[pa.Table]:
             rows = islice(pairs, size)
-            while chunk := [*islice(rows, CHUNK_ROWS)]:
+            while chunk := [*islice(rows, readers.CHUNK_ROWS)]:
                 first, second, label = zip(*chunk, strict=True)
                 names = [quickstart.LABEL_NAMES[number] for number in label]
                 yield pa.table({"sentence1": first, "sentence2": second, "label": names})

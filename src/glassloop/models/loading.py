@@ -15,17 +15,8 @@ from logging import LogRecord
 from pathlib import Path
 from typing import Any
 
-from glassloop.base.errors import (
-    ModelError,
-    ResourceError,
-    SettingsError,
-    did_you_mean,
-    listed,
-    no_memory,
-    printable,
-    resource_error,
-    visible,
-)
+from glassloop.base import errors
+from glassloop.base.errors import ModelError, ResourceError, SettingsError, did_you_mean, listed, visible
 from glassloop.base.files import find_path, names_beside, sha256_of
 from glassloop.base.network import hub_unreachable, is_hub_name, offline
 from glassloop.base.records import Json
@@ -399,11 +390,11 @@ def loading(place: Place, what: str) -> Iterator[dict[str, bool]]:
     except ModelError:
         raise
     except Exception as error:
-        if no_memory(error):
+        if errors.no_memory(error):
             reason = f" ({error})" if str(error) else ""
             problem = f"{place.name}: not enough memory to load the {what}{reason}"
             raise ResourceError(problem, "free some memory, or use a smaller model") from error
-        if resources := resource_error(error):
+        if resources := errors.resource_error(error):
             raise resources from error
         if place.cache_only:
             problem = f"{place.name}: the hub cannot be reached ({place.reason}), and its cache has no {what} of that name"
@@ -427,7 +418,7 @@ def short_reason(error: Exception) -> str:
 
 def escape_record(record: LogRecord) -> bool:
     """Write control characters in a message of transformers as escapes: it quotes the files of a model as they are."""
-    record.msg, record.args = "\n".join(map(printable, record.getMessage().split("\n"))), ()
+    record.msg, record.args = "\n".join(map(errors.printable, record.getMessage().split("\n"))), ()
     return True
 
 

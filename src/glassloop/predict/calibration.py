@@ -14,29 +14,13 @@ from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult, say, show
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
-from glassloop.runs.record import (
-    CALIBRATION_NAME,
-    COST,
-    F1,
-    MODEL_NAME,
-    PRECISION,
-    RECALL,
-    REPORT_NAME,
-    Gain,
-    RunRecord,
-    Target,
-    is_run,
-    predicted_splits,
-    predictions_name,
-    read_predictions,
-    refuse_seeds,
-)
+from glassloop.runs import record as records
 from glassloop.scores.calibration import Fitted, margins_of
 from glassloop.scores.statistics import ScoredRows, scored_rows
 from glassloop.settings.training import CLASSES, SCORE
 
 NONE = "none"
-TARGETS = (F1, PRECISION, RECALL, COST, NONE)
+TARGETS = (records.F1, records.PRECISION, records.RECALL, records.COST, NONE)
 SIDES = ("false_positive", "false_negative")
 
 
@@ -44,8 +28,12 @@ def named_target(
     target: str | None = None, recall: float | None = None, precision: float | None = None, cost: str | None = None
 ) -> str | None:
     """Return the target that the options name; None for the default. Raise `SettingsError` if they do not fit together."""
-    given = {PRECISION: recall, RECALL: precision, COST: cost}
-    options = {PRECISION: "--recall 0.9", RECALL: "--precision 0.9", COST: "--cost false_positive=1,false_negative=5"}
+    given = {records.PRECISION: recall, records.RECALL: precision, records.COST: cost}
+    options = {
+        records.PRECISION: "--recall 0.9",
+        records.RECALL: "--precision 0.9",
+        records.COST: "--cost false_positive=1,false_negative=5",
+    }
     implied = [name for name, value in given.items() if value is not None]
     name = target or (implied[0] if implied else None)
     if name is not None and name not in TARGETS:
@@ -63,7 +51,7 @@ def named_target(
 
 def target_for(
     rows: ScoredRows, name: str | None, recall: float | None = None, precision: float | None = None, cost: str | None = None
-) -> Target | None:
+) -> records.Target | None:
     """Return what thresholds are chosen for; None to fit a temperature only."""
     several = rows.task == CLASSES and len(rows.labels) > 2
     if several and name not in (None, NONE):
@@ -71,9 +59,9 @@ def target_for(
         raise SettingsError(problem, "omit --target to fit a temperature only")
     if several or name == NONE:
         return None
-    if name == COST:
-        return Target(COST, None, *costs_of(cost or ""))
-    return Target(name or F1, recall if name == PRECISION else precision)
+    if name == records.COST:
+        return records.Target(records.COST, None, *costs_of(cost or ""))
+    return records.Target(name or records.F1, recall if name == records.PRECISION else precision)
 
 
 def costs_of(text: str) -> tuple[float, float]:
@@ -112,14 +100,14 @@ class Kept:
     def anything(self) -> bool:
         return self.temperature != 1.0 or bool(self.thresholds)
 
-    def gains(self, fitted: Fitted) -> tuple[Gain, ...]:
+    def gains(self, fitted: Fitted) -> tuple[records.Gain, ...]:
         of_temperature = fitted.temperature_gains if self.temperature != 1.0 else ()
         return (*of_temperature, *(fitted.target_gains if self.thresholds else ()))
 
     def lines(self, fitted: Fitted) -> list[str]:
         """Return what is stored and what is not, and why."""
 
-        def small(gain: Gain) -> str:
+        def small(gain: records.Gain) -> str:
             return f"{gain.change:+.4f} ± {gain.standard_error:.4f} on rows that were not used for fitting: no clear gain"
 
         found = [f"temperature {self.temperature:.4g}"]
@@ -148,7 +136,7 @@ class Kept:
 
 def chosen_split(folder: Path, split: str | None) -> str:
     """Return the split to fit on: the given one, else the first that is for validation."""
-    known = predicted_splits(folder)
+    known = records.predicted_splits(folder)
     found = split or next((name for name in known if name.startswith("validation")), known[0] if known else "validation")
     if found not in known:
         remedy = f"use one of {listed(known)}" if known else "train again with rows for validation"
@@ -156,14 +144,14 @@ def chosen_split(folder: Path, split: str | None) -> str:
     return found
 
 
-def usable_rows(folder: Path, record: RunRecord, split: str) -> ScoredRows:
+def usable_rows(folder: Path, record: records.RunRecord, split: str) -> ScoredRows:
     """Return the stored predictions of a split. Raise if there is nothing to calibrate."""
     if record.data.task == SCORE:
         raise SettingsError("the run predicts a score: it has no probabilities to calibrate", "calibrate a run with labels")
-    entries = read_predictions(folder, split)
+    entries = records.read_predictions(folder, split)
     if not all("label" in entry for entry in entries):
         raise DataError(f"the split {split} has no labels to compare with", "use another split: --split")
-    rows = scored_rows(entries, record.data.task, record.data.labels, folder / predictions_name(split))
+    rows = scored_rows(entries, record.data.task, record.data.labels, folder / records.predictions_name(split))
     if len(rows) < LEAST_ROWS:
         raise DataError(f"{split} has {counted(len(rows), 'row', 'rows')}, at least {LEAST_ROWS} are needed", "use more rows")
     if (rows.references == rows.references[0]).all():
@@ -172,7 +160,7 @@ def usable_rows(folder: Path, record: RunRecord, split: str) -> ScoredRows:
     return rows
 
 
-def positive_class(record: RunRecord, given: str | None) -> str | None:
+def positive_class(record: records.RunRecord, given: str | None) -> str | None:
     """Return the class of two that has the threshold; None for other tasks."""
     labels = record.data.labels or ()
     if given is not None and given not in labels:
@@ -207,19 +195,19 @@ def refuse_unreachable(fitted: Fitted) -> None:
 
 def refresh(folder: Path) -> None:
     """Write the report and the model card of a run again, if they are there; a card that was edited is kept."""
-    if (folder / REPORT_NAME).is_file():
+    if (folder / records.REPORT_NAME).is_file():
         write_report(folder)
     update_card(folder)
 
 
 def remove_calibration(run: str) -> CommandResult:
     folder = user_path(run)
-    refuse_seeds(folder)
-    path = (folder / MODEL_NAME if is_run(folder) else folder) / CALIBRATION_NAME
+    records.refuse_seeds(folder)
+    path = (folder / records.MODEL_NAME if records.is_run(folder) else folder) / records.CALIBRATION_NAME
     if not path.is_file():
-        raise ModelError(f"{folder}: there is no {CALIBRATION_NAME} to remove", "name a run that was calibrated")
+        raise ModelError(f"{folder}: there is no {records.CALIBRATION_NAME} to remove", "name a run that was calibrated")
     path.unlink()
     show(f"removed {path}")
-    if is_run(folder):
+    if records.is_run(folder):
         refresh(folder)
     return CommandResult({"run": run, "removed": path})

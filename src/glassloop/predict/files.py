@@ -17,20 +17,12 @@ from glassloop.base.errors import DataError, ResourceError, SettingsError, count
 from glassloop.base.files import replacing, write_text
 from glassloop.base.output import PREDICTING, advance, part_of_stage, say, stage
 from glassloop.base.records import Json
+from glassloop.data import writers
 from glassloop.data.columns import columns_of_text, with_joined
 from glassloop.data.encoding import Counts, Truncation, TypedTokens
 from glassloop.data.interfaces import Texts
 from glassloop.data.readers import FORMATS, SUFFIXES, BadRows, data_suffix, first_row_number, read_file, refuse_special
-from glassloop.data.writers import (
-    PARQUET,
-    TARGETS,
-    Row,
-    refuse_existing,
-    refuse_for_tsv,
-    refuse_target,
-    row_writer,
-    written_table,
-)
+from glassloop.data.writers import PARQUET, TARGETS, Row
 from glassloop.predict.answers import Answering
 from glassloop.settings.training import SCORE, SEVERAL, DataSettings
 
@@ -63,13 +55,13 @@ def predict_rows(job: FileJob, predict: PredictTexts) -> tuple[Counts, BadRows]:
 
     Return what was counted in the rows, and the rows that cannot be read. Parts of an earlier command are used again.
     """
-    refuse_target(job.target, (*TARGETS, PARQUET))
+    writers.refuse_target(job.target, (*TARGETS, PARQUET))
     columns, schema, num_rows = survey(job)
     rank, num_processes = map(int, os.environ.get(SHARE, "0/1").split("/"))
     identity = [content_key(job.source), str(job.settings), *job.texts, *job.added, *job.identity]
     parts = Parts(job.target, identity, columns, schema)
     if not job.overwrite and not parts.folder.is_dir():  # else a command was killed after it had written the file
-        refuse_existing(job.target)
+        writers.refuse_existing(job.target)
     parts.open(alone=num_processes == 1)
     bad, number, done = BadRows(skip=job.settings.bad_rows == "skip", offer=True), 0, 0
     with stage(PREDICTING, num_rows):
@@ -116,7 +108,7 @@ def survey(job: FileJob) -> tuple[list[str], pa.Schema | None, int]:
                     problem = f"{name}: a column changes its type: {error}"
                     raise DataError(problem, "write a .jsonl file instead: --out") from error
             elif suffix == ".tsv":
-                refuse_for_tsv(table, first, name, job.added)
+                writers.refuse_for_tsv(table, first, name, job.added)
             num_rows += table.num_rows
             advance(table.num_rows)
     if not columns:
@@ -143,7 +135,7 @@ def checked_rows(job: FileJob, bad: BadRows) -> Iterator[tuple[int, pa.Table, Te
         if taken := [column for column in job.added if column in there]:
             problem = f"{name}: there is already a column {visible(taken[0])}"
             raise DataError(problem, "rename it: predictions are written to a column of that name")
-        table = written_table(table, name)
+        table = writers.written_table(table, name)
         joined = with_joined(table, job.texts, name)
         columns = [joined[text].to_pylist() for text in job.texts]
         for text, cells in zip(job.texts, columns, strict=True):
@@ -196,7 +188,7 @@ class Parts:
                 pq.write_table(pa.Table.from_pylist(rows, schema=self.schema), temporary)
                 return
             with temporary.open("w", encoding="utf-8", newline="") as opened:
-                write = row_writer(opened, self.suffix, self.columns, header=False)
+                write = writers.row_writer(opened, self.suffix, self.columns, header=False)
                 for row in rows:
                     write(row)
 
@@ -215,7 +207,7 @@ class Parts:
                         writer.write_table(pq.read_table(self.path(number)))
             else:
                 with temporary.open("w", encoding="utf-8", newline="") as opened:
-                    row_writer(opened, self.suffix, self.columns)
+                    writers.row_writer(opened, self.suffix, self.columns)
                 with temporary.open("ab") as joined:
                     for number in range(num_parts):
                         with self.path(number).open("rb") as part:

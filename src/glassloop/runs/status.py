@@ -13,50 +13,22 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TypeAlias
 
-from glassloop.base.errors import (
-    DataError,
-    GlassloopError,
-    LockedError,
-    ModelError,
-    ResourceError,
-    SettingsError,
-    TooLargeError,
-)
+from glassloop.base import errors
+from glassloop.base.errors import GlassloopError, ModelError, ResourceError, SettingsError
 from glassloop.base.files import LOCK_NAME, Holder, holder, refuse_held, set_aside, user_path
 from glassloop.base.output import say
+from glassloop.runs import record as records
 from glassloop.runs.history import END, RESUME, START, Moment, last_entry, number_of, read_moments, resumed_steps
-from glassloop.runs.record import (
-    DAMAGED,
-    FAILED,
-    FINISHED,
-    HISTORY_NAME,
-    KILLED,
-    MODEL_NAME,
-    RUN_NAME,
-    RUNNING,
-    SEEDS_NAME,
-    SESSIONS_NAME,
-    STOPPED,
-    STUDY_NAME,
-    TRAINER_NAME,
-    WAITING,
-    RunRecord,
-    is_checkpoint_name,
-    is_run,
-    is_seeds_folder,
-    is_study,
-    is_timing,
-    read_record,
-    read_run,
-    seed_name,
-)
 from glassloop.runs.study import read_seeds
 
 RUNS_DIR = Path("runs")
 MOST_RECORD_BYTES = 8_000_000  # of a run.json
 DEEPEST = 4  # levels of folders below the first
 MOST_RUNS, MOST_FOLDERS = 5_000, 20_000
-WORST_FIRST = (RUNNING, DAMAGED, FAILED, KILLED, STOPPED, WAITING, FINISHED)
+WORST_FIRST = (
+    *(records.RUNNING, records.DAMAGED, records.FAILED, records.KILLED),
+    *(records.STOPPED, records.WAITING, records.FINISHED),
+)
 
 FileState: TypeAlias = tuple[int, int, int] | None
 
@@ -72,7 +44,7 @@ def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
             if not folder.is_dir():
                 raise SettingsError(f"output_dir {folder} is a file", "choose an empty or new folder")
             refuse_held(folder)  # what a process has begun there may not look like a run yet
-            if is_run(folder) and overwrite:
+            if records.is_run(folder) and overwrite:
                 say(f"moved aside: {folder} is now {set_aside(folder).name}")
             else:
                 refuse_taken(folder)
@@ -99,24 +71,24 @@ def refuse_taken(folder: Path) -> None:
     """Raise `SettingsError` if a folder contains a run, several runs or other files."""
     move = ", or move it aside with --overwrite_output_dir"
     for is_there, what, resume, otherwise in (
-        (is_run, "a run", "resume it:", move),
-        (is_study, "a study", "continue it: glassloop study", ""),
-        (is_seeds_folder, "runs of several seeds", "resume them: glassloop train --seeds NUMBER", ""),
+        (records.is_run, "a run", "resume it:", move),
+        (records.is_study, "a study", "continue it: glassloop study", ""),
+        (records.is_seeds_folder, "runs of several seeds", "resume them: glassloop train --seeds NUMBER", ""),
     ):
         if is_there(folder):
             remedy = f"{resume} --resume {folder}; or choose another folder{otherwise}"
             raise SettingsError(f"output_dir {folder} already contains {what}", remedy)
-    if any(path.name != LOCK_NAME and not path.name.startswith(f".{RUN_NAME}.") for path in folder.iterdir()):
+    if any(path.name != LOCK_NAME and not path.name.startswith(f".{records.RUN_NAME}.") for path in folder.iterdir()):
         raise SettingsError(f"output_dir {folder} contains files that do not belong to a run", "choose an empty or new folder")
 
 
-def refuse_changed(folder: Path, stored: RunRecord | None) -> None:
+def refuse_changed(folder: Path, stored: records.RunRecord | None) -> None:
     """Raise if another run has written to the folder since `stored` was read, before this process took the lock."""
     if stored is None:
         refuse_taken(folder)
-    elif read_run(folder) != stored:
+    elif records.read_run(folder) != stored:
         problem = f"{folder}: another process has resumed this run in the meantime"
-        raise LockedError(problem, "check its result, then resume it again")
+        raise errors.LockedError(problem, "check its result, then resume it again")
 
 
 @contextmanager
@@ -125,7 +97,7 @@ def cleared_unless_started(folder: Path, has_started: Callable[[], bool]) -> Ite
     # The corrected command can then use the same folder. A run that ends because the disk is full stays and can be resumed.
     try:
         yield
-    except (SettingsError, DataError, ModelError, TooLargeError):
+    except (SettingsError, errors.DataError, ModelError, errors.TooLargeError):
         for path in () if has_started() else folder.iterdir():
             if path.name != LOCK_NAME:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -151,24 +123,24 @@ def resumed_folder(resume: str, output_dir: str | None) -> tuple[Path, bool | Pa
             raise SettingsError("--resume needs a run folder", "use glassloop train --resume RUN, or add --output_dir RUN")
         return user_path(output_dir), True
     path = user_path(resume)
-    return (path.parent, path) if is_checkpoint_name(path.name) and not is_run(path) else (path, True)
+    return (path.parent, path) if records.is_checkpoint_name(path.name) and not records.is_run(path) else (path, True)
 
 
 def status_of(held: Holder, finished: bool, has_record: bool, moments: Sequence[Moment]) -> str:
     """Return the status of a run from its lock, its run.json (a Trainer writes none) and its sessions.jsonl."""
     # Callers ask for the lock before they read anything else: a run writes its result before it releases the lock.
     if not finished and held is not Holder.NOBODY:
-        return KILLED if held is Holder.DEAD else RUNNING
+        return records.KILLED if held is Holder.DEAD else records.RUNNING
     last = moments[-1].event if moments else None
     if finished or (last == END and not has_record):
-        return FINISHED
-    return FAILED if last in (START, RESUME) else STOPPED
+        return records.FINISHED
+    return records.FAILED if last in (START, RESUME) else records.STOPPED
 
 
-def run_status(folder: Path, record: RunRecord) -> str:
+def run_status(folder: Path, record: records.RunRecord) -> str:
     """Return the status of a run whose record was read before."""
     held = Holder.NOBODY if record.finished else holder(folder)
-    return status_of(held, record.finished, is_run(folder), read_moments(folder))
+    return status_of(held, record.finished, records.is_run(folder), read_moments(folder))
 
 
 @dataclass(frozen=True)
@@ -178,7 +150,7 @@ class RunSummary:
     name: str  # its path below the folder that is watched
     folder: Path
     status: str  # "running", "finished", "stopped", "failed", "killed" or "damaged"
-    record: RunRecord | None = None  # None if there is no run.json or trainer.json, or if it is damaged
+    record: records.RunRecord | None = None  # None if there is no run.json or trainer.json, or if it is damaged
     problem: str = ""  # what is wrong with that file
     step: int = 0  # the last one in the history
     max_steps: int = 0  # of the whole training; 0 if unknown
@@ -195,7 +167,7 @@ class RunSummary:
 
     @property
     def running(self) -> bool:
-        return self.status == RUNNING
+        return self.status == records.RUNNING
 
     @property
     def seconds_left(self) -> float | None:
@@ -221,38 +193,41 @@ def changed(*states: FileState) -> float:
 
 def file_states(folder: Path) -> dict[str, FileState]:
     """Return the state of each file of a run that a summary is made from."""
-    return {name: state_of(folder / name) for name in (RUN_NAME, TRAINER_NAME, HISTORY_NAME, SESSIONS_NAME, LOCK_NAME)}
+    return {
+        name: state_of(folder / name)
+        for name in (records.RUN_NAME, records.TRAINER_NAME, records.HISTORY_NAME, records.SESSIONS_NAME, LOCK_NAME)
+    }
 
 
 def summary_of(name: str, folder: Path, held: Holder | None = None, files: dict[str, FileState] | None = None) -> RunSummary:
     """Read the files of a run, whose states may be known. A damaged file is part of the result."""
     held = held or holder(folder)  # before the files are read: a run writes its result before it releases the lock
     files = files or file_states(folder)
-    by_trainer = not os.path.lexists(folder / RUN_NAME)
-    record_name = TRAINER_NAME if by_trainer else RUN_NAME
+    by_trainer = not os.path.lexists(folder / records.RUN_NAME)
+    record_name = records.TRAINER_NAME if by_trainer else records.RUN_NAME
     stored = files[record_name]
     record = None
     problem = ""
     try:
         if stored and stored[1] <= MOST_RECORD_BYTES:
-            record = read_record(folder / record_name) if by_trainer else read_run(folder)
+            record = records.read_record(folder / record_name) if by_trainer else records.read_run(folder)
         elif stored or os.path.lexists(folder / record_name):
             problem = f"{record_name} is {'too large' if stored else 'not a regular file'}"
     except GlassloopError as error:
         problem = error.problem
     moments = read_moments(folder)
-    entry = last_entry(folder) if files[HISTORY_NAME] else {}
+    entry = last_entry(folder) if files[records.HISTORY_NAME] else {}
     step = int(number_of(entry.get("step")) or 0)
-    written = changed(files[HISTORY_NAME], stored)
+    written = changed(files[records.HISTORY_NAME], stored)
     finished = record is not None and record.finished
     # Both times are those of the disk, so no two clocks are compared.
-    seconds = written - changed(files[SESSIONS_NAME])
+    seconds = written - changed(files[records.SESSIONS_NAME])
     last = moments[-1] if moments else None
     new_steps = step - last.step if last and last.event in (START, RESUME) else 0
     return RunSummary(
         name,
         folder,
-        DAMAGED if problem else status_of(held, finished, record is not None and not by_trainer, moments),
+        records.DAMAGED if problem else status_of(held, finished, record is not None and not by_trainer, moments),
         record,
         problem,
         step=step,
@@ -311,15 +286,16 @@ def find_runs(root: Path) -> RunFolders:
         below = folder.relative_to(root)
         name = str(below) if folder != root else root.absolute().name or "run"
         present = {*subfolders, *files}
-        is_leaf = not present.isdisjoint((RUN_NAME, TRAINER_NAME, HISTORY_NAME))  # a Trainer writes no run.json
-        if is_leaf:
+        # A Trainer writes no run.json.
+        if is_leaf := not present.isdisjoint((records.RUN_NAME, records.TRAINER_NAME, records.HISTORY_NAME)):
             runs[name] = folder
-        elif not present.isdisjoint((SEEDS_NAME, STUDY_NAME)):
+        elif not present.isdisjoint((records.SEEDS_NAME, records.STUDY_NAME)):
             groups[name] = folder
         if is_leaf or len(below.parts) >= DEEPEST:
             subfolders.clear()
         # `os.walk` visits what stays in this list, but no links: one that stays inside leads to a folder that is found anyway.
-        subfolders[:] = [sub for sub in subfolders if not (sub[0] == "." or sub == MODEL_NAME or is_checkpoint_name(sub))]
+        skipped = {sub for sub in subfolders if sub[0] == "." or sub == records.MODEL_NAME or records.is_checkpoint_name(sub)}
+        subfolders[:] = [sub for sub in subfolders if sub not in skipped]
         targets = [os.path.realpath(folder / sub) for sub in subfolders if (folder / sub).is_symlink()]
         links += sum(os.path.commonpath([target, inside]) != inside for target in targets)
     return RunFolders(runs, links, groups=groups)
@@ -357,7 +333,7 @@ def listed_runs(root: Path) -> RunList:
     """Return the runs below a folder. The runs of several seeds are one entry."""
     found = find_runs(root)
     entries: list[ListedRun] = []
-    seeds: dict[Path, list[ListedRun]] = {folder: [] for folder in found.groups.values() if is_seeds_folder(folder)}
+    seeds: dict[Path, list[ListedRun]] = {folder: [] for folder in found.groups.values() if records.is_seeds_folder(folder)}
     for name, folder in found.runs.items():
         seeds.get(folder.parent, entries).append(listed_run(summary_of(name, folder)))
     names = {folder: name for name, folder in found.groups.items()}
@@ -383,10 +359,11 @@ def listed_run(run: RunSummary) -> ListedRun:
     )
 
 
-def scores_of(record: RunRecord) -> dict[str, float]:
+def scores_of(record: records.RunRecord) -> dict[str, float]:
     """Return the scores of the final evaluation without prefix and timings, those of the run's own metrics first."""
     scores = {key.removeprefix("eval_"): value for key, value in (record.evaluation or {}).items()}
-    return {key: scores[key] for key in dict.fromkeys([*record.metrics, *scores]) if key in scores and not is_timing(key)}
+    keys = dict.fromkeys([*record.metrics, *scores])
+    return {key: scores[key] for key in keys if key in scores and not records.is_timing(key)}
 
 
 def listed_seeds(name: str, folder: Path, runs: Iterable[ListedRun]) -> ListedRun:
@@ -395,13 +372,13 @@ def listed_seeds(name: str, folder: Path, runs: Iterable[ListedRun]) -> ListedRu
     known: list[str] = []
     problem = ""
     try:
-        known = [seed_name(seed) for seed in read_seeds(folder).seeds]
+        known = [records.seed_name(seed) for seed in read_seeds(folder).seeds]
     except GlassloopError as error:
         problem = error.problem
     present = {run.folder.name for run in several}
-    waiting = [ListedRun(f"{name}/{seed}", folder / seed, WAITING) for seed in known if seed not in present]
-    statuses = {run.status for run in [*several, *waiting]} | ({DAMAGED} if problem else set())
-    finished = [run for run in several if run.status == FINISHED]
+    waiting = [ListedRun(f"{name}/{seed}", folder / seed, records.WAITING) for seed in known if seed not in present]
+    statuses = {run.status for run in [*several, *waiting]} | ({records.DAMAGED} if problem else set())
+    finished = [run for run in several if run.status == records.FINISHED]
     keys = finished[0].metrics if finished else {}
     values = {key: [run.metrics[key] for run in finished if key in run.metrics] for key in keys}
     times = [run.seconds for run in finished if run.seconds is not None]

@@ -9,17 +9,8 @@ from pathlib import Path
 
 from glassloop.base.errors import SettingsError, listed
 from glassloop.base.files import kind_of_special, user_path, write_text
-from glassloop.settings.training import (
-    DataSettings,
-    Problem,
-    TrainingArguments,
-    data_settings,
-    problems_of,
-    refuse,
-    training_arguments,
-    translated,
-    unknown_names,
-)
+from glassloop.settings import training
+from glassloop.settings.training import DataSettings, Problem, TrainingArguments, problems_of, refuse
 
 MOST_BYTES = 1_000_000  # settings have a few kilobytes
 ENTRIES = {"source": str, "model": str, "new_head": bool, "data": dict, "training": dict, "study": dict}
@@ -46,9 +37,9 @@ class RunSettings:
 
     def given(self) -> GivenSettings:
         """Return all settings that have a value."""
-        training = {name: value for name, value in self.training.to_dict().items() if value is not None}
+        arguments = {name: value for name, value in self.training.to_dict().items() if value is not None}
         data = {name: value for name, value in asdict(self.data).items() if value is not None}
-        return GivenSettings(self.source, self.model, training, data, self.new_head)
+        return GivenSettings(self.source, self.model, arguments, data, self.new_head)
 
 
 @dataclass(frozen=True)
@@ -69,19 +60,15 @@ class GivenSettings:
 
     def overridden_by(self, other: GivenSettings) -> GivenSettings:
         """Return these settings with those of `other` in place of the same ones."""
-        return GivenSettings(
-            other.source or self.source,
-            other.model or self.model,
-            {**self.training, **other.training},
-            {**self.data, **other.data},
-            other.new_head or self.new_head,
-            {**self.study, **other.study},
-        )
+        tables = {name: {**getattr(self, name), **getattr(other, name)} for name in ("training", "data", "study")}
+        source, model = other.source or self.source, other.model or self.model
+        return GivenSettings(source, model, new_head=other.new_head or self.new_head, **tables)
 
     def checked(self) -> RunSettings:
         """Return the settings with all defaults. Raise one `SettingsError` with everything that is wrong."""
-        refuse(problems_of(training_arguments, self.training) + problems_of(data_settings, self.data))
-        return RunSettings(self.source, self.model, training_arguments(self.training), data_settings(self.data), self.new_head)
+        refuse(problems_of(training.training_arguments, self.training) + problems_of(training.data_settings, self.data))
+        arguments, data = training.training_arguments(self.training), training.data_settings(self.data)
+        return RunSettings(self.source, self.model, arguments, data, self.new_head)
 
 
 def read_settings(path: str | None) -> GivenSettings:
@@ -102,7 +89,7 @@ def read_settings(path: str | None) -> GivenSettings:
         problem = f"not TOML: {error}"
     if problem:
         raise SettingsError(f"config {path}: {problem}", "create one with glassloop init DATA")
-    problems = unknown_names(content, ENTRIES, f"use only {listed(ENTRIES)}", "entry")
+    problems = training.unknown_names(content, ENTRIES, f"use only {listed(ENTRIES)}", "entry")
     for name in [name for name, kind in ENTRIES.items() if not isinstance(content.get(name, kind()), kind)]:
         wanted = KINDS.get(ENTRIES[name])
         remedy = f"set {name} to {wanted}" if wanted else f"write [{name}]"
@@ -110,15 +97,15 @@ def read_settings(path: str | None) -> GivenSettings:
         del content[name]
     data = content.get("data", {})
     known = [entry.name for entry in fields(DataSettings)]
-    problems += unknown_names(data, known, "glassloop data --help lists all data settings", where=" in [data]")
+    problems += training.unknown_names(data, known, "glassloop data --help lists all data settings", where=" in [data]")
     # under their present names, so that flags override them
-    training, unknown = translated(content.get("training", {}), TrainingArguments)
+    arguments, unknown = training.translated(content.get("training", {}), TrainingArguments)
     problems += unknown
     if problems:
-        problems += problems_of(training_arguments, training)
-        problems += problems_of(data_settings, {name: value for name, value in data.items() if name in known})
+        problems += problems_of(training.training_arguments, arguments)
+        problems += problems_of(training.data_settings, {name: value for name, value in data.items() if name in known})
         refuse([Problem(f"config {path}: {problems[0].text}", problems[0].remedy), *problems[1:]])
-    return GivenSettings(**{**content, "training": training})
+    return GivenSettings(**{**content, "training": arguments})
 
 
 def write_settings(path: Path, given: GivenSettings) -> None:

@@ -9,18 +9,8 @@ from dataclasses import dataclass, field, fields
 from itertools import product
 
 from glassloop.base.errors import SettingsError, counted, listed, visible
-from glassloop.settings.training import (
-    CHOICES,
-    TYPES,
-    Problem,
-    Rules,
-    problems_of,
-    refuse,
-    training_arguments,
-    types_of,
-    unknown_names,
-    value_problems,
-)
+from glassloop.settings import training
+from glassloop.settings.training import Problem, Rules, problems_of, refuse
 
 LOG, LINEAR = "log", "linear"
 RANGE = re.compile(r"(log|linear):(.+?)\.\.(.+)")
@@ -31,7 +21,7 @@ NOT_VARIED = (
     *("disable_tqdm", "save_strategy", "save_steps", "save_total_limit", "logging_strategy", "logging_steps"),
     *("logging_first_step", "metric_for_best_model", "greater_is_better", "positive_label"),
 )
-VARIED = (MODEL, *(name for name in TYPES if name not in NOT_VARIED))
+VARIED = (MODEL, *(name for name in training.TYPES if name not in NOT_VARIED))
 GRID, RANDOM, HALVING, OPTUNA = "grid", "random", "halving", "optuna"
 STRATEGIES = ("auto", GRID, RANDOM, HALVING, OPTUNA)
 SCRIPT = "script"  # of a `Trainer.hyperparameter_search`: a function of the script suggests values, and Optuna chooses them
@@ -126,7 +116,7 @@ def vary_problems(name: str, text: str) -> list[Problem]:
     if name in NOT_VARIED:
         return [Problem(f"{name} cannot be varied", f"{name}: {'use seeds' if name == 'seed' else 'set it for all runs'}")]
     if name not in VARIED:
-        return unknown_names([name], VARIED, "glassloop train --help lists all settings", where=" to vary")
+        return training.unknown_names([name], VARIED, "glassloop train --help lists all settings", where=" to vary")
     try:
         values = parsed(name, text)
     except SettingsError as error:
@@ -134,13 +124,13 @@ def vary_problems(name: str, text: str) -> list[Problem]:
     if isinstance(values, Choices) and len({*values.values}) < len(values.values):
         return [Problem(f"{name} has a value twice: {values}", "list each value once")]
     tried = values.values if isinstance(values, Choices) else (values.at(0), values.at(1))
-    problems = [problem for value in tried if name != MODEL for problem in problems_of(training_arguments, {name: value})]
-    return [*dict.fromkeys(problems)]
+    check = training.training_arguments
+    return [*dict.fromkeys(problem for value in tried if name != MODEL for problem in problems_of(check, {name: value}))]
 
 
 def parsed(name: str, text: str) -> Choices | Range:
     """Return the values of a varied setting. Raise `SettingsError` if they are not in the form of `--vary`."""
-    kinds = "str" if name == MODEL else TYPES[name]
+    kinds = "str" if name == MODEL else training.TYPES[name]
     match = RANGE.fullmatch(text.strip())
     if match is None:
         return Choices(tuple(value_of(part.strip(), kinds) for part in text.split(",")))
@@ -151,7 +141,7 @@ def parsed(name: str, text: str) -> Choices | Range:
     log = match[1] == LOG
     whole = "int" in kinds
     problem = None
-    if not (whole or "float" in kinds) or name in CHOICES:
+    if not (whole or "float" in kinds) or name in training.CHOICES:
         problem = f"{name} is not a number, so it cannot be drawn from a range"
     elif not (math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not log)):
         problem = f"{name}={visible(text)} is not a range from a smaller to a larger number" + (" above 0" if log else "")
@@ -200,7 +190,7 @@ class StudySettings:
 
     def __post_init__(self) -> None:
         if self.strategy not in (SCRIPT, SEEDS):  # what a script suggests has no form of its own, and seeds vary nothing
-            problems = value_problems(self, types_of(StudySettings), {"strategy": STRATEGIES}, RULES)
+            problems = training.value_problems(self, training.types_of(StudySettings), {"strategy": STRATEGIES}, RULES)
             if not self.vary:
                 remedy = "name at least one setting, for example --vary learning_rate=2e-5,5e-5"
                 problems.append(Problem("the study varies no setting", remedy))
@@ -261,7 +251,7 @@ class StudySettings:
 def study_settings(given: Mapping[str, object]) -> StudySettings:
     """Return the settings for names and values. Raise `SettingsError` with everything that is wrong."""
     known = [entry.name for entry in fields(StudySettings)]
-    problems = unknown_names(given, known, f"use {listed(known)}", where=" in [study]")
+    problems = training.unknown_names(given, known, f"use {listed(known)}", where=" in [study]")
     vary = given.get("vary", {})
     if not isinstance(vary, Mapping):
         problems.append(Problem("vary in [study] is not a table", "write [study.vary]"))

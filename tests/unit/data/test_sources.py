@@ -91,7 +91,7 @@ def test_rows_of_lists_and_frames_are_checked(refused):
     ],
 )
 def test_numbers_become_names(numbers, kind, wanted, chunk_rows, monkeypatch):
-    monkeypatch.setattr(objects, "CHUNK_ROWS", chunk_rows)
+    monkeypatch.setattr(objects.readers, "CHUNK_ROWS", chunk_rows)
     data = class_labels(["z", "1", "a"], numbers, kind)
     assert [row["label"] for row in rows_of(data)] == wanted
     assert [row["label"] for row in rows_of(data.select(range(1, 4)))] == wanted[1:4]
