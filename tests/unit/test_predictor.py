@@ -56,16 +56,15 @@ def model_dir(tiny_tokenizer, tmp_path: Path):
     return save
 
 
-def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
+def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as opened:
-        return [*csv.DictReader(opened, delimiter=delimiter)]
+        return [*csv.DictReader(opened)]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-# --- the same numbers --------------------------------------------------------------------------------------------
 def test_predictor_trainer_evaluation_and_file_say_the_same(predictor: Predictor, text_run: Path, tmp_path: Path) -> None:
     examples = load_examples(str(text_run.parent), labels=predictor.names)
     texts = examples.splits["validation"]["text"][:]
@@ -77,7 +76,7 @@ def test_predictor_trainer_evaluation_and_file_say_the_same(predictor: Predictor
     written = read_lines(text_run / "validation-predictions.jsonl")
     assert [entry["text"] for entry in written] == texts
     np.testing.assert_allclose(ours, [entry["logits"] for entry in written], atol=1e-5)
-    predictor.predict_file(text_run.parent / "validation.csv", tmp_path / "out.jsonl", None, None)
+    predictor.predict_file(text_run.parent / "validation.csv", tmp_path / "out.jsonl")
     shares = np.exp(ours) / np.exp(ours).sum(axis=1, keepdims=True)
     from_file = [[entry[f"score_{name}"] for name in predictor.names] for entry in read_lines(tmp_path / "out.jsonl")]
     np.testing.assert_allclose(from_file, shares, atol=1e-5)
@@ -86,7 +85,6 @@ def test_predictor_trainer_evaluation_and_file_say_the_same(predictor: Predictor
         np.testing.assert_allclose([one.logits for one in alone], ours, atol=1e-5)
 
 
-# --- answers -----------------------------------------------------------------------------------------------------
 def test_one_label_and_where_its_text_is_cut(predictor: Predictor, text_run: Path) -> None:
     assert predictor.names == ["pos, really", "neg"]
     for found in predictor.predict(["good film", "bad film"]):
@@ -124,20 +122,16 @@ def test_several_labels(model_dir, tmp_path: Path) -> None:
 
 def test_pairs_in_every_form(pair_run: Path) -> None:
     predictor = Predictor(pair_run, device="cpu")
-    one, other = predictor.predict(["good", "good"], ["bad", "the film is good"])
-    assert one.logits != other.logits
-    assert predictor.predict("good", "bad")[0].logits == pytest.approx(one.logits, abs=1e-5)
-    assert predictor.predict("bad", "good")[0].logits != pytest.approx(one.logits, abs=1e-5)
-    predictor = Predictor(pair_run, device="cpu")
+    wanted = predictor.predict(["good", "good"], ["bad", "the film is good"])
+    assert wanted[0].logits != wanted[1].logits
     pairs = [("good", "bad"), ("good", "the film is good")]
     first, second = predictor.run.data.columns.texts
-    wanted = predictor.predict(*map(list, zip(*pairs, strict=True)))
-    assert predictor.predict(pairs) == wanted
-    assert predictor.predict([{first: one, second: other} for one, other in pairs]) == wanted
-    assert predictor.predict({"text": "good", "text_pair": "bad"})[0].logits == pytest.approx(wanted[0].logits, abs=1e-5)
+    assert predictor.predict(pairs) == predictor.predict([{first: one, second: other} for one, other in pairs]) == wanted
+    for given in (("good", "bad"), ({"text": "good", "text_pair": "bad"},)):
+        assert predictor.predict(*given)[0].logits == pytest.approx(wanted[0].logits, abs=1e-5)
+    assert predictor.predict("bad", "good")[0].logits != pytest.approx(wanted[0].logits, abs=1e-5)
 
 
-# --- forms of input, generators, threads -------------------------------------------------------------------------
 def test_a_generator_is_read_only_a_little_ahead(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glassloop.predictor.STREAMED_ROWS", 8)
     read = []
@@ -238,8 +232,9 @@ def test_rows_in_one_pass_are_checked_like_others(text_run: Path, says) -> None:
         predictor.forward([replace(row, inputs={**row.inputs, "input_ids": [number] * row.num_tokens})])
 
 
-# --- folders -----------------------------------------------------------------------------------------------------
-def test_a_run_without_a_model_yet_or_with_a_damaged_record(says, tmp_path: Path) -> None:
+def test_folders_without_a_model_yet_or_damaged_and_answers_that_are_not_finite_are_refused(
+    says, tmp_path: Path, model_dir
+) -> None:
     write_run(tmp_path, RECORD)
     remedy = f"train it to the end: glassloop train --resume {tmp_path}"
     with says(f"{tmp_path}: the run is running and has no model yet", remedy, ModelError):
@@ -247,9 +242,6 @@ def test_a_run_without_a_model_yet_or_with_a_damaged_record(says, tmp_path: Path
     (tmp_path / RUN_NAME).write_text("[]")
     with pytest.raises(ModelError, match="the record of the run cannot be read: the file is a list of 0, not an object"):
         Predictor(tmp_path)
-
-
-def test_weights_and_answers_that_are_not_finite_are_refused(says, model_dir) -> None:
     # Weights can be finite and overflow all the same.
     predictor = Predictor(model_dir("single_label_classification", 2), device="cpu")
     with torch.no_grad():
@@ -271,7 +263,6 @@ def test_weights_and_answers_that_are_not_finite_are_refused(says, model_dir) ->
         Predictor(folder, device="cpu")
 
 
-# --- files -------------------------------------------------------------------------------------------------------
 ROWS = [
     {"id": "1", "text": "a good film", "note": "=cmd()|' /C calc'!A0"},
     {"id": "2", "text": "=1+1 is good", "note": "+1"},
@@ -283,21 +274,16 @@ ROWS = [
 
 def source_of(folder: Path, suffix: str) -> Path:
     path = folder / f"rows{suffix}"
-    if suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
-    elif suffix == ".json":
-        path.write_text(json.dumps(ROWS), encoding="utf-8")
-    elif suffix == ".parquet":
+    if suffix == ".parquet":
         pyarrow.parquet.write_table(pa.Table.from_pylist(ROWS), path)
-    else:
-        with path.open("w", newline="", encoding="utf-8") as opened:
-            if suffix == ".tsv":
-                lines = ["\t".join(row.values()).replace("\n", " ") for row in ROWS]
-                opened.write("\n".join(["\t".join(ROWS[0]), *lines]))
-            else:
-                writer = csv.DictWriter(opened, [*ROWS[0]])
-                writer.writeheader()
-                writer.writerows(ROWS)
+        return path
+    with path.open("w", newline="", encoding="utf-8") as opened:
+        if suffix == ".csv":
+            csv.writer(opened).writerows([ROWS[0], *(row.values() for row in ROWS)])
+        elif suffix == ".tsv":
+            opened.writelines("\t".join(row).replace("\n", " ") + "\n" for row in [ROWS[0], *(row.values() for row in ROWS)])
+        else:
+            opened.write(json.dumps(ROWS) if suffix == ".json" else "".join(json.dumps(row) + "\n" for row in ROWS))
     return path
 
 
@@ -309,10 +295,10 @@ def test_every_kind_of_file_to_every_kind(predictor: Predictor, tmp_path: Path, 
     if target == ".tsv" and source != ".tsv":
         told = r'row [34]: "text" contains a tab or a line end, which a \.tsv file cannot contain'
         with pytest.raises(DataError, match=told):
-            predictor.predict_file(path, out, None, None)
+            predictor.predict_file(path, out)
         assert not out.exists()
         return
-    assert predictor.predict_file(path, out, None, None) == 5
+    assert predictor.predict_file(path, out) == 5
     found = [row for table in read_file(out) for row in table.to_pylist()]
     assert [row["id"] for row in found] == ["1", "2", "3", "4", "5"]
     assert [*found[0]] == ["id", "text", "note", "prediction", "score_pos, really", "score_neg"]
@@ -326,45 +312,44 @@ def test_every_kind_of_file_to_every_kind(predictor: Predictor, tmp_path: Path, 
     assert ("'=1+1 is good" in out.read_text(encoding="utf-8")) == (target != ".jsonl")
 
 
-@pytest.mark.parametrize("name", ["prediction", "score_neg", "score_pos, really"])
-def test_no_column_of_the_input_is_overwritten(says, predictor: Predictor, tmp_path: Path, name: str) -> None:
-    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "good", name: "mine"}) + "\n")
-    problem = f'in.jsonl: there is already a column "{name}"'
-    with says(problem, "rename it: predictions are written to a column of that name", DataError):
-        predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.csv", None, None)
-    assert not (tmp_path / "out.csv").exists()
-
-
-def test_the_whole_file_is_checked_before_the_first_row_is_predicted(predictor: Predictor, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 4)
-    (tmp_path / "in.csv").write_text("text,id\n" + "".join(f"good {number},{number}\n" for number in range(10)))
-    assert predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None) == 10
-    assert [int(row["id"]) for row in read_csv(tmp_path / "out.csv")] == [*range(10)], "in order across pieces"
-    monkeypatch.setattr(predictor, "_forward", lambda *_: pytest.fail("a row was predicted"))
-    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n' * 9 + '{"text": "a\\tb"}\n' * 3 + '{"text": ""}\n')
-    with pytest.raises(DataError, match=re.escape("in.jsonl, row 13: the text is empty")):
-        predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.csv", None, None)
-    with pytest.raises(DataError, match=re.escape('in.jsonl, row 10: "text" contains a tab or a line end')):
-        predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.tsv", None, None)
-
-
-def test_names_of_columns_and_labels_are_no_formulas_either(model_dir, tmp_path: Path, says) -> None:
+def test_no_column_is_overwritten_and_names_of_columns_and_labels_are_no_formulas_either(
+    says, predictor: Predictor, tmp_path: Path, model_dir
+) -> None:
+    for name in ["prediction", "score_neg", "score_pos, really"]:
+        (tmp_path / "in.jsonl").write_text(json.dumps({"text": "good", name: "mine"}) + "\n")
+        remedy = "rename it: predictions are written to a column of that name"
+        with says(f'in.jsonl: there is already a column "{name}"', remedy, DataError):
+            predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.csv")
+        assert not (tmp_path / "out.csv").exists()
     predictor = Predictor(model_dir("single_label_classification", 2, ["=a", "b"]), device="cpu")
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "good", "=x": 1}\n{"text": "bad", "=x": 2}\n')
     with says("in.jsonl: the text column is not known; found text, =x", "name it with --text"):
-        predictor.predict_file(source, tmp_path / "out.csv", None, None)
+        predictor.predict_file(source, tmp_path / "out.csv")
     predictor.predict_file(source, tmp_path / "out.csv", "text", None)
     header, *rows = (tmp_path / "out.csv").read_text().splitlines()
     assert header == "text,'=x,prediction,score_=a,score_b"
     assert {row.split(",")[2] for row in rows} <= {"'=a", "b"}
 
 
+def test_the_whole_file_is_checked_before_the_first_row_is_predicted(predictor: Predictor, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("glassloop.data.readers.CHUNK_ROWS", 4)
+    (tmp_path / "in.csv").write_text("text,id\n" + "".join(f"good {number},{number}\n" for number in range(10)))
+    assert predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv") == 10
+    assert [int(row["id"]) for row in read_csv(tmp_path / "out.csv")] == [*range(10)], "in order across pieces"
+    monkeypatch.setattr(predictor, "_forward", lambda *_: pytest.fail("a row was predicted"))
+    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n' * 9 + '{"text": "a\\tb"}\n' * 3 + '{"text": ""}\n')
+    with pytest.raises(DataError, match=re.escape("in.jsonl, row 13: the text is empty")):
+        predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.csv")
+    with pytest.raises(DataError, match=re.escape('in.jsonl, row 10: "text" contains a tab or a line end')):
+        predictor.predict_file(tmp_path / "in.jsonl", tmp_path / "out.tsv")
+
+
 def test_pairs_of_a_file_and_files_as_they_come(pair_run: Path, tmp_path: Path, predictor: Predictor) -> None:
     paired = Predictor(pair_run, device="cpu")
     source = tmp_path / "in.csv"
     source.write_text("sentence1,sentence2,a,b\ngood,bad,bad,good\n")
-    paired.predict_file(source, tmp_path / "own.jsonl", None, None)
+    paired.predict_file(source, tmp_path / "own.jsonl")
     paired.predict_file(source, tmp_path / "named.jsonl", "a", "b")
     paired.predict_file(source, tmp_path / "single.jsonl", "a", None)
     own, named, single = (read_lines(tmp_path / f"{name}.jsonl")[0] for name in ("own", "named", "single"))
@@ -429,19 +414,19 @@ def test_a_file_holds_every_kind_of_cell_and_is_replaced_only_whole(predictor: P
     (tmp_path / "out.csv").write_text("old")
     (tmp_path / "bad.csv").write_text('text\ngood\n""\n')
     with pytest.raises(DataError):
-        predictor.predict_file(tmp_path / "bad.csv", tmp_path / "out.csv", None, None)
+        predictor.predict_file(tmp_path / "bad.csv", tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == "old"
-    predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv", None, None)
+    predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv")
     assert len(read_csv(tmp_path / "out.csv")) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.csv", "in.csv", "out.csv"]
     day = datetime.datetime(2026, 2, 3, 4, 5)
     table = pa.table({"text": ["good", "bad"], "day": [day, None], "share": [float("nan"), float("inf")], "list": [[day], []]})
     pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
-    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.jsonl", None, None)
+    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.jsonl")
     first, second = read_lines(tmp_path / "out.jsonl")
     assert (first["day"], first["share"], first["list"]) == ("2026-02-03 04:05:00.000000", None, ["2026-02-03 04:05:00"])
     assert (second["day"], second["share"], second["list"]) == (None, "inf", [])
-    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.csv", None, None)
+    predictor.predict_file(tmp_path / "in.parquet", tmp_path / "out.csv")
     assert [row["share"] for row in read_csv(tmp_path / "out.csv")] == ["", "inf"]
 
 
@@ -466,12 +451,11 @@ def test_without_transformers_the_predictions_are_the_same(pairs: bool, text_run
 def changed_run(text_run: Path, folder: Path, **changes: Any) -> Path:
     """A copy of a run whose record says something else."""
     shutil.copytree(text_run, folder)
-    record = read_run(folder)
-    write_run(folder, replace(record, **changes))
+    write_run(folder, replace(read_run(folder), **changes))
     return folder
 
 
-def test_a_run_that_recorded_another_tokenizer_needs_transformers(text_run: Path, tmp_path: Path) -> None:
+def test_other_records_need_transformers_and_the_errors_without_it_are_the_same(text_run: Path, tmp_path: Path, says) -> None:
     identity = read_run(text_run).identity
     assert is_light(Predictor(changed_run(text_run, tmp_path / "same"), light=True))
     other = changed_run(text_run, tmp_path / "other", identity=identity | {"tokenizer": "0" * 16})
@@ -479,9 +463,6 @@ def test_a_run_that_recorded_another_tokenizer_needs_transformers(text_run: Path
     assert not is_light(Predictor(changed_run(text_run, tmp_path / "none", identity={}), light=True))
     assert not is_light(Predictor(changed_run(text_run, tmp_path / "long", max_length=63), light=True))
     assert not is_light(Predictor(text_run / "model", light=True))  # no record at all
-
-
-def test_the_same_errors_without_transformers(says, text_run: Path, tmp_path: Path) -> None:
     run = changed_run(text_run, tmp_path / "run")
     path = run / "model" / "model.safetensors"
     weights = load_file(path)
@@ -490,18 +471,13 @@ def test_the_same_errors_without_transformers(says, text_run: Path, tmp_path: Pa
     with says(f"{path}: changed since the run wrote it (its checksum differs)", kind=ModelError):
         Predictor(run, light=True)
     write_run(run, read_run(run))  # with the checksums of the files as they are now
-    problem = f"{path}: the weight bert.pooler.dense.bias is not finite (1 of its 32 numbers)"
-    with says(problem, kind=ModelError):
+    with says(f"{path}: the weight bert.pooler.dense.bias is not finite (1 of its 32 numbers)", kind=ModelError):
         Predictor(run, light=True)
-
-
-def test_code_and_large_tokenizers_are_refused_without_transformers(text_run: Path, tmp_path: Path) -> None:
-    run = changed_run(text_run, tmp_path / "run")
+    run = changed_run(text_run, tmp_path / "large")
     tokenizer = load_tokenizer(run / "model")
     tokenizer.add_tokens(["new", "newer"])
     tokenizer.save_pretrained(run / "model")
-    record = read_run(run)
-    write_run(run, replace(record, identity=record.identity | {"tokenizer": tokenizer_key(tokenizer)[:16]}))
+    write_run(run, replace(read_run(run), identity=identity | {"tokenizer": tokenizer_key(tokenizer)[:16]}))
     with pytest.raises(ModelError, match="the tokenizer has 1 token beyond the 97 rows"):
         Predictor(run, light=True)
     run = changed_run(text_run, tmp_path / "code")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -104,19 +104,6 @@ def test_no_step_is_skipped_or_doubled() -> None:
             groups, ended = run(batches, plan, replace(state))
             assert groups == two[done:]
             assert (ended.step, ended.epoch, ended.batch) == (len(two), 2, 0)
-
-
-def test_groups_take_no_batch_before_it_is_needed() -> None:
-    batches = iter(range(7))
-    groups = groups_of(3, batches)
-    assert next(groups) == [0, 1, 2]
-    assert next(batches) == 3
-    assert [*groups] == [[4, 5, 6]]
-    assert [*groups_of(2, range(5))] == [[0, 1], [2, 3], [4]]
-    assert [*groups_of(4, [])] == []
-
-
-# --- the order of things -----------------------------------------------------------------------------------------
 
 
 class Acting(Watching):
@@ -228,9 +215,6 @@ def test_an_epoch_that_is_ended_leaves_its_rest_out(every: int, evaluated: list[
     assert (state.step, state.epoch, state.steps_left_out, state.epoch_ends) == (4, 2, 2, False), "resumed after that step"
 
 
-# --- figures -----------------------------------------------------------------------------------------------------
-
-
 class Counted(torch.Tensor):
     """A tensor that counts how often numbers are read from the device."""
 
@@ -245,14 +229,11 @@ class Counted(torch.Tensor):
 
 @pytest.mark.parametrize(("log_every", "logs"), [(1, 12), (3, 4), (5, 3), (12, 1), (0, 1)])
 def test_figures_are_read_only_where_they_are_logged(log_every: int, logs: int) -> None:
-    batches = Numbers(12, 1)
-    logged: list[list[list[float]]] = []
+    batches, logged, numbers = Numbers(12, 1), [], iter(range(12))
 
     class Watcher(Watching):
         def on_log(self, state: State, figures: list[list[float]]) -> None:
             logged.append(figures)
-
-    numbers = iter(range(12))
 
     def step(group: list[Any]) -> torch.Tensor:
         return torch.tensor([next(numbers), 1.0]).as_subclass(Counted)
@@ -264,7 +245,7 @@ def test_figures_are_read_only_where_they_are_logged(log_every: int, logs: int) 
     assert state.mean_loss == 5.5
 
 
-def test_a_step_asks_for_no_number() -> None:
+def test_a_step_asks_for_no_number_and_groups_take_no_batch_before_it_is_needed() -> None:
     Counted.asked = 0
     model = Line()
     model.weight = torch.nn.Parameter(model.weight.detach().as_subclass(Counted))
@@ -273,45 +254,36 @@ def test_a_step_asks_for_no_number() -> None:
     group = [batch_of([[1.0, 0.0], [1.0, 1.0]], [0.0, 1.0])]
     train_step(model, group, squares, optimizer, scheduler, backend=PlainBackend(), max_norm=1.0)
     assert Counted.asked == 0
+    batches = iter(range(7))
+    groups = groups_of(3, batches)
+    assert next(groups) == [0, 1, 2]
+    assert next(batches) == 3
+    assert [*groups] == [[4, 5, 6]]
+    assert [*groups_of(2, range(5))] == [[0, 1], [2, 3], [4]]
+    assert [*groups_of(4, [])] == []
 
 
-@pytest.mark.parametrize(
-    ("figures", "logged"),
-    [
-        ([math.nan, 1.0], "step 7: the loss is nan"),
-        ([math.inf, 1.0], "step 7: the loss is inf"),
-        ([0.5, math.inf], "step 7: the gradient norm is inf"),
-        ([0.5, math.nan], "step 7: the gradient norm is nan"),
-    ],
-)
+@pytest.mark.parametrize(("place", "name"), [(0, "loss"), (1, "gradient norm")])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
 @pytest.mark.parametrize("log_every", [1, 5, 10, 100])
-def test_a_figure_that_is_not_finite_names_its_step(figures: list[float], logged: str, log_every: int) -> None:
-    batches, steps = Numbers(12, 1), 0
-    watching = Watching()
+def test_a_figure_that_is_not_finite_names_its_step(place: int, name: str, wrong: float, log_every: int) -> None:
+    figures = [wrong, 1.0] if place == 0 else [0.5, wrong]
+    batches, watching, state, steps = Numbers(12, 1), Watching(), State(), 0
 
     def step(group: list[Any]) -> torch.Tensor:
         nonlocal steps
         steps += 1
         return torch.tensor(figures) if steps == 7 else FINE
 
-    state = State()
     with pytest.raises(FloatingPointError) as caught:
         fit(step, batches, plan_of(batches, log_every=log_every), state, callbacks=[watching])
-    assert caught.value.args == (logged, 7)
+    assert caught.value.args == (f"step 7: the {name} is {wrong}", 7)
     assert steps == min(math.ceil(7 / log_every) * log_every, 12), "not found within the logging interval"
-    assert state.last_loss == 0.5
-    assert state.losses_read == 6
+    assert (state.last_loss, state.losses_read) == (0.5, 6)
     assert "on_fit_end 12" not in watching.seen
 
 
-@pytest.mark.parametrize("interval", ["save_every", "eval_every"])
-def test_nothing_is_saved_or_evaluated_after_such_a_figure(interval: str) -> None:
-    batches, watched = Numbers(6, 1), {"save": lambda: pytest.fail("saved"), "evaluate": lambda: pytest.fail("evaluated")}
-    with pytest.raises(FloatingPointError):
-        fit(lambda group: torch.tensor([math.nan, 1.0]), batches, plan_of(batches, **{interval: 2}), State(), **watched)
-
-
-def test_figures_of_several_processes_are_gathered_when_they_are_read() -> None:
+def test_figures_of_several_processes_are_gathered_when_they_are_read_and_nothing_is_done_after_a_bad_one() -> None:
     batches, gathered = Numbers(6, 1), []
 
     def gather(figures: torch.Tensor) -> torch.Tensor:
@@ -321,6 +293,10 @@ def test_figures_of_several_processes_are_gathered_when_they_are_read() -> None:
     _, state = run(batches, plan_of(batches, log_every=4), gather=gather)
     assert gathered == [(4, 2), (2, 2)]
     assert state.mean_loss == 1.0
+    batches, watched = Numbers(6, 1), {"save": lambda: pytest.fail("saved"), "evaluate": lambda: pytest.fail("evaluated")}
+    for interval in ["save_every", "eval_every"]:
+        with pytest.raises(FloatingPointError):
+            fit(lambda group: torch.tensor([math.nan, 1.0]), batches, plan_of(batches, **{interval: 2}), State(), **watched)
 
 
 class Line(torch.nn.Module):
@@ -383,70 +359,53 @@ def test_a_step_is_the_mean_over_its_examples_and_gradients_are_seen_once_before
     assert moved.norm().item() == pytest.approx(0.1, rel=1e-4)  # rate times the norm they were clipped to
 
 
-ALONE = """
-import math, sys
-from types import SimpleNamespace
-import torch
-import loop
+def test_the_file_alone_trains_with_torch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy in another folder; nothing else of ours or of Hugging Face can be imported, at its start or later."""
 
-class State:
-    step = epoch = batch = asked_to_stop = signal = 0
-    stop_reason = None
-    epoch_ends = evaluation_due = False
-    steps_left_out = 0
-    def __init__(self):
-        self.unlogged, self.losses, self.asked = [], [], set()
-    def read(self, figures):
-        self.unlogged += figures
-        self.losses += [loss for loss, norm in figures]
+    class OwnState:
+        step = epoch = batch = asked_to_stop = signal = steps_left_out = 0
+        stop_reason, epoch_ends, evaluation_due = None, False, False
 
-class Batches:
-    def epoch(self, epoch, skip=0):
-        torch.manual_seed(epoch)
-        for _ in range(skip, 5):
-            rows = torch.randn(4, 3)
-            yield SimpleNamespace(inputs={"rows": rows}, labels=rows.sum(dim=1), numbers=range(4), size=4)
+        def __init__(self) -> None:
+            self.unlogged, self.losses, self.asked = [], [], set()
 
-class Backend:
-    device = torch.device("cpu")
-    def move(self, data): return data
-    def backward(self, loss): loss.backward()
-    def unscale(self, optimizer): pass
-    def clip(self, model, max_norm): return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-    def step(self, optimizer): optimizer.step()
-    def forward(self, model, is_last=True):
-        from contextlib import nullcontext
-        return nullcontext()
+        def read(self, figures: list[list[float]]) -> None:
+            self.unlogged += figures
+            self.losses += [loss for loss, norm in figures]
 
-class Model(torch.nn.Linear):
-    def forward(self, rows): return SimpleNamespace(logits=super().forward(rows))
+    class OwnBatches:
+        def epoch(self, epoch: int, skip: int = 0) -> Iterator[Any]:
+            torch.manual_seed(epoch)
+            for _ in range(skip, 5):
+                rows = torch.randn(4, 2)
+                yield SimpleNamespace(inputs={"rows": rows}, labels=rows.sum(dim=1), numbers=range(4), size=4)
 
-model = Model(3, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
-loss_sum = lambda logits, labels: (logits.squeeze(-1) - labels).square().sum()
-step = lambda group: loop.train_step(model, group, loss_sum, optimizer, scheduler, backend=Backend(), max_norm=10.0)
-plan = SimpleNamespace(
-    max_steps=40, batches_per_epoch=5, accumulate=2, log_every=7, eval_every=0, save_every=0, eval_on_start=False,
-    eval_from=0, log_first=False,
-)
-state = loop.fit(step, Batches(), plan, State())
-assert len(state.losses) == 40 and state.losses[-1] < state.losses[0] / 100, state.losses
-others = ("glassloop", "transformers", "datasets", "accelerate")
-foreign = [name for name, module in sys.modules.items() if module and name.partition(".")[0] in others]
-assert not foreign, foreign
-print("fine", loop.__file__)
-"""
+    backend = SimpleNamespace(
+        device=torch.device("cpu"), move=lambda data: data, backward=lambda loss: loss.backward(),
+        unscale=lambda optimizer: None, step=lambda optimizer: optimizer.step(),
+        clip=lambda model, max_norm: torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm),
+        forward=lambda model, is_last=True: nullcontext(),
+    )  # fmt: skip
+    plan = SimpleNamespace(
+        max_steps=40, batches_per_epoch=5, accumulate=2, log_every=7, eval_every=0, save_every=0, eval_on_start=False,
+        eval_from=0, log_first=False,
+    )  # fmt: skip
+    model = Line()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
+    shutil.copy(Path(str(loop.__file__)), tmp_path / "copied_loop.py")
+    others = ("glassloop", "transformers", "datasets", "accelerate")
+    for name in {*others, *(name for name in sys.modules if name.partition(".")[0] in others)}:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.syspath_prepend(tmp_path)
+    alone = importlib.import_module("copied_loop")
+    monkeypatch.delitem(sys.modules, "copied_loop")
+    with pytest.raises(ImportError):
+        importlib.import_module("glassloop.training.loop")
 
+    def step(group: list[Any]) -> torch.Tensor:
+        return alone.train_step(model, group, squares, optimizer, scheduler, backend=backend, max_norm=10.0)
 
-@pytest.mark.slow
-def test_the_file_alone_trains_with_torch_alone(tmp_path: Path) -> None:
-    """Copied into an empty folder, without glassloop on the path: -I leaves out PYTHONPATH and the folder started from."""
-    shutil.copy(Path(str(loop.__file__)), tmp_path / "loop.py")
-    blocked = 'import sys\nsys.modules["glassloop"] = None\nsys.path.insert(0, ".")\n'
-    (tmp_path / "alone.py").write_text(blocked + ALONE, encoding="utf-8")
-    command, environment = [sys.executable, "-I", "alone.py"], {"PATH": os.environ["PATH"]}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("fine ")
-    assert done.stdout.strip().endswith("loop.py")
+    losses = alone.fit(step, OwnBatches(), plan, OwnState()).losses
+    assert len(losses) == 40
+    assert losses[-1] < losses[0] / 100
