@@ -39,7 +39,7 @@ def wait_for(group: Children) -> list[Child]:
     return ended
 
 
-def test_arguments_environment_log_and_exit_status(tmp_path: Path) -> None:
+def test_arguments_environment_log_exit_status_and_each_signal_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("before\n")
     with Children([]) as group:
@@ -47,9 +47,6 @@ def test_arguments_environment_log_and_exit_status(tmp_path: Path) -> None:
         (child,) = wait_for(group)
     assert (child.number, child.exit_code) == (7, 3)
     assert log.read_text() == "before\nfail given\n"
-
-
-def test_each_signal_is_forwarded_once(tmp_path: Path) -> None:
     signals: list[int] = []
     with Children(signals) as group:
         group.start(1, ["wait"], tmp_path / "1")
@@ -62,16 +59,13 @@ def test_each_signal_is_forwarded_once(tmp_path: Path) -> None:
     assert group.num_forwarded == 1
 
 
-def test_leaving_the_block_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_the_block_or_killing_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "GRACE_SECONDS", 0.2)
     with Children([]) as group:
         started = [group.start(1, ["wait"], tmp_path / "1"), group.start(2, ["deaf"], tmp_path / "2")]
         while "ready" not in (tmp_path / "2").read_text():
             time.sleep(0.01)
     assert [child.exit_code for child in started] == [128 + signal.SIGTERM, 128 + signal.SIGKILL]
-
-
-def test_kill_ends_all_at_once(tmp_path: Path) -> None:
     with Children([]) as group:
         child = group.start(1, ["wait"], tmp_path / "1")
         group.kill()

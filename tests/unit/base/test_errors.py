@@ -36,22 +36,26 @@ ESCAPED = {
 NASTY, WRITTEN = "".join(ESCAPED), "".join(ESCAPED.values())
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_an_error_is_two_lines_whatever_is_put_into_it_and_has_its_exit_code(kind: type[GlassloopError]) -> None:
-    error = kind(f"file {NASTY}", f"use {NASTY}")
-    assert (error.area, error.exit_code) == KINDS[kind]
-    assert (error.problem, error.remedy) == (f"file {WRITTEN}", f"use {WRITTEN}")
-    assert str(error).splitlines() == [f"{error.area}: {error.problem}", f"try:  {error.remedy}"]
-    str(error).encode()  # no half characters left
-    with pytest.raises(TypeError):
-        kind("only a problem")  # type: ignore[call-arg]
-
-
-def test_every_kind_of_error_has_an_exit_code_of_its_own() -> None:
+def test_an_error_is_two_lines_whatever_is_put_into_it_and_each_kind_has_its_exit_code() -> None:
+    for kind in KINDS:
+        error = kind(f"file {NASTY}", f"use {NASTY}")
+        assert (error.area, error.exit_code) == KINDS[kind]
+        assert (error.problem, error.remedy) == (f"file {WRITTEN}", f"use {WRITTEN}")
+        assert str(error).splitlines() == [f"{error.area}: {error.problem}", f"try:  {error.remedy}"]
+        str(error).encode()  # no half characters left
+        with pytest.raises(TypeError):
+            kind("only a problem")  # type: ignore[call-arg]
     kinds = [kind for kind in GlassloopError.__subclasses__() if kind.__module__ == "glassloop.base.errors"]
     codes = [kind.exit_code for kind in kinds]
     assert len(codes) == len({*codes}), "two kinds of error share an exit code"
     assert not {0, 1} & {*codes}, "0 is success, 1 an error of no kind"
+    # Other libraries quote values of any length.
+    problem, remedy = str(DataError("\x1b" * 70_000, "y" * 70_000)).splitlines()
+    assert problem == "data: " + r"\x1b" * 325 + " … " + "b" + r"\x1b" * 149
+    assert remedy == "try:  " + "y" * 1300 + " … " + "y" * 597
+    # A worker process sends its error to the main one by pickling it.
+    error = pickle.loads(pickle.dumps(DataError("row 3", "fix it")))  # noqa: S301 - our own bytes
+    assert (type(error), str(error)) == (DataError, "data: row 3\ntry:  fix it")
 
 
 def test_printable_writes_every_control_character_as_an_escape_and_leaves_other_text_alone() -> None:
@@ -61,15 +65,12 @@ def test_printable_writes_every_control_character_as_an_escape_and_leaves_other_
         assert printable(text) == text
 
 
-def test_visible_quotes_on_one_line_and_cuts_long_text() -> None:
+def test_visible_quotes_listed_joins_and_did_you_mean_offers_the_nearest_name_or_nothing() -> None:
     assert [visible(value) for value in ("two\nlines", "", 3.5, None)] == [r'"two\nlines"', '""', '"3.5"', '"None"']
     assert visible("a" * 80) == '"' + "a" * 80 + '"'
     assert visible("a" * 81) == '"' + "a" * 79 + '…"'
     assert visible("a" * 1_000_000, 10) == '"aaaaaaaaa…"'
     assert visible("\x1b" * 81, 4) == r'"\x1b\x1b\x1b…"', "no escape is cut in two"
-
-
-def test_listed_joins_and_says_how_many_more() -> None:
     assert listed([]) == ""
     assert listed(["a", "b"]) == "a, b"
     assert listed(map(str, range(3)), 2) == "0, 1 and 1 more"
@@ -77,35 +78,15 @@ def test_listed_joins_and_says_how_many_more() -> None:
     assert listed(range(12)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
     assert listed(["\x1b[31m", "a\nb"]) == r"\x1b[31m, a\nb"
     assert listed(["a", "x" * 200_000]) == "a, " + "x" * 149 + "…"
-
-
-def test_a_message_is_never_long() -> None:
-    """Other libraries quote values of any length."""
-    problem, remedy = str(DataError("\x1b" * 70_000, "y" * 70_000)).splitlines()
-    assert problem == "data: " + r"\x1b" * 325 + " … " + "b" + r"\x1b" * 149
-    assert remedy == "try:  " + "y" * 1300 + " … " + "y" * 597
-
-
-@pytest.mark.parametrize(
-    ("name", "known", "offer"),
-    [
+    for name, known, offer in [
         ("sentense1", ["label", "sentence1", "sentence2"], '; did you mean "sentence1"?'),
         ("model", ["mod\x1bel"], r'; did you mean "mod\x1bel"?'),
         ("zzz", ["label", "sentence1"], ""),
         ("", ["label"], ""),
         ("label", [], ""),
         ("x" * 100_000, ["label", "text"], ""),
-    ],
-    ids=lambda part: ascii(part)[:20],
-)
-def test_did_you_mean_offers_the_nearest_name_or_nothing(name: str, known: list[str], offer: str) -> None:
-    assert errors.did_you_mean(name, known) == offer
-
-
-def test_errors_travel_between_processes() -> None:
-    """A worker process sends its error to the main one by pickling it."""
-    error = pickle.loads(pickle.dumps(DataError("row 3", "fix it")))  # noqa: S301 - our own bytes
-    assert (type(error), str(error)) == (DataError, "data: row 3\ntry:  fix it")
+    ]:
+        assert errors.did_you_mean(name, known) == offer
 
 
 DISK = "free some disk space, or write to another disk"
@@ -117,9 +98,8 @@ def system_error(number: int) -> OSError:
     return OSError(number, os.strerror(number), "place")
 
 
-@pytest.mark.parametrize(
-    ("error", "problem", "remedy"),
-    [
+def test_a_lack_of_resources_is_recognised_whoever_reports_it() -> None:
+    for error, problem, remedy in [
         # A full disk, whether Python says so with a number, or safetensors in words.
         *((system_error(number), os.strerror(number), DISK) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)),
         (RuntimeError(f"Error while serializing: {os.strerror(errno.ENOSPC)} (os error 28)"), "os error 28", DISK),
@@ -130,18 +110,12 @@ def system_error(number: int) -> OSError:
         (RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB."), "not enough memory: CUDA", MEMORY),
         (RuntimeError("can't start new thread"), "not enough memory: ", MEMORY),
         (RuntimeError("[gloo] Connection reset by peer"), "another process of this run ended", "see its message, then resume"),
-    ],
-    ids=repr,
-)
-def test_a_lack_of_resources_is_recognised_whoever_reports_it(error: Exception, problem: str, remedy: str) -> None:
-    known = errors.resource_error(error)
-    assert known is not None
-    assert problem in known.problem
-    assert known.remedy.startswith(remedy)
-    assert errors.failure_of(error) == (6, (known.problem, known.remedy))
-
-
-@pytest.mark.parametrize("error", [RuntimeError("something else"), FileNotFoundError(errno.ENOENT, "No such file", "x")])
-def test_other_errors_are_not(error: Exception) -> None:
-    assert errors.resource_error(error) is None
-    assert errors.failure_of(error) == (1, (f"{type(error).__name__}: {error}",))
+    ]:
+        known = errors.resource_error(error)
+        assert known is not None
+        assert problem in known.problem
+        assert known.remedy.startswith(remedy)
+        assert errors.failure_of(error) == (6, (known.problem, known.remedy))
+    for error in [RuntimeError("something else"), FileNotFoundError(errno.ENOENT, "No such file", "x")]:
+        assert errors.resource_error(error) is None
+        assert errors.failure_of(error) == (1, (f"{type(error).__name__}: {error}",))

@@ -50,7 +50,7 @@ def test_an_exception_in_the_middle_leaves_what_was_there(stop: type[BaseExcepti
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_an_error_while_writing_or_syncing_leaves_the_old_file(write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_leaves_the_old_file_which_is_synced_before_it_takes_the_name(write, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -61,9 +61,6 @@ def test_an_error_while_writing_or_syncing_leaves_the_old_file(write, monkeypatc
     with pytest.raises(OSError, match="No space left"):
         write_text(path, "new")
     assert content(path.parent) == {"out.txt": "old"}
-
-
-def test_the_file_is_synced_before_it_takes_the_name(write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("out.txt", "old")
     seen: list[tuple[bool, str]] = []
     monkeypatch.setattr(os, "fsync", lambda number: seen.append((Path(f"/proc/self/fd/{number}").is_dir(), path.read_text())))
@@ -156,7 +153,9 @@ def test_many_writers_at_once_leave_one_whole_folder(tmp_path: Path) -> None:
     assert len({*content(path).values()}) == 1, "parts of two writers are mixed"
 
 
-def test_a_scratch_folder_is_empty_and_gone_at_the_end(tmp_path: Path) -> None:
+def test_a_scratch_folder_is_gone_at_the_end_and_a_place_that_cannot_be_written_to_an_error(
+    tmp_path: Path, says, below_a_file: Path
+) -> None:
     with files.scratch_dir(tmp_path / "deep" / "out") as scratch:
         assert scratch.parent == tmp_path / "deep"
         assert not [*scratch.iterdir()]
@@ -164,14 +163,11 @@ def test_a_scratch_folder_is_empty_and_gone_at_the_end(tmp_path: Path) -> None:
         (scratch / "inner" / "part").write_text("x")
     with pytest.raises(StoppedError), files.scratch_dir(tmp_path / "deep" / "out"):
         raise StoppedError
-    assert [*tmp_path.rglob("*")] == [tmp_path / "deep"]
-
-
-@pytest.mark.parametrize("writer", [files.replacing, replacing_dir, files.scratch_dir], ids=lambda writer: writer.__name__)
-def test_a_place_that_cannot_be_written_to_is_a_glassloop_error(says, writer, below_a_file: Path) -> None:
+    assert [*(tmp_path / "deep").iterdir()] == []
     problem = f"{below_a_file.parent}: Not a directory"
-    with says(problem, "choose a folder that can be written to", ResourceError), writer(below_a_file):
-        pytest.fail("there was nothing to write to")
+    for writer in [files.replacing, replacing_dir, files.scratch_dir]:
+        with says(problem, "choose a folder that can be written to", ResourceError), writer(below_a_file):
+            pytest.fail("there was nothing to write to")
 
 
 @pytest.mark.parametrize(("umask", "file", "folder"), [(0o022, 0o644, 0o755), (0o002, 0o664, 0o775), (0o077, 0o600, 0o700)])
@@ -192,13 +188,15 @@ def test_what_is_written_has_the_umask_of_the_user(umask: int, file: int, folder
     assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()} == {file}
 
 
-def test_only_the_files_asked_for_are_shared(write, tmp_path: Path) -> None:
+def test_only_the_files_asked_for_are_shared_and_a_sha256_is_that_of_the_bytes(write, tmp_path: Path) -> None:
     paths = [write(name, "") for name in ("model.safetensors", "private.txt")]
     for path in paths:
         path.chmod(0o600)
     tmp_path.chmod(0o750)
     files.share_files(tmp_path, "*.safetensors")
     assert [path.stat().st_mode & 0o777 for path in paths] == [0o640, 0o600]
+    for data in (b"", b"abc", b"\r\n\0\xff" * 300_000):
+        assert files.sha256_of(write("data", data)) == hashlib.sha256(data).hexdigest()
 
 
 def test_room_is_reserved_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,11 +218,6 @@ def test_room_is_reserved_and_given_back(tmp_path: Path, monkeypatch: pytest.Mon
     with files.reserved(tmp_path / "a", 1024):
         pass
     assert not list(tmp_path.iterdir())
-
-
-def test_sha256_is_that_of_the_bytes(write) -> None:
-    for data in (b"", b"abc", b"\r\n\0\xff" * 300_000):
-        assert files.sha256_of(write("data", data)) == hashlib.sha256(data).hexdigest()
 
 
 # --- the cache ---------------------------------------------------------------------------------------------------
@@ -279,7 +272,9 @@ def test_what_no_file_can_be_called_is_refused(name: str, monkeypatch: pytest.Mo
         assert len(refused.value.problem) < 250
 
 
-def test_names_mean_the_same_from_any_working_directory(write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_mean_the_same_from_any_working_directory_and_are_found_beside(
+    write, monkeypatch: pytest.MonkeyPatch, below_a_file: Path
+) -> None:
     file = write("deep/a.csv", "")
     monkeypatch.chdir(file.parent)
     assert absolute_name("a.csv") == absolute_name("../deep/a.csv") == absolute_name(str(file)) == str(file)
@@ -288,6 +283,10 @@ def test_names_mean_the_same_from_any_working_directory(write, monkeypatch: pyte
     assert files.near_name(str(file)) == "a.csv"
     for name in (str(file.parent), str(file.parent.parent / "b.csv"), "quickstart"):
         assert files.near_name(name) == name
+    write("deep/b.csv", "")
+    assert sorted(files.names_beside(file.parent / "c.csv")) == ["a.csv", "b.csv"]
+    for name in (below_a_file, "/no/such/folder/x", Path("x" * 300, "y"), "~nobody-is-called-this/x", "a\0b/c"):
+        assert files.names_beside(name) == []
 
 
 def test_a_path_below_the_home_folder_begins_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,11 +302,15 @@ def test_a_path_below_the_home_folder_begins_with_a_tilde(tmp_path: Path, monkey
     assert home_name("/data/rows.csv") == "/data/rows.csv"
 
 
-def test_what_is_set_aside_gets_a_name_of_its_own(write) -> None:
+def test_what_is_set_aside_gets_a_name_and_a_pipe_or_a_device_is_no_file(write, tmp_path: Path) -> None:
     file = write("a", "1")
     assert files.set_aside(file).name == "a.kept-1"
     assert files.set_aside(write("a", "2")).name == "a.kept-2"
     assert content(file.parent) == {"a.kept-1": "1", "a.kept-2": "2"}
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert kind_of_special(tmp_path / "pipe.csv") == "a pipe"
+    assert kind_of_special(Path("/dev/null")) == "a device"
+    assert kind_of_special(write("a.csv", "")) is kind_of_special(tmp_path) is None
 
 
 def test_find_path_finds_files_and_folders_or_nothing(write, below_a_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,18 +331,3 @@ def test_find_path_finds_files_and_folders_or_nothing(write, below_a_file: Path,
     monkeypatch.setattr(Path, "stat", forbidden)  # root may look anywhere
     with pytest.raises(ResourceError, match=r'^resources: "secret/model": Permission denied'):
         find_path("secret/model")
-
-
-def test_names_beside(write, below_a_file: Path) -> None:
-    path = write("a.csv", "")
-    write("b.csv", "")
-    assert sorted(files.names_beside(path.parent / "c.csv")) == ["a.csv", "b.csv", "regular"]
-    for name in (below_a_file, "/no/such/folder/x", Path("x" * 300, "y"), "~nobody-is-called-this/x", "a\0b/c"):
-        assert files.names_beside(name) == []
-
-
-def test_a_pipe_or_a_device_is_distinguished_from_a_file(write, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.csv")
-    assert kind_of_special(tmp_path / "pipe.csv") == "a pipe"
-    assert kind_of_special(Path("/dev/null")) == "a device"
-    assert kind_of_special(write("a.csv", "")) is kind_of_special(tmp_path) is None

@@ -124,7 +124,7 @@ def test_a_link_or_a_pipe_is_refused_and_left_alone(tmp_path: Path) -> None:
         pass
 
 
-def test_any_bytes_in_the_lock_file_are_survived(tmp_path: Path) -> None:
+def test_any_bytes_in_the_lock_file_are_survived_and_say_who_holds_it(tmp_path: Path) -> None:
     (tmp_path / LOCK_NAME).write_bytes(b"\xff\xfe\x00\x1b[2J" * 10_000)
     said: list[str] = []
     refuse_held(tmp_path)
@@ -133,6 +133,12 @@ def test_any_bytes_in_the_lock_file_are_survived(tmp_path: Path) -> None:
     assert len(said) == 1
     assert len(said[0]) < 2000
     assert "\x1b" not in said[0], "no escape codes in the terminal"
+    for text, expected in [
+        ('{"process": 1, "machine": "far away"}', Holder.ELSEWHERE),
+        *((text, Holder.DEAD) for text in ("", "{", "[" * 400)),  # killed before it was written
+    ]:
+        (tmp_path / LOCK_NAME).write_text(text)
+        assert holder(tmp_path) is expected
 
 
 def test_the_holder_is_named_without_taking_the_lock(
@@ -147,15 +153,3 @@ def test_the_holder_is_named_without_taking_the_lock(
             assert holder(tmp_path) is (Holder.ALIVE if alive else Holder.DEAD)
         other.kill()
         other.wait()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('{"process": 1, "machine": "far away"}', Holder.ELSEWHERE),
-        *((text, Holder.DEAD) for text in ("", "{", "[" * 400)),  # killed before it was written
-    ],
-)
-def test_the_holder_of_any_lock_file(text: str, expected: Holder, tmp_path: Path) -> None:
-    (tmp_path / LOCK_NAME).write_text(text)
-    assert holder(tmp_path) is expected

@@ -24,10 +24,14 @@ FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 
 
-def test_what_is_reported_and_shown_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_shown_unless_a_display_is_chosen_or_can_control_it(capfd: pytest.CaptureFixture[str]) -> None:
     streams.say("a \x1b[31mred\nline")
     show("\x9b31m \u202eevil")
-    assert capsys.readouterr() == ("\\x9b31m \\u202eevil\n", "glassloop: a \\x1b[31mred\\nline\n")
+    assert capfd.readouterr() == ("\\x9b31m \\u202eevil\n", "glassloop: a \\x1b[31mred\\nline\n")
+    with stage("reading", 3):
+        advance(3)
+        streams.clear()
+    assert capfd.readouterr() == ("", "")
 
 
 class Gone(io.StringIO):
@@ -152,14 +156,9 @@ def recorder() -> Iterator[Recorder]:
     streams.show_on(None)
 
 
-def test_nothing_is_shown_unless_a_display_is_chosen(capfd: pytest.CaptureFixture[str]) -> None:
-    with stage("reading", 3):
-        advance(3)
-        streams.clear()
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_stage_begins_advances_and_ends(recorder: Recorder) -> None:
+def test_a_stage_begins_advances_and_ends_and_a_line_makes_room_for_itself(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
     advance(1)
     with stage("reading", 3):
         advance(2)
@@ -175,9 +174,7 @@ def test_a_stage_begins_advances_and_ends(recorder: Recorder) -> None:
         *(Stage("writing"), "end"),
         *(Stage("predicting", 9), 5, 4, "end"),
     ]
-
-
-def test_a_line_makes_room_for_itself(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder.told.clear()
     with stage("saving"):
         show("a line")
     show("another")
@@ -216,7 +213,9 @@ def test_every_value_becomes_plain_json() -> None:
     assert error.content["error"] == {"area": "data", "problem": "row 3 is empty", "remedy": "fill it", "exit_status": 3}
 
 
-def test_everything_else_goes_to_standard_error_only_for_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_json_of_the_main_process_goes_to_standard_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for as_json in (False, True):
         with streams.output_of(as_json) as output:
             print("a table")
@@ -225,9 +224,6 @@ def test_everything_else_goes_to_standard_error_only_for_json(capsys: pytest.Cap
         printed = capsys.readouterr()
         assert printed.out == ("a document\nafter\n" if as_json else "a table\na document\nafter\n")
         assert printed.err == ("a table\n" if as_json else "")
-
-
-def test_only_the_main_process_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     output = io.StringIO()
     monkeypatch.setenv("RANK", "1")
     streams.show_result(CommandResult({"ok": True}), output)

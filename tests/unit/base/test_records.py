@@ -40,16 +40,12 @@ class Whole:
 GOOD: dict[str, Any] = {"count": 3, "on": True, "first": {"name": "a", "share": 1}}
 
 
-def test_a_whole_record() -> None:
+def test_a_whole_record_is_read_and_what_does_not_fit_is_named_by_its_place() -> None:
     value = {**GOOD, "rest": {"x": {"name": "b"}}, "names": ["c", "d"], "mixed": 7, "free": [1, {}], "unknown": 1}
     assert decoded(Whole, value) == Whole(3, True, Part("a", 1.0), {"x": Part("b")}, ("c", "d"), 7, [1, {}])
     assert decoded(Whole, GOOD) == Whole(3, True, Part("a", 1.0)), "missing fields get their defaults"
     assert type(decoded(Whole, GOOD).first.share) is float
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
+    for change, problem in [
         ({"count": 3.0}, "count is 3.0, not a whole number"),
         ({"count": True}, "count is true, not a whole number"),
         ({"count": None}, "count is null, not a whole number"),
@@ -66,12 +62,10 @@ def test_a_whole_record() -> None:
         ({"names": ["a", 1]}, "names[1] is 1, not text"),
         ({"names": "ab"}, 'names is "ab", not a list'),
         ({"mixed": 1.5}, "mixed is 1.5, not a whole number"),
-    ],
-)
-def test_what_does_not_fit_is_named_by_its_place(change: dict[str, Any], problem: str) -> None:
-    with pytest.raises(NotARecordError) as caught:
-        decoded(Whole, GOOD | change)
-    assert str(caught.value) == problem
+    ]:
+        with pytest.raises(NotARecordError) as caught:
+            decoded(Whole, GOOD | change)
+        assert str(caught.value) == problem
 
 
 def test_a_file_that_is_not_json_and_what_is_no_file_or_too_large_and_not_opened(tmp_path: Path) -> None:
@@ -95,18 +89,15 @@ def test_a_file_that_is_not_json_and_what_is_no_file_or_too_large_and_not_opened
             read_json(tmp_path / name)
 
 
-def test_versions() -> None:
+def test_versions_are_told_and_collection_is_as_before_afterwards() -> None:
     assert {"python", "torch", "transformers", "datasets", "accelerate", "tokenizers", "numpy"} <= {*versions()}
     assert package_version("torch") == versions()["torch"]
     assert package_version("no-such-package-anywhere") is None
-
-
-@pytest.mark.parametrize("was_on", [True, False])
-def test_collection_is_as_before_afterwards(was_on: bool) -> None:
-    gc.enable() if was_on else gc.disable()
-    try:
-        with pytest.raises(AssertionError), collection_paused():
-            assert gc.isenabled()
-        assert gc.isenabled() == was_on
-    finally:
-        gc.enable()
+    for was_on in [True, False]:
+        gc.enable() if was_on else gc.disable()
+        try:
+            with pytest.raises(AssertionError), collection_paused():
+                assert gc.isenabled()
+            assert gc.isenabled() == was_on
+        finally:
+            gc.enable()

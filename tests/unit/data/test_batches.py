@@ -140,16 +140,31 @@ def test_padding_is_that_of_transformers_bit_for_bit(multiple, side, label, toke
             assert same(ours(columns), wanted)
 
 
-@pytest.mark.parametrize("tensors", ["np", "pt"])
-def test_padding_of_what_a_tokenizer_gives(tensors, tokenizer):
-    texts = ["the film is good", "a story was bad"]
-    columns = tokenizer(texts, return_tensors=tensors)
-    assert same(PaddingCollator(tokenizer)(columns), tokenizer(texts, return_tensors="pt"))
-    rows = [tokenizer(text) for text in [*texts, "very good"]]
-    assert same(PaddingCollator(tokenizer)(rows), DataCollatorWithPadding(tokenizer)(rows))
+def test_padding_of_what_a_tokenizer_gives_and_to_a_fixed_width_is_that_of_transformers(tokenizer):
+    for tensors in ["np", "pt"]:
+        texts = ["the film is good", "a story was bad"]
+        columns = tokenizer(texts, return_tensors=tensors)
+        assert same(PaddingCollator(tokenizer)(columns), tokenizer(texts, return_tensors="pt"))
+        rows = [tokenizer(text) for text in [*texts, "very good"]]
+        assert same(PaddingCollator(tokenizer)(rows), DataCollatorWithPadding(tokenizer)(rows))
+    for multiple in [None, 8]:
+        theirs = DataCollatorWithPadding(tokenizer, padding="max_length", max_length=48, pad_to_multiple_of=multiple)
+        rows = random_rows(0, 5, "input_ids token_type_ids", LABELS["label"])
+        assert same(collator_of(theirs, None, 4)(rows), theirs(copy.deepcopy(rows)))
 
 
-def test_other_padding_tokens_are_used_and_what_cannot_be_padded_is_refused(tokenizer, refused):
+def test_only_a_collator_that_pads_otherwise_is_kept_and_what_cannot_be_padded_is_refused(tokenizer, refused):
+    """Padding to the longest row or to a given width is done here; a collator of the user's own stays what it is."""
+    longest = collator_of(DataCollatorWithPadding(tokenizer, pad_to_multiple_of=16), None, 8)
+    assert (type(longest), longest.multiple) == (PaddingCollator, 16)
+    assert collator_of(None, tokenizer, 8).multiple == 8
+    fixed = DataCollatorWithPadding(tokenizer, padding="max_length")
+    assert collator_of(fixed, tokenizer, None) is fixed, "the width is that of the tokenizer"
+    assert collator_of(default_data_collator, None, None) is collator_of(DefaultDataCollator(), tokenizer, 8) is stacked
+    assert collator_of(dict, tokenizer, None) is dict
+    problem, remedy = "Trainer needs a tokenizer to pad batches", "pass processing_class=tokenizer or data_collator="
+    with refused(problem, remedy, SettingsError):
+        collator_of(None, None, None)
     tokenizer.pad_token = "[MASK]"
     rows = [{"input_ids": [5, 6, 7]}, {"input_ids": [8]}]
     assert PaddingCollator(tokenizer)(rows)["input_ids"].tolist() == [[5, 6, 7], [8, 4, 4]]
@@ -163,28 +178,7 @@ def test_other_padding_tokens_are_used_and_what_cannot_be_padded_is_refused(toke
         PaddingCollator(tokenizer)
 
 
-@pytest.mark.parametrize("multiple", [None, 8])
-def test_padding_to_a_fixed_width_is_that_of_transformers(multiple, tokenizer):
-    theirs = DataCollatorWithPadding(tokenizer, padding="max_length", max_length=48, pad_to_multiple_of=multiple)
-    rows = random_rows(0, 5, "input_ids token_type_ids", LABELS["label"])
-    assert same(collator_of(theirs, None, 4)(rows), theirs(copy.deepcopy(rows)))
-
-
-def test_only_a_collator_that_pads_otherwise_is_kept(tokenizer, refused):
-    """Padding to the longest row or to a given width is done here; a collator of the user's own stays what it is."""
-    longest = collator_of(DataCollatorWithPadding(tokenizer, pad_to_multiple_of=16), None, 8)
-    assert (type(longest), longest.multiple) == (PaddingCollator, 16)
-    assert collator_of(None, tokenizer, 8).multiple == 8
-    fixed = DataCollatorWithPadding(tokenizer, padding="max_length")
-    assert collator_of(fixed, tokenizer, None) is fixed, "the width is that of the tokenizer"
-    assert collator_of(default_data_collator, None, None) is collator_of(DefaultDataCollator(), tokenizer, 8) is stacked
-    assert collator_of(dict, tokenizer, None) is dict
-    problem, remedy = "Trainer needs a tokenizer to pad batches", "pass processing_class=tokenizer or data_collator="
-    with refused(problem, remedy, SettingsError):
-        collator_of(None, None, None)
-
-
-def test_rows_of_one_length_are_stacked() -> None:
+def test_rows_of_one_length_are_stacked_as_transformers_does() -> None:
     rows = [{"input_ids": [1, 2], "text": "a", "label": 0}, {"input_ids": np.array([3, 4]), "text": "b", "label": 1}]
     batch = stacked(rows)
     assert {name: value.tolist() for name, value in batch.items()} == {"input_ids": [[1, 2], [3, 4]], "labels": [0, 1]}
@@ -192,18 +186,14 @@ def test_rows_of_one_length_are_stacked() -> None:
     assert batch["labels"].dtype == torch.float32
     with pytest.raises(SettingsError, match="different lengths of input_ids"):
         stacked([{"input_ids": [1]}, {"input_ids": [1, 2]}])
+    for kind, made in {"lists": list, "arrays": np.array, "tensors": torch.tensor, "a file": list}.items():
+        rows = [{name: made(cell) if isinstance(cell, list) else cell for name, cell in row.items()} for row in ROWS]
+        wanted = default_data_collator(rows)
+        batch = next(Batches(Dataset.from_list(rows) if kind == "a file" else rows, stacked, 5).epoch())
+        assert same({**batch.inputs, "labels": batch.labels}, wanted)
 
 
 ROWS = [{"input_ids": [place, 0], "attention_mask": [1, 0], "label": place % 2, "text": "a"} for place in range(5)]
-
-
-@pytest.mark.parametrize("kind", ["lists", "arrays", "tensors", "a file"])
-def test_batches_are_those_of_transformers(kind: str) -> None:
-    made = {"lists": list, "arrays": np.array, "tensors": torch.tensor, "a file": list}[kind]
-    rows = [{name: made(cell) if isinstance(cell, list) else cell for name, cell in row.items()} for row in ROWS]
-    wanted = default_data_collator(rows)
-    batch = next(Batches(Dataset.from_list(rows) if kind == "a file" else rows, stacked, 5).epoch())
-    assert same({**batch.inputs, "labels": batch.labels}, wanted)
 
 
 @pytest.mark.parametrize("label", ["none", "labels", "label", "scores", "multi-hot"])
@@ -271,32 +261,28 @@ def test_the_number_of_batches_is_known_before(size, batch_size, drop_last, toke
     assert len(batches) == len(batches.order()) == len(list(batches.epoch())) == number
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_rows_and_collators_of_any_kind(grouped, tokenizer):
+def test_rows_and_collators_of_any_kind_and_selected_and_formatted_data_sets(tokenizer):
     rows = random_rows(6, 30, "input_ids token_type_ids", LABELS["label"])
     ours, theirs = PaddingCollator(tokenizer), DataCollatorWithPadding(tokenizer)
-    wanted = list(Batches(Dataset.from_list(rows), ours, 4, seed=2, group_by_length=grouped).epoch())
-    for data, collate in ((rows, ours), (rows, theirs), (Dataset.from_list(rows), theirs)):
-        found = list(Batches(data, collate, 4, seed=2, group_by_length=grouped).epoch())
-        for one, other in zip(found, wanted, strict=True):
-            assert same({**one.inputs, "labels": one.labels}, {**other.inputs, "labels": other.labels})
-            assert one.numbers.tolist() == other.numbers.tolist()
-
-
-@pytest.mark.parametrize("num_processes", [1, 2, 3])
-def test_whole_batches_are_dealt_to_the_processes(num_processes, tokenizer):
-    batches = Batches(Dataset.from_list(random_rows(7, 45, "input_ids")), PaddingCollator(tokenizer), 8)
-    dealt = [[*batches.whole(rank, num_processes)] for rank in range(num_processes)]
-    order = batches.order()
-    for rank, share in enumerate(dealt):
-        assert [batch.numbers.tolist() for batch in share] == listed(order[rank::num_processes])
-        assert [batch.size for batch in share] == [len(numbers) for numbers in order[rank::num_processes]]
-
-
-def test_selected_and_formatted_data_sets(tokenizer):
+    for grouped in [False, True]:
+        wanted = list(Batches(Dataset.from_list(rows), ours, 4, seed=2, group_by_length=grouped).epoch())
+        for data, collate in ((rows, ours), (rows, theirs), (Dataset.from_list(rows), theirs)):
+            found = list(Batches(data, collate, 4, seed=2, group_by_length=grouped).epoch())
+            for one, other in zip(found, wanted, strict=True):
+                assert same({**one.inputs, "labels": one.labels}, {**other.inputs, "labels": other.labels})
+                assert one.numbers.tolist() == other.numbers.tolist()
     rows = random_rows(5, 30, "input_ids token_type_ids", LABELS["labels"])
     chosen = [7, 3, 29, 3]
     collate = PaddingCollator(tokenizer)
     for data in (Dataset.from_list(rows).select(chosen), Dataset.from_list(rows).select(chosen).with_format("torch")):
         (batch,) = Batches(data, collate, 4).epoch()
         assert same({**batch.inputs, "labels": batch.labels}, collate([rows[number] for number in chosen]))
+
+
+def test_whole_batches_are_dealt_to_the_processes(tokenizer):
+    batches = Batches(Dataset.from_list(random_rows(7, 45, "input_ids")), PaddingCollator(tokenizer), 8)
+    order = batches.order()
+    for num_processes in [1, 2, 3]:
+        for rank, share in enumerate([[*batches.whole(rank, num_processes)] for rank in range(num_processes)]):
+            assert [batch.numbers.tolist() for batch in share] == listed(order[rank::num_processes])
+            assert [batch.size for batch in share] == [len(numbers) for numbers in order[rank::num_processes]]

@@ -55,30 +55,45 @@ def test_the_label_is_found_by_its_usual_names(name, change):
     assert found.label_name == change(name)
 
 
-@pytest.mark.parametrize(
-    ("columns", "text"),
-    [
+def test_one_text_is_found_and_what_the_user_names_is_used():
+    for columns, text in [
         ("anything label:word", "anything"),
         ("Review id:number length:int label:word", "Review"),  # numbers are not text
         ("review tags:list label:word", "review"),
         ("text source:word label:word", "text"),  # marks without a blank are not text where one column is called so
         ("source:word Sentence label", "Sentence"),
         ("empty:empty label:word", "empty"),  # to be refused later, with its rows
-    ],
-)
-def test_one_text_is_found(columns, text):
-    assert find(columns).texts == (text,)
+    ]:
+        assert find(columns).texts == (text,)
+    for columns, settings, wanted in [
+        ("a b label:word", {"text": "b"}, Columns("b", None, ("label",))),
+        ("sentence1 sentence2 label:word", {"text": "sentence2"}, Columns("sentence2", None, ("label",))),
+        ("a b label:word", {"text": "b", "text_pair": "a"}, Columns("b", "a", ("label",))),
+        ("text label:word score:number", {"label": "score"}, Columns("text", None, ("score",))),
+        ("text comment", {"label": "comment"}, Columns("text", None, ("comment",))),
+        ("id:number label:word", {"text": "id"}, Columns("id", None, ("label",))),
+        ("text a:int b:int c:int", {"label": "a, c"}, Columns("text", None, ("a", "c"))),
+        ("text a,b:int c:int", {"label": ("a,b",)}, Columns("text", None, ("a,b",))),
+    ]:
+        assert find(columns, **settings) == wanted
+    known = columns_module.Known("a", "b", "stars")
+    columns = "a b sentence1 sentence2 label:word stars:int"
+    assert find(columns, known) == Columns("a", "b", ("stars",))
+    assert find(columns, known, text="b") == Columns("b", None, ("stars",))
+    assert find(columns, known, label="label") == Columns("a", "b", ("label",))
+    cells = ["1"] * 1000 + ["a sentence"]
+    head = pa.table({"text": ["a b"] * 1001, "id": cells, "label": cells})
+    assert columns_module.find_columns(head, "d.csv", DataSettings(), columns_module.Known()).texts == ("text",)
 
 
-@pytest.mark.parametrize(
-    ("columns", "problem", "remedy"),
-    [
+def test_a_doubt_is_a_question_and_a_column_that_is_not_there_is_named(refused):
+    for columns, problem, remedy in [
         ("a b label:word", "several columns contain text: a, b; found a, b, label", OR_JOIN + "a,b"),
         ("a:word b:word label:word", "several columns contain text: a, b; found a, b, label", OR_JOIN + "a,b"),
         ("a:number b:int label:word", "no column contains text; found a, b, label", NAME_TEXT),
         ("label:word", "no column contains text; found label", NAME_TEXT),
         (
-            "text1 text2 text_a text_b label:word",
+            f"{FOUR.replace(',', '')} label:word",
             f"several columns contain text: {FOUR}; found {FOUR}, label",
             OR_JOIN + FOUR_NAMES,
         ),
@@ -90,56 +105,17 @@ def test_one_text_is_found(columns, text):
             f'several could be the label: {TWO}; found text, {TWO}; did you mean "Label"?',
             NAME_LABEL,
         ),
-    ],
-)
-def test_a_doubt_is_a_question(columns, problem, remedy, refused):
-    with refused(f"d.csv: {problem}", remedy):
-        find(columns)
-
-
-@pytest.mark.parametrize(
-    ("columns", "settings", "wanted"),
-    [
-        ("a b label:word", {"text": "b"}, Columns("b", None, ("label",))),
-        ("sentence1 sentence2 label:word", {"text": "sentence2"}, Columns("sentence2", None, ("label",))),
-        ("a b label:word", {"text": "b", "text_pair": "a"}, Columns("b", "a", ("label",))),
-        ("text label:word score:number", {"label": "score"}, Columns("text", None, ("score",))),
-        ("text comment", {"label": "comment"}, Columns("text", None, ("comment",))),
-        ("id:number label:word", {"text": "id"}, Columns("id", None, ("label",))),
-        ("text a:int b:int c:int", {"label": "a, c"}, Columns("text", None, ("a", "c"))),
-        ("text a,b:int c:int", {"label": ("a,b",)}, Columns("text", None, ("a,b",))),
-    ],
-)
-def test_what_the_user_names_is_used(columns, settings, wanted):
-    assert find(columns, **settings) == wanted
-
-
-def test_what_the_source_knows_comes_after_the_user_and_before_the_names():
-    known = columns_module.Known("a", "b", "stars")
-    columns = "a b sentence1 sentence2 label:word stars:int"
-    assert find(columns, known) == Columns("a", "b", ("stars",))
-    assert find(columns, known, text="b") == Columns("b", None, ("stars",))
-    assert find(columns, known, label="label") == Columns("a", "b", ("label",))
-    cells = ["1"] * 1000 + ["a sentence"]
-    head = pa.table({"text": ["a b"] * 1001, "id": cells, "label": cells})
-    assert columns_module.find_columns(head, "d.csv", DataSettings(), columns_module.Known()).texts == ("text",)
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
+    ]:
+        with refused(f"d.csv: {problem}", remedy):
+            find(columns)
+    for settings, problem in [
         ({"text": "sentense"}, '"sentense"; found id, sentence, label; did you mean "sentence"?'),
         ({"text": "sentence", "text_pair": "x"}, '"x"; found id, sentence, label'),
         ({"label": "lable"}, '"lable"; found id, sentence, label; did you mean "label"?'),
         ({"label": "label,tone"}, '"tone"; found id, sentence, label'),
-    ],
-)
-def test_a_column_that_is_not_there(settings, problem, refused):
-    with refused(f"d.csv: there is no column {problem}", NAME_THEM):
-        find("id:number sentence label:word", **settings)
-
-
-def test_one_column_is_not_text_and_label_and_labels_replace_no_other(refused):
+    ]:
+        with refused(f"d.csv: there is no column {problem}", NAME_THEM):
+            find("id:number sentence label:word", **settings)
     with refused('d.csv: column "label" is named as text and as label', "name two different columns"):
         find("text label", text="label")
     with refused('column "label" is named twice', "name each column once", SettingsError):
@@ -165,15 +141,6 @@ def test_many_label_columns_are_found_without_reading_all_names_for_each(monkeyp
     assert found.label == tuple(labels)
     assert columns_module.stored_columns(head, found, pa.array([[0]])).column_names == ["text", *labels, "labels"]
     assert head.asked < 10
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_empty_cells_are_omitted(kind):
-    table = pa.table({"a": pa.array(["x", "", None, " ", "y "], kind), "b": pa.array(["1", "2", "3", None, "4"], kind)})
-    joined = columns_module.with_joined(table, ["a,b", "b"], "d.csv")
-    assert columns_module.with_joined(joined, ["a,b"], "d.csv") is joined, "a column of that name comes first"
-    assert joined["a,b"].to_pylist() == ["x\n1", "2", "3", "", "y \n4"]
-    assert joined.column_names == ["a", "b", "a,b"]
 
 
 def cells_of(cells: list, chunk: int = 4) -> columns_module.LabelCells:
@@ -206,17 +173,9 @@ def test_label_cells_against_counting_by_hand(seed, several):
     assert sorted(found.values()) == sorted({part for cell in plain if cell for part in ([*cell] if several else [cell])})
 
 
-@pytest.mark.parametrize(
-    ("cells", "labelled"), [(["-1", "-1"], False), (["-1.0"], False), (["-1", "0"], True), (["-1", None], True), (["-2"], True)]
-)
-def test_marks_that_labels_are_kept_secret(cells, labelled):
-    assert cells_of(cells).labelled is labelled
-
-
 # --- from tables -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("cells", "separator", "wanted"),
-    [
+def test_any_kind_of_cell_becomes_text_and_empty_ones_are_omitted():
+    for cells, separator, wanted in [
         (pa.array(["a", None, "b"]), None, ["a", None, "b"]),
         (pa.array(["a", None, "b"], pa.large_string()), None, ["a", None, "b"]),
         (pa.array([1, None, -1], pa.int8()), None, ["1", None, "-1"]),
@@ -231,15 +190,18 @@ def test_marks_that_labels_are_kept_secret(cells, labelled):
         (pa.array(["a, b", "", None, "c,,a", " , "]), ",", [["a", "b"], [], None, ["c", "a"], []]),
         (pa.array(["a || b", "c"]), "||", [["a", "b"], ["c"]]),
         (pa.array([12, 3]), "|", [["12"], ["3"]]),
-    ],
-    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
-)
-def test_any_kind_of_cell_as_text(cells, separator, wanted):
-    table = pa.table({"text": ["t"] * len(cells), "label": cells})
-    for chunked in (table, pa.concat_tables([table.slice(0, 1), table.slice(1)])):
-        assert columns_module.label_cells(chunked, ("label",), separator).to_pylist() == wanted
+    ]:
+        table = pa.table({"text": ["t"] * len(cells), "label": cells})
+        for chunked in (table, pa.concat_tables([table.slice(0, 1), table.slice(1)])):
+            assert columns_module.label_cells(chunked, ("label",), separator).to_pylist() == wanted
     columns = pa.table({"b": ["1", "0", "TRUE", "2", None], "a": [1, 0, 0, 1, 1], "c": [True, False, False, True, True]})
     assert columns_module.label_cells(columns, ("b", "a", "c"), None).to_pylist() == [["b", "a", "c"], [], ["b"], None, None]
+    for kind in [pa.string(), pa.large_string()]:
+        table = pa.table({"a": pa.array(["x", "", None, " ", "y "], kind), "b": pa.array(["1", "2", "3", None, "4"], kind)})
+        joined = columns_module.with_joined(table, ["a,b", "b"], "d.csv")
+        assert columns_module.with_joined(joined, ["a,b"], "d.csv") is joined, "a column of that name comes first"
+        assert joined["a,b"].to_pylist() == ["x\n1", "2", "3", "", "y \n4"]
+        assert joined.column_names == ["a", "b", "a,b"]
 
 
 # --- From label cells to numbers: every rule of what is accepted, what it means, and what is said where it is refused.
@@ -270,9 +232,8 @@ def settle(cells: list, known: tuple[str, ...] | None = None, **settings):
 
 
 # --- what is accepted --------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("cells", "known", "settings", "task", "names"),
-    [
+def test_what_is_accepted_and_that_labels_are_kept_secret():
+    for cells, known, settings, task, names in [
         (["no", "yes", "no"], None, {}, CLASSES, ("no", "yes")),  # words by alphabet, whatever came first
         (["Yes", "no", "yes"], None, {}, CLASSES, ("Yes", "no", "yes")),
         (["two words", "ß", "None", "nan"], None, {}, CLASSES, ("None", "nan", "two words", "ß")),
@@ -308,15 +269,14 @@ def settle(cells: list, known: tuple[str, ...] | None = None, **settings):
         ([["0"], ["1", "0"]], None, {"labels": "x,y"}, SEVERAL, ("x", "y")),
         ([["x"], []], ("y", "x"), {}, SEVERAL, ("y", "x")),
         ([["b"], ["a", "b"]], None, {"label": "b,a,c"}, SEVERAL, ("b", "a", "c")),  # 0/1 columns keep their order
-    ],
-)
-def test_what_is_accepted(cells, known, settings, task, names):
-    assert settle(cells, known, **settings) == (task, names)
+    ]:
+        assert settle(cells, known, **settings) == (task, names)
+    marked = [["-1", "-1"], ["-1.0"], ["-1", "0"], ["-1", None], ["-2"]]
+    assert [cells_of(cells).labelled for cells in marked] == [False, False, True, True, True]
 
 
-@pytest.mark.parametrize(
-    ("cells", "settings", "problem", "remedy"),
-    [
+def test_what_is_refused(refused):
+    for cells, settings, problem, remedy in [
         (["a", "b", None, "a", None], {}, ", row 4: the label is missing", MISSING),
         (["1.5", None], {"task": SCORE}, ", row 3: the label is missing", MISSING),
         ([["a"], None], {}, ", row 3: the label is missing", MISSING),
@@ -357,11 +317,9 @@ def test_what_is_accepted(cells, known, settings, task, names):
         (["1", ""], {"task": SCORE}, ', row 3: label "" is not a number', FINITE),
         (["a", "b\nc"], {}, ', row 3: the name "b\\nc" contains a line break or another control character', SHORT),
         (["a", "b" * 201], {}, f', row 3: the name "{"b" * 39}…" has 201 characters; at most 200 are allowed', SHORT),
-    ],
-)
-def test_what_is_refused(cells, settings, problem, remedy, refused):
-    with refused(f"d.csv{problem}", remedy):
-        settle(cells, **settings)
+    ]:
+        with refused(f"d.csv{problem}", remedy):
+            settle(cells, **settings)
 
 
 def test_beyond_the_limit_cells_are_not_distinguished_and_labels_refused(monkeypatch, refused):
@@ -384,9 +342,8 @@ def test_beyond_the_limit_cells_are_not_distinguished_and_labels_refused(monkeyp
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("names", "values", "numbers"),
-    [
+def test_cells_are_names_first_and_become_numbers_only_without_doubt_or_null():
+    for names, values, numbers in [
         (("no", "yes"), ["yes"], {"no": 0, "yes": 1}),
         (("no", "yes"), ["1", "0"], {"0": 0, "1": 1}),
         (("no", "yes"), ["1"], {"0": 0, "1": 1}),
@@ -394,47 +351,30 @@ def test_beyond_the_limit_cells_are_not_distinguished_and_labels_refused(monkeyp
         *[(("no", "yes"), ["1", "no"], {"no": 0, "yes": 1}), (("0 stars", "007"), ["0", "1"], {"0 stars": 0, "007": 1})],
         *[(("1", "2", "3"), ["1", "2"], {"1": 0, "2": 1, "3": 2}), (("1", "2", "3"), ["0"], {"1": 0, "2": 1, "3": 2})],
         *[(("5", "6", "7"), ["0", "1"], {"5": 0, "6": 1, "7": 2}), (("1", "0"), ["1", "0"], {"1": 0, "0": 1})],
-    ],
-)
-def test_cells_are_names_first_and_numbers_only_without_doubt(names, values, numbers):
-    assert columns_module.LabelSet(names, names).numbers_of(iter(values)) == numbers
-    without_order = columns_module.LabelSet(names)
-    assert without_order.numbers_of(iter(values)) == without_order.label2id
-    assert without_order.id2label == dict(enumerate(names))
-
-
-def test_an_unknown_label_that_looks_like_a_known_one(refused):
-    problem = r'here: label "n\u0435g" is not one of neg, pos; it looks like "neg", but has different characters'
-    with refused(problem, FIX_ROW):
-        columns_module.refuse_unknown(["pos", "nеg"], columns_module.LabelSet(("neg", "pos")), lambda value: "here", "train")
-    with refused('here: label "Neg" is not one of neg, pos; did you mean "neg"?', FIX_ROW):
-        columns_module.refuse_unknown(["pos", "Neg"], columns_module.LabelSet(("neg", "pos")), lambda value: "here", "train")
-
-
-@pytest.mark.parametrize(
-    ("cells", "task", "numbers", "wanted"),
-    [
+    ]:
+        assert columns_module.LabelSet(names, names).numbers_of(iter(values)) == numbers
+        without_order = columns_module.LabelSet(names)
+        assert without_order.numbers_of(iter(values)) == without_order.label2id
+        assert without_order.id2label == dict(enumerate(names))
+    for cells, task, numbers, wanted in [
         (["b", "a", None, "x", "a"], CLASSES, {"a": 0, "b": 1}, pa.array([1, 0, None, None, 0], pa.int64())),
         (["1.5", "2", None, "x", "-1e3"], SCORE, {}, pa.array([1.5, 2, None, None, -1000], pa.float32())),
         ([["b", "a"], [], None, ["x", "a"], ["b", "b"]], SEVERAL, {"a": 0, "b": 1}, pa.array([[0, 1], [], None, None, [1]])),
         (["cat", "dog", None, "x", "cat"], SEVERAL, {"dog": 0, "cat": 1}, pa.array([[1], [0], None, None, [1]])),
-    ],
-)
-def test_labels_become_numbers_and_null_if_there_is_none(cells, task, numbers, wanted):
-    found = cells_of(cells, 2)
-    kind = pa.list_(pa.string()) if any(isinstance(cell, list) for cell in cells) else pa.string()
-    for rows in (slice(0, 5), slice(1, 4), slice(2, 2)):
-        if task == SCORE:
-            numbered = columns_module.scores_of(pa.array(cells[rows], kind))
-        else:
-            numbered = columns_module.label_lookup(found, task, numbers).take(pa.array(found.codes[rows]))
-        assert numbered.equals(wanted[rows])
+    ]:
+        found = cells_of(cells, 2)
+        kind = pa.list_(pa.string()) if any(isinstance(cell, list) for cell in cells) else pa.string()
+        for rows in (slice(0, 5), slice(1, 4), slice(2, 2)):
+            if task == SCORE:
+                numbered = columns_module.scores_of(pa.array(cells[rows], kind))
+            else:
+                numbered = columns_module.label_lookup(found, task, numbers).take(pa.array(found.codes[rows]))
+            assert numbered.equals(wanted[rows])
 
 
 # --- Labels that a person cannot tell apart: which ones, and how they are written so that the difference can be seen.
-@pytest.mark.parametrize(
-    ("names", "written"),
-    [
+def test_names_that_look_alike_are_told_apart(refused) -> None:
+    for names, written in [
         (("Good", "good"), ('"Good"', '"good"')),
         (("Größe", "größe"), ('"Größe"', '"größe"')),
         (("caf\u00e9", "cafe\u0301"), (r'"caf\xe9"', r'"cafe\u0301"')),  # composed and not
@@ -449,74 +389,53 @@ def test_labels_become_numbers_and_null_if_there_is_none(cells, task, numbers, w
         (("1-2", "1\u20132"), ('"1-2"', r'"1\u20132"')),  # a dash
         (("can't say", "can\u2019t say"), ('"can\'t say"', r'"can\u2019t say"')),  # an apostrophe of a word processor
         (("7", "007"), ('"7"', '"007"')),
-    ],
-)
-def test_names_that_look_alike(names: tuple[str, ...], written: tuple[str, ...]) -> None:
-    assert columns_module.look_alikes([*names, "other", "Other label"]) == [names]
-    assert tuple(columns_module.spelled(names)) == written
+    ]:
+        assert columns_module.look_alikes([*names, "other", "Other label"]) == [names]
+        assert tuple(columns_module.spelled(names)) == written
     assert columns_module.look_alikes(["b", "A", "a", "B"]) == [("b", "B"), ("A", "a")], "groups keep the order of the names"
     for others in (("a", "b"), ("resume", "résumé"), ("1", "10"), ("0", "o"), ("да", "нет"), ("0", "1")):
         assert columns_module.look_alikes(others) == []
+    problem = r'here: label "n\u0435g" is not one of neg, pos; it looks like "neg", but has different characters'
+    for name, told in {"nеg": problem, "Neg": 'here: label "Neg" is not one of neg, pos; did you mean "neg"?'}.items():
+        with refused(told, FIX_ROW):
+            columns_module.refuse_unknown(["pos", name], columns_module.LabelSet(("neg", "pos")), lambda value: "here", "train")
 
 
 # --- Several labels in one cell: lists are read, separators are offered, and single labels stay as they are.
-@pytest.mark.parametrize(
-    ("text", "items"),
-    [
+def test_lists_are_read_only_if_all_cells_are_lists():
+    for text, items in [
         *[("", []), (" ", []), ("'a'", ["a"]), ("'a', 'b'", ["a", "b"]), ('"a", "b"', ["a", "b"])],
         *[("'a, b', \"it's\"", ["a, b", "it's"]), ("'it\\'s'", ["it's"]), ("a, b c", ["a", "b c"]), ("1, 2.5,", ["1", "2.5"])],
         ("'a' 'b'", None),  # as NumPy writes it: Python would read ab
         ("'a", None),
         ("['a']", None),
-    ],
-)
-def test_items_of_a_list(text, items):
-    assert columns_module.items_of(text) == items
-
-
-@pytest.mark.parametrize(
-    ("cells", "lists"),
-    [
+    ]:
+        assert columns_module.items_of(text) == items
+    for cells, lists in [
         (["['a', 'b']", None, " [] "], [["a", "b"], None, []]),
         (["[a, b]", "[c]"], [["a", "b"], ["c"]]),
         (["[POS]", "[NEG]"], None),  # names of classes
         *[(["['a']", "b"], None), (["['a' 'b']"], None), ([None], None), (["a"], None)],
-    ],
-)
-def test_lists_are_read_only_if_all_cells_are_lists(cells, lists):
-    assert columns_module.lists_in(cells) == lists
+    ]:
+        assert columns_module.lists_in(cells) == lists
 
 
 def where(value: str | None) -> str:
     return "d.csv, row 2"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        ["a", "b"],
+def test_single_labels_stay_and_a_separator_of_several_is_offered():
+    for values in [
         ["a;b", "c;d"],  # the parts occur in no other cell
-        ["Arts, Music", "Arts, Film", "Sport"],
-        ["Smith, John", "Smith"],
-        ["and/or", "and", "or"],
-        ["a;", "b"],
-        ["[POS]", "[NEG]"],
-        ["1", "2"],
-    ],
-)
-def test_single_labels_stay(values):
-    columns_module.refuse_several(values, where)
-
-
-@pytest.mark.parametrize(
-    ("values", "separator"),
-    [
+        *(["a", "b"], ["Arts, Music", "Arts, Film", "Sport"], ["Smith, John", "Smith"], ["and/or", "and", "or"]),
+        *(["a;", "b"], ["[POS]", "[NEG]"], ["1", "2"]),
+    ]:
+        columns_module.refuse_several(values, where)
+    for values, separator in [
         *[(["a;b", "a", "b"], ";"), (["a; b", "b ;c", "c;a"], ";"), (["a|b", "b|a"], "|"), (["x,y", "x", "y,z", "z"], ",")],
         (["1;2", "2", "1"], ";"),
-    ],
-)
-def test_several_labels_are_offered(values, separator):
-    with pytest.raises(DataError) as raised:
-        columns_module.refuse_several(values, where)
-    assert f'--label_separator "{separator}"' in raised.value.remedy
-    assert "--task single_label_classification" in raised.value.remedy
+    ]:
+        with pytest.raises(DataError) as raised:
+            columns_module.refuse_several(values, where)
+        assert f'--label_separator "{separator}"' in raised.value.remedy
+        assert "--task single_label_classification" in raised.value.remedy

@@ -148,7 +148,7 @@ def test_ids_are_those_of_the_whole_text(blank, pairs, side, tokenizer_tokenizin
     assert found == tokenizer_tokenizing(*columns, truncation=True, max_length=60)["input_ids"]
 
 
-def test_only_what_is_beyond_the_limit_is_cut_and_between_words():
+def test_only_what_is_beyond_the_limit_is_cut_between_words_and_groups_are_bounded():
     text = "one two three four"
     assert shortened(text, len(text)) is text
     assert shortened(text, 13) == shortened(text, 14) == "one two three"
@@ -158,14 +158,11 @@ def test_only_what_is_beyond_the_limit_is_cut_and_between_words():
     assert shortened(text, 11, "left") == " three four"
     assert shortened("x" * 5000, 3000) == shortened("x" * 5000, 3000, "left") == "x" * 3000, "there is nowhere else to cut"
     assert shortened("a " + "x" * 5000, 3000) == "a " + "x" * 2998, "a word without end is no word"
-
-
-@pytest.mark.parametrize("size", [1, 999, 2_000_000])
-def test_groups_are_neighbours_and_bounded(size):
-    sizes = [random.Random(place).choice([1, size, size // 3, 3 * size]) for place in range(50)]
-    rows = [list(range(50))[part] for part in encoding.groups_of(sizes)]
-    assert [row for part in rows for row in part] == list(range(50))
-    assert all(len(part) == 1 or sum(sizes[row] for row in part) <= encoding.GROUP_CHARACTERS for part in rows)
+    for size in [1, 999, 2_000_000]:
+        sizes = [random.Random(place).choice([1, size, size // 3, 3 * size]) for place in range(50)]
+        rows = [list(range(50))[part] for part in encoding.groups_of(sizes)]
+        assert [row for part in rows for row in part] == list(range(50))
+        assert all(len(part) == 1 or sum(sizes[row] for row in part) <= encoding.GROUP_CHARACTERS for part in rows)
     assert [*encoding.groups_of([])] == []
 
 
@@ -217,7 +214,7 @@ def test_a_tokenizer_that_fails_is_an_error_of_the_model() -> None:
 
 
 # --- Rows that lose tokens: how many, where, and what to do.
-def test_counts_are_added_and_told() -> None:
+def test_counts_are_added_and_a_note_says_how_many_where_and_what_to_do() -> None:
     found = Truncation(1, 1, 0, 5, 1, longest=20) + Truncation(2, 1, 2, 7, 0, longest=70)
     assert found == Truncation(3, 2, 2, 12, 1, longest=70)
     assert found + Truncation() == found
@@ -227,17 +224,7 @@ def test_counts_are_added_and_told() -> None:
     assert limit.notes(Counts(9, typed=one)) == [f"1 row contains the text of a special token ([SEP]), {ends}"]
     text = r"1,234 rows contain the text of a special token (\x1b[31m, [CLS], [SEP])"
     assert limit.notes(Counts(9, typed=both)) == [f"{text}, {ends}"]
-
-
-KEEPS_ALL, USE_MORE = "--max_length 200 to keep everything", "use --max_length 512, the model's maximum, to keep more"
-WIDE, SHORT, FIRST = LengthLimit(128, 512), LengthLimit(16, 512), "lost the end of the text"
-LEFT, PAIRS, FULL = replace(WIDE, side="left"), replace(WIDE, pairs=True), LengthLimit(512, 512, pairs=True, trained=True)
-LONGEST = "this is the model's maximum: split or shorten the texts, or use a model for longer texts"
-
-
-@pytest.mark.parametrize(
-    ("limit", "cut", "rows", "lost", "remedy"),
-    [
+    for limit, cut, rows, lost, remedy in [
         (WIDE, (37, 37, 0, 900, 0, 200), 408, f"37 of 408 rows (9%) {FIRST}", f"use {KEEPS_ALL}"),
         (LEFT, (1, 1, 0, 9, 0, 200), 1000, "1 of 1,000 rows (less than 1%) lost the beginning of the text", f"use {KEEPS_ALL}"),
         (
@@ -250,11 +237,15 @@ LONGEST = "this is the model's maximum: split or shorten the texts, or use a mod
         (FULL, (4, 0, 4, 900, 0, 800), 4, "4 of 4 rows (100%) lost the end of the second text (4)", LONGEST),
         (replace(SHORT, trained=True), (1, 1, 0, 9, 0, 200), 1, f"1 of 1 row (100%) {FIRST}", f"train with {KEEPS_ALL}"),
         (SHORT, (1, 1, 0, 9, 1, 400), 1, f"1 of 1 row (100%) {FIRST}", USE_MORE),  # shortened before it was tokenized
-    ],
-)
-def test_a_note_says_how_many_where_and_what_to_do(limit: LengthLimit, cut: tuple, rows: int, lost: str, remedy: str) -> None:
-    places = f"cut to {limit.max_length} tokens, the longest had {cut[-1]}"
-    assert limit.notes(Counts(rows, Truncation(*cut))) == [f"{lost}: {places}; {remedy}"]
+    ]:
+        places = f"cut to {limit.max_length} tokens, the longest had {cut[-1]}"
+        assert limit.notes(Counts(rows, Truncation(*cut))) == [f"{lost}: {places}; {remedy}"]
+
+
+KEEPS_ALL, USE_MORE = "--max_length 200 to keep everything", "use --max_length 512, the model's maximum, to keep more"
+WIDE, SHORT, FIRST = LengthLimit(128, 512), LengthLimit(16, 512), "lost the end of the text"
+LEFT, PAIRS, FULL = replace(WIDE, side="left"), replace(WIDE, pairs=True), LengthLimit(512, 512, pairs=True, trained=True)
+LONGEST = "this is the model's maximum: split or shorten the texts, or use a model for longer texts"
 
 
 WORDS = "the a is was good bad film story very not and of to in on it this that unknownword ?! 12345".split(" ")
@@ -319,24 +310,18 @@ def test_truncation_is_counted_like_by_hand(pairs, seed, side, tokenizer):
     assert encode(examples_of(fits), tokenizer, max_length)["train"].truncation == Truncation(1, 1, 0, 1, longest=25)
 
 
-@pytest.mark.parametrize(
-    ("cells", "settings", "labels", "kind"),
-    [
+def test_labels_are_what_a_loss_wants_and_a_split_without_them_has_no_column(tokenizer, monkeypatch):
+    for cells, settings, labels, kind in [
         (["b", "a", "b", "c"], {}, [1, 0, 1, 2], "int64"),
         (["0.5", "-2", "1", "3"], {"task": "regression"}, [0.5, -2.0, 1.0, 3.0], "float32"),
         ([["b"], [], ["c", "a"], ["b", "c"]], {}, [[0, 1, 0], [0, 0, 0], [1, 0, 1], [0, 1, 1]], "float32"),
-    ],
-)
-def test_labels_are_what_a_loss_wants(cells, settings, labels, kind, tokenizer, monkeypatch):
-    monkeypatch.setattr(encoding, "ENCODED_ROWS", 3)
-    rows = [{"text": f"the {place}", "label": cell} for place, cell in enumerate(cells)]
-    found = encode(examples_of(rows, **settings), tokenizer, 8)["train"].rows
-    assert found["labels"][:] == labels
-    feature = found.features["labels"]
-    assert getattr(feature, "feature", feature) == Value(kind)
-
-
-def test_a_split_without_labels_has_no_column_of_them(tokenizer):
+    ]:
+        monkeypatch.setattr(encoding, "ENCODED_ROWS", 3)
+        rows = [{"text": f"the {place}", "label": cell} for place, cell in enumerate(cells)]
+        found = encode(examples_of(rows, **settings), tokenizer, 8)["train"].rows
+        assert found["labels"][:] == labels
+        feature = found.features["labels"]
+        assert getattr(feature, "feature", feature) == Value(kind)
     rows = random_rows(3, pairs=False)
     examples = load_examples({"train": rows, "validation": rows[:4], "test": [{"text": row["text"]} for row in rows]})
     encoded = encode(examples, tokenizer, 16)
@@ -444,7 +429,7 @@ def test_the_key_of_a_tokenizer_written_in_python():
     assert len(set(map(tokenizer_key, moved))) == 1
 
 
-def test_a_fault_leaves_no_folder_behind(fresh_cache, tokenizer, monkeypatch):
+def test_a_fault_leaves_no_folder_behind_and_invalid_lengths_are_refused(fresh_cache, tokenizer, monkeypatch, refused):
     examples = examples_of(random_rows(7, pairs=False))
     with monkeypatch.context() as patched:
         patched.setattr(encoding, "cut_rows", lambda *_: 1 / 0)
@@ -452,13 +437,9 @@ def test_a_fault_leaves_no_folder_behind(fresh_cache, tokenizer, monkeypatch):
             encode(examples, tokenizer, 24)
     assert list((fresh_cache / "encodings").iterdir()) == []
     encode(examples, tokenizer, 24)
-
-
-@pytest.mark.parametrize("max_length", [7, 0, -1, 8.0, "64", None, True])
-def test_invalid_lengths(max_length, tokenizer, refused):
-    examples = examples_of(random_rows(8, pairs=False))
-    with refused(f"max_length is {max_length!r}", "use a whole number of 8 or more", SettingsError):
-        encode(examples, tokenizer, max_length)
+    for max_length in [7, 0, -1, 8.0, "64", None, True]:
+        with refused(f"max_length is {max_length!r}", "use a whole number of 8 or more", SettingsError):
+            encode(examples, tokenizer, max_length)
 
 
 def test_lengths_of_any_encoded_data_set(monkeypatch) -> None:

@@ -48,7 +48,7 @@ def prepared(tmp_path: Path):
     return prepare_rows
 
 
-def test_rows_come_back_as_they_were_with_label_numbers(prepared):
+def test_rows_come_back_as_they_were_with_numbers_for_every_kind_of_label(prepared, refused):
     rows = [{"id": "7", "label": label, "text": f"text {label}", "n": 1.5} for label in ["b", "a", "b"] * 4]
     found = prepared(train=rows, validation=rows[:3])
     assert isinstance(found.splits, DatasetDict)
@@ -61,11 +61,7 @@ def test_rows_come_back_as_they_were_with_label_numbers(prepared):
     assert [split.split for split in found.splits.values()] == ["train", "validation"]
     table = pa.table({"text": pa.array(["a", "b"], pa.large_string()), "label": ["x", "y"]})
     assert prepared(train=table, validation=table).splits["train"].features["text"] == Value("string")
-
-
-@pytest.mark.parametrize(
-    ("cells", "settings", "task", "feature", "numbers"),
-    [
+    for cells, settings, task, feature, numbers in [
         (["0.5", "2", "-1"], {"task": SCORE}, SCORE, Value("float32"), [0.5, 2.0, -1.0]),
         ([["b"], ["a", "b"], []], {}, SEVERAL, List(ClassLabel(names=["a", "b"])), [[1], [0, 1], []]),
         (["b", "a|b", ""], {"label_separator": "|"}, SEVERAL, List(ClassLabel(names=["a", "b"])), [[1], [0, 1], []]),
@@ -73,18 +69,13 @@ def test_rows_come_back_as_they_were_with_label_numbers(prepared):
         (["1", "0", "0"], {"labels": "yes,no"}, CLASSES, ClassLabel(names=["yes", "no"]), [1, 0, 0]),
         ([3, 1, 2], {}, CLASSES, ClassLabel(names=["1", "2", "3"]), [2, 0, 1]),
         ([True, False, True], {}, CLASSES, ClassLabel(names=["false", "true"]), [1, 0, 1]),
-    ],
-)
-def test_every_kind_of_label(cells, settings, task, feature, numbers, prepared):
-    rows = [{"text": f"text {place}", "label": cell} for place, cell in enumerate(cells)]
-    found = prepared(train=rows, validation=rows, settings=settings)
-    assert found.task == task
-    assert found.splits["validation"].features["label"] == feature
-    assert found.splits["train"]["label"][:] == numbers
-    assert found.num_labels == (1 if task == SCORE else len(found.labels.names))
-
-
-def test_several_columns_of_zero_and_one_become_labels(prepared, refused):
+    ]:
+        rows = [{"text": f"text {place}", "label": cell} for place, cell in enumerate(cells)]
+        found = prepared(train=rows, validation=rows, settings=settings)
+        assert found.task == task
+        assert found.splits["validation"].features["label"] == feature
+        assert found.splits["train"]["label"][:] == numbers
+        assert found.num_labels == (1 if task == SCORE else len(found.labels.names))
     rows = [{"text": "a", "mean": 1, "kind": 0}, {"text": "b", "mean": 1, "kind": 1}, {"text": "c", "mean": 0, "kind": 0}]
     found = prepared(train=rows, validation=rows, settings={"label": "mean,kind"})
     assert (found.task, found.columns.label_name) == (SEVERAL, "labels")
@@ -140,35 +131,29 @@ def test_equal_texts_stay_on_one_side_of_the_cut(seed, prepared):
     assert found.facts["validation"].num_in_train == 0
 
 
-@pytest.mark.parametrize("name", ["validation", "validation_matched"])
-def test_a_split_that_is_there_is_not_cut(name, prepared):
-    found = prepared(train=TRAIN, **{name: TRAIN[:4]})
-    assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 10, name: 4}
-    assert found.notes == [f"{name}: 4 of 4 rows are also in train"]
+def test_a_split_that_is_there_is_not_cut(prepared):
+    for name in ["validation", "validation_matched"]:
+        found = prepared(train=TRAIN, **{name: TRAIN[:4]})
+        assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 10, name: 4}
+        assert found.notes == [f"{name}: 4 of 4 rows are also in train"]
     assert list(prepared(test=TRAIN).splits) == ["test"]  # and without training rows nothing is cut off
 
 
 # --- splits other than training ----------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("cell", "problem", "remedy"),
-    [
+def test_labels_that_training_never_saw_are_refused_or_skipped_but_never_in_training(prepared, refused):
+    for cell, problem, remedy in [
         ("c", 'label "c" is not one of a, b', FIX_ROW),
         ("aa", 'label "aa" is not one of a, b; did you mean "a"?', FIX_ROW),
         (None, "the label is missing", "add the label, or remove the row"),
         ("-1", 'label "-1" is not one of a, b', FIX_ROW),
-    ],
-)
-def test_labels_that_training_never_saw(cell, problem, remedy, prepared, refused):
-    held_out = [*TRAIN[:4], {"text": "new", "label": cell}, {"text": "newer", "label": "b"}]
-    with refused(f"validation.csv, row 6: {problem}", remedy):
-        prepared(train=TRAIN, validation=held_out)
-    found = prepared(train=TRAIN, validation=held_out, settings={"unknown_labels": "skip"})
-    assert list(found.splits["validation"]["text"]) == [row["text"] for row in held_out if row["label"] != cell]
-    assert found.facts["validation"].num_skipped == 1
-    assert "validation: skipped: 1 row with a missing or unknown label" in found.notes
-
-
-def test_rows_of_training_are_never_skipped(prepared, refused):
+    ]:
+        held_out = [*TRAIN[:4], {"text": "new", "label": cell}, {"text": "newer", "label": "b"}]
+        with refused(f"validation.csv, row 6: {problem}", remedy):
+            prepared(train=TRAIN, validation=held_out)
+        found = prepared(train=TRAIN, validation=held_out, settings={"unknown_labels": "skip"})
+        assert list(found.splits["validation"]["text"]) == [row["text"] for row in held_out if row["label"] != cell]
+        assert found.facts["validation"].num_skipped == 1
+        assert "validation: skipped: 1 row with a missing or unknown label" in found.notes
     rows = [*TRAIN, {"text": "odd", "label": "c"}]
     for known, settings in ((None, {"labels": "a,b"}), (Known("text", None, "label", ("a", "b"), CLASSES), {})):
         with refused('train.csv, row 12: label "c" is not one of a, b', FIX_ROW):
@@ -204,25 +189,23 @@ NUMBERS = [{"text": f"new {number}", "label": number} for number in ("1", "0", "
 ORDER = "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME"
 
 
-@pytest.mark.parametrize("skip", ["refuse", "skip"])
-def test_words_in_one_split_and_numbers_in_another_are_refused(skip, prepared, refused):
+def test_words_in_one_split_and_numbers_in_another_need_an_order_that_somebody_gave(prepared, refused):
     """Which word is 0 would be an accident of the alphabet."""
-    settings = {"unknown_labels": skip}
-    with refused("validation.csv, row 2: the labels here are numbers (1, 0), but those of train.csv are words (a, b)", ORDER):
-        prepared(train=TRAIN, validation=NUMBERS, settings=settings)
-    with refused("validation.csv, row 2: the labels here are words (a, b), but those of train.csv are numbers (0, 1)", ORDER):
-        prepared(train=NUMBERS * 2, validation=TRAIN, settings=settings)
-
-
-@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_numbers_are_read_in_the_order_that_somebody_gave(order, prepared):
-    for known, settings in ((None, {"labels": order}), (Known("text", None, "label", order), {})):
-        found = prepared(known, train=TRAIN, validation=NUMBERS, settings=settings)
-        assert (found.labels, found.labels.order) == (LabelSet(order), order)
-        assert found.splits["validation"]["label"][:] == [1, 0, 1]
-        assert found.splits["train"]["label"][:4] == [order.index(row["label"]) for row in TRAIN[:4]]
-        mixed = prepared(known, train=NUMBERS * 2, validation=TRAIN, settings=settings)
-        assert mixed.splits["train"]["label"][:3] == [1, 0, 1]
+    numbers = "validation.csv, row 2: the labels here are numbers (1, 0), but those of train.csv are words (a, b)"
+    words = "validation.csv, row 2: the labels here are words (a, b), but those of train.csv are numbers (0, 1)"
+    for settings in ({"unknown_labels": "refuse"}, {"unknown_labels": "skip"}):
+        with refused(numbers, ORDER):
+            prepared(train=TRAIN, validation=NUMBERS, settings=settings)
+        with refused(words, ORDER):
+            prepared(train=NUMBERS * 2, validation=TRAIN, settings=settings)
+    for order in [("a", "b"), ("b", "a")]:
+        for known, settings in ((None, {"labels": order}), (Known("text", None, "label", order), {})):
+            found = prepared(known, train=TRAIN, validation=NUMBERS, settings=settings)
+            assert (found.labels, found.labels.order) == (LabelSet(order), order)
+            assert found.splits["validation"]["label"][:] == [1, 0, 1]
+            assert found.splits["train"]["label"][:4] == [order.index(row["label"]) for row in TRAIN[:4]]
+            mixed = prepared(known, train=NUMBERS * 2, validation=TRAIN, settings=settings)
+            assert mixed.splits["train"]["label"][:3] == [1, 0, 1]
 
 
 def test_the_outputs_of_a_model_keep_their_numbers(prepared, refused):
@@ -241,25 +224,17 @@ def test_the_outputs_of_a_model_keep_their_numbers(prepared, refused):
         prepared(train=NUMBERS, outputs=LabelSet(("b", "a")), settings={"labels": "a,c"})
 
 
-@pytest.mark.parametrize("name", ["test", "test_matched"])
-@pytest.mark.parametrize(
-    ("cells", "task", "mark"), [("ab", CLASSES, -1), (["0.5", "1"], SCORE, -1.0), ([["a"], ["b"]], SEVERAL, [])]
-)
-def test_test_may_come_without_labels(name, cells, task, mark, prepared):
-    train = [{"text": f"text {place}", "label": cell} for place, cell in enumerate(cells)]
-    found = prepared(train=train, validation=train, **{name: [{"text": "new"}]}, settings={"task": task})
-    assert found.splits[name].to_list() == [{"text": "new", "label": mark}]
-    assert found.splits[name].features == found.splits["train"].features
-    assert (found.facts[name].unlabelled, f"{name}: there are no labels" in found.notes) == (True, True)
-
-
-@pytest.mark.parametrize("mark", [-1, "-1", -1.0])
-def test_secret_labels_are_no_labels(mark, prepared):
-    found = prepared(train=TRAIN, validation=TRAIN[:2], test=[{"text": "new", "label": mark}])
-    assert (found.splits["test"]["label"][:], found.facts["test"].unlabelled) == ([-1], True)
-
-
-def test_splits_without_a_column_or_with_scores_that_are_no_numbers(prepared, refused):
+def test_test_may_come_without_labels_or_with_secret_ones_but_not_without_a_column_of_text(prepared, refused):
+    for name in ["test", "test_matched"]:
+        for cells, task, mark in [("ab", CLASSES, -1), (["0.5", "1"], SCORE, -1.0), ([["a"], ["b"]], SEVERAL, [])]:
+            train = [{"text": f"text {place}", "label": cell} for place, cell in enumerate(cells)]
+            found = prepared(train=train, validation=train, **{name: [{"text": "new"}]}, settings={"task": task})
+            assert found.splits[name].to_list() == [{"text": "new", "label": mark}]
+            assert found.splits[name].features == found.splits["train"].features
+            assert (found.facts[name].unlabelled, f"{name}: there are no labels" in found.notes) == (True, True)
+    for mark in [-1, "-1", -1.0]:
+        found = prepared(train=TRAIN, validation=TRAIN[:2], test=[{"text": "new", "label": mark}])
+        assert (found.splits["test"]["label"][:], found.facts["test"].unlabelled) == ([-1], True)
     with refused("validation.csv: there is no column label; found text", SAME_COLUMNS):
         prepared(train=TRAIN, validation=[{"text": "new"}])
     with refused("test.csv: there is no column text; found sentence, label", SAME_COLUMNS):
@@ -274,23 +249,20 @@ def test_splits_without_a_column_or_with_scores_that_are_no_numbers(prepared, re
 
 
 # --- texts -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("empty", ["", "  ", "\t\n", "\u3000", None])
-def test_empty_texts_are_refused_with_their_rows_or_kept_and_counted(empty, prepared, refused):
-    rows = [{"text": empty if place in (2, 4, 5) else f"text {place}", "label": "ab"[place % 2]} for place in range(9)]
-    with refused('train.csv, row 4: "text" is empty; so are row 6, row 7', KEEP):
-        prepared(train=rows, chunk=100)
-    with refused('train.csv, row 4: "text" is empty', KEEP):
-        prepared(train=rows, chunk=1)
-    many = [{"text": empty if place < 20 else "a", "label": "ab"[place % 2]} for place in range(21)]
-    with refused('train.csv, row 2: "text" is empty; so are row 3, row 4, row 5, row 6, row 7 and 14 more', KEEP):
-        prepared(train=many, chunk=100, settings={"text": "text"})
-    found = prepared(train=rows, validation=TRAIN[:4], settings={"empty": "keep"})
-    assert found.splits["train"]["text"][2] == (empty or "")
-    assert (found.facts["train"].num_empty, found.facts["validation"].num_empty) == (3, 0)
-    assert "train: 3 empty texts are kept" in found.notes
-
-
-def test_empty_texts_and_what_is_no_text(prepared, refused):
+def test_empty_texts_are_refused_with_their_rows_or_kept_and_counted_and_what_is_no_text(prepared, refused):
+    for empty in ["", "  ", "\t\n", "\u3000", None]:
+        rows = [{"text": empty if place in (2, 4, 5) else f"text {place}", "label": "ab"[place % 2]} for place in range(9)]
+        with refused('train.csv, row 4: "text" is empty; so are row 6, row 7', KEEP):
+            prepared(train=rows, chunk=100)
+        with refused('train.csv, row 4: "text" is empty', KEEP):
+            prepared(train=rows, chunk=1)
+        many = [{"text": empty if place < 20 else "a", "label": "ab"[place % 2]} for place in range(21)]
+        with refused('train.csv, row 2: "text" is empty; so are row 3, row 4, row 5, row 6, row 7 and 14 more', KEEP):
+            prepared(train=many, chunk=100, settings={"text": "text"})
+        found = prepared(train=rows, validation=TRAIN[:4], settings={"empty": "keep"})
+        assert found.splits["train"]["text"][2] == (empty or "")
+        assert (found.facts["train"].num_empty, found.facts["validation"].num_empty) == (3, 0)
+        assert "train: 3 empty texts are kept" in found.notes
     rows = [{"text": "" if place == 3 else f"text {place}", "label": "ab"[place % 2]} for place in range(40)]
     found = prepared(train=rows, settings={"empty": "keep", "validation_share": 0.5})
     for split, fact in found.facts.items():
@@ -306,7 +278,6 @@ def test_empty_texts_and_what_is_no_text(prepared, refused):
         prepared(train=TRAIN, validation=[TRAIN[0], {"text": "a\0b", "label": "a"}])
 
 
-# --- what the source knows ---------------------------------------------------------------------------------------
 # --- the fingerprint ---------------------------------------------------------------------------------------------
 def test_the_fingerprint_and_what_the_source_knows(prepared):
     def fingerprint(rows: list[dict], **settings) -> str:
@@ -387,9 +358,8 @@ def test_counts_are_those_of_counting_by_hand(seed, several):
     assert min(fact.num_duplicates, fact.num_conflicts, fact.num_in_train) > 0  # else nothing was shown
 
 
-@pytest.mark.parametrize(
-    ("fact", "sentences"),
-    [
+def test_each_thing_worth_knowing_is_a_sentence_also_of_labels_that_look_alike_or_are_rare():
+    for fact, sentences in [
         ({"label_counts": {"x": 2, "y": 3}}, []),
         ({"num_duplicates": 1234}, ["1,234 rows repeat the text of another row"]),
         ({"num_conflicts": 3}, ["3 texts have more than one label"]),
@@ -402,14 +372,9 @@ def test_counts_are_those_of_counting_by_hand(seed, several):
         ({"unlabelled": True, "label_counts": {"x": 0}}, ["there are no labels"]),
         ({"label_counts": {"x": 1, "y": 0, "z": 2}}, ['label "y" has no rows', 'label "x" has 1 row']),
         ({"num_empty": 1, "label_counts": {"a\nb": 0}}, ["1 empty text is kept", 'label "a\\nb" has no rows']),
-    ],
-)
-def test_each_thing_worth_knowing_is_a_sentence(fact, sentences):
-    facts = {"train": SplitFacts(num_rows=9), "test": SplitFacts(num_rows=5000, **fact)}
-    assert notes_on(facts, LabelSet(("x", "y"))) == [f"test: {sentence}" for sentence in sentences]
-
-
-def test_labels_that_look_alike_are_rare_or_hold_nearly_all_rows_are_reported() -> None:
+    ]:
+        facts = {"train": SplitFacts(num_rows=9), "test": SplitFacts(num_rows=5000, **fact)}
+        assert notes_on(facts, LabelSet(("x", "y"))) == [f"test: {sentence}" for sentence in sentences]
     facts = {
         "train": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 3, "maybe": 2}),
         "test": SplitFacts(num_rows=9, label_counts={"No": 4, "Yes": 2, "no": 1998, "maybe": 2}),
@@ -438,16 +403,17 @@ def part_of(texts: list[str], labels: list[str | None]) -> surveys.Part:
     return surveys.survey_split("train", GivenSplit("d.csv", [table]), table, Columns("text", None, ("label",)), DataSettings())
 
 
-@pytest.mark.parametrize(
-    ("classes", "rows", "held_out"),
-    [(2, 20, 2), (2, 10, 2), (10, 20, 10), (50, 150, 30), (2000, 6000, 1200), (2000, 20_000, 2000), (2, 1000, 100)],
-)
-def test_small_classes_do_not_empty_the_training_rows(classes: int, rows: int, held_out: int) -> None:
+def test_small_classes_do_not_empty_the_training_rows() -> None:
     """One row of each class is held out, unless that is more than twice the share."""
-    part = part_of([f"text {row}" for row in range(rows)], [f"c{row % classes}" for row in range(rows)])
-    found = surveys.hold_out_validation({"train": part}, CLASSES, DataSettings(), [])
-    assert int(found["validation"].rows.sum()) == held_out
-    assert len(np.unique(part.found.codes[found["train"].rows])) == classes, "each class can be learned"
+    few, many = (
+        [(2, 20, 2), (2, 10, 2), (10, 20, 10), (50, 150, 30)],
+        [(2000, 6000, 1200), (2000, 20_000, 2000), (2, 1000, 100)],
+    )
+    for classes, rows, held_out in few + many:
+        part = part_of([f"text {row}" for row in range(rows)], [f"c{row % classes}" for row in range(rows)])
+        found = surveys.hold_out_validation({"train": part}, CLASSES, DataSettings(), [])
+        assert int(found["validation"].rows.sum()) == held_out
+        assert len(np.unique(part.found.codes[found["train"].rows])) == classes, "each class can be learned"
 
 
 @pytest.mark.parametrize("task", [CLASSES, SCORE])

@@ -259,21 +259,22 @@ def test_broken_rows_of_qqp_are_left_out_and_reported(chunk_rows, original, monk
         load_examples("glue/qqp", data_dir=str(folder))
 
 
-@pytest.mark.parametrize(
-    ("task", "wanted"),
-    [
+def test_unknown_tasks_and_files_that_are_not_there_are_named(tmp_path, refused):
+    for task, wanted in [
         ("rte", "train.tsv, dev.tsv, test.tsv"),
         ("mrpc", "train.tsv, dev.tsv, test.tsv (or msr_paraphrase_train.txt, msr_paraphrase_test.txt, dev_ids.tsv)"),
         ("mnli", "train.tsv, dev_matched.tsv, dev_mismatched.tsv, test_matched.tsv, test_mismatched.tsv"),
         ("mnli_mismatched", "dev_mismatched.tsv, test_mismatched.tsv"),
         ("ax", "AX.tsv"),
-    ],
-)
-def test_files_that_are_not_there(task, wanted, tmp_path, refused):
-    folder, own = tmp_path, glue_task(task).folder
-    problem = f"{folder}: there are no files of GLUE {task}: looked for {wanted} in {folder / own}, {folder}"
-    with refused(problem, f"set --data_dir to the folder that contains {own}/, or to that folder itself"):
-        load_examples(f"glue/{task}", data_dir=str(folder))
+    ]:
+        folder, own = tmp_path, glue_task(task).folder
+        problem = f"{folder}: there are no files of GLUE {task}: looked for {wanted} in {folder / own}, {folder}"
+        with refused(problem, f"set --data_dir to the folder that contains {own}/, or to that folder itself"):
+            load_examples(f"glue/{task}", data_dir=str(folder))
+    known = "use one of cola, sst2, mrpc, stsb, qqp, mnli, mnli_matched, mnli_mismatched, qnli, rte, wnli, ax"
+    for name, near in [("mprc", '; did you mean "mrpc"?'), ("SST2", ""), ("sst-2", '; did you mean "sst2"?'), ("xyz", "")]:
+        with refused(f'GLUE has no task "{name}"{near}', known):
+            load_examples(f"glue/{name}")
 
 
 @pytest.mark.parametrize(
@@ -318,22 +319,13 @@ def test_without_files_the_hub_is_asked(original, tmp_path, monkeypatch, refused
         load_examples("glue/mrpc")
 
 
-@pytest.mark.parametrize(
-    ("name", "near"), [("mprc", '; did you mean "mrpc"?'), ("SST2", ""), ("sst-2", '; did you mean "sst2"?'), ("xyz", "")]
-)
-def test_unknown_tasks(name, near, refused):
-    known = "use one of cola, sst2, mrpc, stsb, qqp, mnli, mnli_matched, mnli_mismatched, qnli, rte, wnli, ax"
-    with refused(f'GLUE has no task "{name}"{near}', known):
-        load_examples(f"glue/{name}")
-
-
-@pytest.mark.parametrize("split", ["train", "dev"])
-def test_only_test_files_may_have_no_label(split, original, refused):
-    files = {**FILES["rte"], f"RTE/{split}.tsv": FILES["rte"][f"RTE/{split}.tsv"].replace("label", "lable")}
-    problem = f"{split}.tsv: there is no column label; found index, sentence1, sentence2, lable"
-    named = {"train": "train", "dev": "validation"}[split]
-    with refused(problem, f"this is not the original {named} file of GLUE rte"):
-        load_examples("glue/rte", data_dir=str(original(files)))
+def test_only_test_files_may_have_no_label(original, refused):
+    for split in ["train", "dev"]:
+        files = {**FILES["rte"], f"RTE/{split}.tsv": FILES["rte"][f"RTE/{split}.tsv"].replace("label", "lable")}
+        problem = f"{split}.tsv: there is no column label; found index, sentence1, sentence2, lable"
+        named = {"train": "train", "dev": "validation"}[split]
+        with refused(problem, f"this is not the original {named} file of GLUE rte"):
+            load_examples("glue/rte", data_dir=str(original(files)))
 
 
 def test_the_labels_of_the_real_mrpc(glue_dir):

@@ -91,27 +91,24 @@ def check(found: glassloop.Examples) -> None:
 
 
 # --- every kind of source ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_folders_of_every_format(suffix, tmp_path):
-    check(load_examples(folder_of(tmp_path / "d", {split: split for split in SPLITS}, suffix)))
-
-
-@pytest.mark.parametrize("train", ["train", "training", "Train", "TRAINING"])
-@pytest.mark.parametrize("validation", ["dev", "val", "valid", "validation", "eval", "Dev"])
-def test_folders_with_every_name_of_a_split(train, validation, tmp_path):
-    folder = folder_of(tmp_path / "d", {"train": train, "validation": validation, "test": "test"}, ".CSV")
-    (folder / "notes.txt").write_text("ignored")
-    (folder / "extra.csv").write_text("ignored")
-    check(load_examples(str(folder)))
+def test_folders_of_every_format_and_every_name_of_a_split(tmp_path):
+    for suffix in FORMATS:
+        check(load_examples(folder_of(tmp_path / suffix, {split: split for split in SPLITS}, suffix)))
+    train = ["train", "training", "Train", "TRAINING", "train", "train"]
+    for names in zip(train, ["dev", "val", "valid", "validation", "eval", "Dev"], ["test"] * 6, strict=True):
+        folder = folder_of(tmp_path / names[1], dict(zip(SPLITS, names, strict=True)), ".CSV")
+        (folder / "notes.txt").write_text("ignored")
+        (folder / "extra.csv").write_text("ignored")
+        check(load_examples(str(folder)))
 
 
 @pytest.mark.parametrize("pattern", ["train-0000{}-of-00003", "train_{}", "train.{}"])
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
-def test_shards_are_read_one_after_the_other(pattern, suffix, tmp_path):
-    folder = folder_of(tmp_path / "d", {"validation": "validation", "test": "test-00000-of-00001"}, suffix)
-    for place, rows in enumerate((SPLITS["train"][:5], SPLITS["train"][5:6], SPLITS["train"][6:])):
-        (folder / (pattern.format(place) + suffix)).write_bytes(FORMATS[suffix](rows))
-    check(load_examples(folder))
+def test_shards_are_read_one_after_the_other(pattern, tmp_path):
+    for suffix in (".parquet", ".csv", ".jsonl"):
+        folder = folder_of(tmp_path / suffix, {"validation": "validation", "test": "test-00000-of-00001"}, suffix)
+        for place, rows in enumerate((SPLITS["train"][:5], SPLITS["train"][5:6], SPLITS["train"][6:])):
+            (folder / (pattern.format(place) + suffix)).write_bytes(FORMATS[suffix](rows))
+        check(load_examples(folder))
 
 
 def test_shards_may_order_their_columns_but_not_change_them(tmp_path, refused, write):
@@ -316,13 +313,6 @@ def test_a_fault_leaves_nothing_in_the_cache(fresh_cache, monkeypatch, refused):
         load_examples(rows)
 
 
-@pytest.mark.parametrize("target", ["nowhere.csv", "d.csv"], ids=["broken", "a loop"])
-def test_a_link_to_nothing_is_called_that(target, tmp_path, refused):
-    (tmp_path / "d.csv").symlink_to(tmp_path / target)
-    with refused(f'"{tmp_path / "d.csv"}": is a broken link', OTHERWISE):
-        load_examples(tmp_path / "d.csv")
-
-
 # --- what is refused ---------------------------------------------------------------------------------------------
 def test_names_that_are_neither_settings_files_tasks_nor_hub_names(refused):
     remedy = f"use one of {', '.join(field.name for field in fields(DataSettings))}"
@@ -341,26 +331,24 @@ def test_names_that_are_neither_settings_files_tasks_nor_hub_names(refused):
             load_examples(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [("trian.csv", '; did you mean "train.csv"?'), ("other.parquet", ""), ("./nowhere/at/all", ""), ("a b", "")],
-)
-def test_files_that_are_not_there(name, near, tmp_path, refused):
-    (tmp_path / "train.csv").write_bytes(as_csv(SPLITS["train"]))
-    path = tmp_path / name
-    with refused(f'"{path}": there is no such file or folder{near}', OTHERWISE):
-        load_examples(path)
-
-
-@pytest.mark.parametrize("name", ["d.doc", "d.gz", "d.pdf.gz", "d"])
-def test_files_of_other_kinds(name, write, refused):
+def test_files_that_are_not_there_links_to_nothing_and_files_of_other_kinds(tmp_path, write, refused):
+    write("train.csv", as_csv(SPLITS["train"]))
+    offers = {"trian.csv": '; did you mean "train.csv"?', "other.parquet": "", "./nowhere/at/all": "", "a b": ""}
+    for name, near in offers.items():
+        with refused(f'"{tmp_path / name}": there is no such file or folder{near}', OTHERWISE):
+            load_examples(tmp_path / name)
+    for name, target in {"broken.csv": "nowhere.csv", "loop.csv": "loop.csv"}.items():
+        (tmp_path / name).symlink_to(tmp_path / target)
+        with refused(f'"{tmp_path / name}": is a broken link', OTHERWISE):
+            load_examples(tmp_path / name)
     remedy = "use one of .csv, .tsv, .txt, .json, .jsonl, .ndjson, .parquet, .xlsx, .xls, .ods, or one of these with "
     remedy += ".gz, .bz2, .xz, .zst, .zip"
-    with refused(f"{name}: this file format is not supported", remedy):
-        load_examples(write(name, "text,label\n"))
+    for name in ["d.doc", "d.gz", "d.pdf.gz", "d"]:
+        with refused(f"{name}: this file format is not supported", remedy):
+            load_examples(write(name, "text,label\n"))
 
 
-def test_folders_in_doubt(tmp_path, refused):
+def test_folders_and_splits_in_doubt(tmp_path, refused):
     folder = tmp_path / "d"
     folder.mkdir()
     remedy = "name the files by split: train.csv, validation.csv, test.csv; or use one file instead of the folder"
@@ -381,19 +369,13 @@ def test_folders_in_doubt(tmp_path, refused):
     (folder / "validation.csv").touch()
     with refused(f"{folder}: several files could be the validation split: dev.csv, validation.csv", "keep one"):
         load_examples(folder)
-
-
-@pytest.mark.parametrize(
-    ("splits", "problem", "remedy"),
-    [
+    for splits, problem, remedy in [
         ("", "the data set has no splits", "add at least one split"),
         ("train dev validation", "several splits could be the validation split; found train, dev, validation", NAME_SPLITS),
         ("train ../up", '"../up" cannot be the name of a split; found train, ../up', NAME_SPLITS),
-    ],
-)
-def test_invalid_splits(splits, problem, remedy, refused):
-    with refused(problem, remedy):
-        load_examples(dict.fromkeys(splits.split(), SPLITS["train"]))
+    ]:
+        with refused(problem, remedy):
+            load_examples(dict.fromkeys(splits.split(), SPLITS["train"]))
 
 
 # --- the hub -----------------------------------------------------------------------------------------------------

@@ -91,15 +91,15 @@ def write_parquet(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 FORMATS: dict[str, tuple[str, Callable[..., None], dict[str, Any]]] = {
-    "csv": ("d.csv", write_csv, {}),
-    "csv, line feeds": ("d.csv", write_csv, {"lineterminator": "\n"}),
+    **{"csv": ("d.csv", write_csv, {}), "csv, line feeds": ("d.csv", write_csv, {"lineterminator": "\n"})},
     "csv, byte order mark": ("d.csv", write_csv, {"encoding": "utf-8-sig"}),
     "csv, all quoted": ("D.CSV", write_csv, {"quoting": csv.QUOTE_ALL}),
-    "jsonl": ("d.jsonl", write_lines, {}),
-    "ndjson": ("d.ndjson", write_lines, {}),
-    "json lines": ("d.json", write_lines, {}),
-    "json array": ("d.json", write_array, {}),
-    "json columns": ("d.json", write_columns, {}),
+    **{
+        "jsonl": ("d.jsonl", write_lines, {}),
+        "ndjson": ("d.ndjson", write_lines, {}),
+        "json lines": ("d.json", write_lines, {}),
+    },
+    **{"json array": ("d.json", write_array, {}), "json columns": ("d.json", write_columns, {})},
     "parquet": ("d.parquet", write_parquet, {}),
 }
 
@@ -113,22 +113,16 @@ def test_every_format_gives_the_same_rows(form, chunk_rows, tmp_path, chunks_of)
     assert rows_of(tmp_path / name) == QUOTED
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_tsv_gives_the_same_rows_and_keeps_quotes_as_characters(end, write):
-    rows = [*ROWS, *({"text": text, "label": "0"} for text in ('" unbalanced', 'in"side', '"both"'))]
-    path = write("d.tsv", "\ufefftext\tlabel" + end + "".join(f"{row['text']}\t{row['label']}{end}" for row in rows))
-    assert rows_of(path) == rows
-
-
-@pytest.mark.parametrize(("name", "sign"), [("d.csv", ";"), ("d.csv", "\t"), ("d.tsv", ","), ("d.csv", "|")])
-def test_delimiter_may_be_named(name, sign, write):
-    assert rows_of(write(name, f"text{sign}label\na b{sign}1\n"), delimiter=sign) == [{"text": "a b", "label": "1"}]
-
-
-@pytest.mark.parametrize("end", ["", "\n", "\n\n\n", "\r\n\r\n"])
-@pytest.mark.parametrize(("name", "content"), [("d.csv", "text,label\na,1"), ("d.jsonl", '{"text": "a", "label": "1"}')])
-def test_blank_lines_at_the_end_are_no_rows(name, content, end, write):
-    assert rows_of(write(name, content + end)) == [{"text": "a", "label": "1"}]
+def test_tsv_delimiters_and_ends_of_files_give_the_same_rows_and_quotes_of_tsv_are_characters(write):
+    for end in ["\n", "\r\n"]:
+        rows = [*ROWS, *({"text": text, "label": "0"} for text in ('" unbalanced', 'in"side', '"both"'))]
+        path = write("d.tsv", "\ufefftext\tlabel" + end + "".join(f"{row['text']}\t{row['label']}{end}" for row in rows))
+        assert rows_of(path) == rows
+    for name, sign in [("d.csv", ";"), ("d.csv", "\t"), ("d.tsv", ","), ("d.csv", "|")]:
+        assert rows_of(write(name, f"text{sign}label\na b{sign}1\n"), delimiter=sign) == [{"text": "a b", "label": "1"}]
+    for end in ["", "\n", "\n\n\n", "\r\n\r\n"]:
+        for name, content in [("d.csv", "text,label\na,1"), ("d.jsonl", '{"text": "a", "label": "1"}')]:
+            assert rows_of(write(name, content + end)) == [{"text": "a", "label": "1"}]
 
 
 def test_names_and_values_become_the_text_a_csv_cell_would_hold(write, refused):
@@ -204,9 +198,8 @@ def test_faults_are_named_with_their_row(name, content, problem, remedy, chunk_r
         rows_of(write(name, content))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "problem", "remedy"),
-    [
+def test_files_that_cannot_be_read(write, refused, tmp_path):
+    for name, content, problem, remedy in [
         ("d.csv", "\n\n", "the file is empty", EMPTY),
         ("d.tsv", "\ufeff", "the file is empty", EMPTY),
         ("d.json", "", "the file is empty", "check the path; at least one row is needed"),
@@ -221,20 +214,25 @@ def test_faults_are_named_with_their_row(name, content, problem, remedy, chunk_r
         ("d.json", '{"t": ["a"], "l": ["x"], "l": ["y"]}', 'not JSON: the key "l" occurs twice', ARRAY),
         ("d.json", "5", "does not contain rows", ARRAY),
         ("d.json", '{"t": ["a", "b"], "l": ["x"]}', "the columns have different lengths (t: 2, l: 1)", SAME_LENGTH),
-    ],
-)
-def test_files_that_cannot_be_read(name, content, problem, remedy, write, refused):
-    with refused(f"{name}: {problem}", remedy):
-        rows_of(write(name, content))
-
-
-@pytest.mark.parametrize("cells", [["cat", ["dog"]], [["dog"], "cat"], [None, "cat", ["dog"]]])
-def test_lists_and_single_values_are_not_mixed(cells, write, refused):
-    with refused(f'd.jsonl, row {len(cells)}: "t" mixes lists and single values', "use only one of them"):
-        rows_of(write("d.jsonl", "".join(json.dumps({"id": "1", "t": cell}) + "\n" for cell in cells)))
-
-
-def test_very_deep_and_very_long_values_are_reported_like_any_other(write, refused):
+    ]:
+        with refused(f"{name}: {problem}", remedy):
+            rows_of(write(name, content))
+    for cells in [["cat", ["dog"]], [["dog"], "cat"], [None, "cat", ["dog"]]]:
+        with refused(f'd.jsonl, row {len(cells)}: "t" mixes lists and single values', "use only one of them"):
+            rows_of(write("d.jsonl", "".join(json.dumps({"id": "1", "t": cell}) + "\n" for cell in cells)))
+    for name, sign, word in [
+        ("d.csv", ";", "semicolon"),
+        ("d.csv", "\t", "tab"),
+        ("d.csv", "|", "bar"),
+        ("d.tsv", ",", "comma"),
+    ]:
+        found, option = f"text{sign}label".replace("\t", "\\t"), sign.replace("\t", "tab")
+        remedy = f'the columns may be separated by a {word}: --delimiter "{option}"'
+        with refused(f'{name}: only one column was found: "{found}"', remedy):
+            rows_of(write(name, f"text{sign}label\na{sign}b\n"))
+    for name in ["gone.csv", "gone.jsonl"]:
+        with refused(f"{tmp_path / name}: No such file or directory", "check the path and its permissions"):
+            rows_of(tmp_path / name)
     told = "maximum recursion depth exceeded while decoding a JSON array from a unicode string"
     with refused(f"d.json: not JSON: {told}", ARRAY):
         rows_of(write("d.json", "[" * 100_000))
@@ -246,25 +244,8 @@ def test_very_deep_and_very_long_values_are_reported_like_any_other(write, refus
         rows_of(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "sign", "word", "option"),
-    [("d.csv", ";", "semicolon", ";"), ("d.csv", "\t", "tab", "tab"), ("d.csv", "|", "bar", "|"), ("d.tsv", ",", "comma", ",")],
-)
-def test_a_foreign_delimiter_is_named(name, sign, word, option, write, refused):
-    found = f"text{sign}label".replace("\t", "\\t")
-    remedy = f'the columns may be separated by a {word}: --delimiter "{option}"'
-    with refused(f'{name}: only one column was found: "{found}"', remedy):
-        rows_of(write(name, f"text{sign}label\na{sign}b\n"))
-
-
-@pytest.mark.parametrize("name", ["d.csv", "d.jsonl"])
-def test_a_file_that_is_not_there(name, tmp_path, refused):
-    with refused(f"{tmp_path / name}: No such file or directory", "check the path and its permissions"):
-        rows_of(tmp_path / name)
-
-
 # --- rows that are skipped -----------------------------------------------------------------------------------------
-def test_everything_that_cannot_be_read_is_skipped(write, refused):
+def test_everything_that_cannot_be_read_is_skipped(write, refused, chunks_of):
     bad = BadRows(skip=True)
     path = write("d.csv", b't,l\na,1\n\nb"c\xff,2\n"d"e,3\nf,4\ng\0,5\nt,l\nh,6\ni,7\nj,8\nk,9\nl,1\n\n')
     assert [row["t"] for row in rows_in(readers.read_delimited(path, ",", quoted=True, bad=bad))] == [*"afhijkl"]
@@ -284,23 +265,14 @@ def test_everything_that_cannot_be_read_is_skipped(write, refused):
     assert [row["t"] for row in rows_in(readers.read_json(path, None, bad))] == [*"012345"]
     assert [*bad.rows[path]] == [3, 4, 7, 5, 6]
     assert bad.rows[path][7] == "the row contains a byte that is not text"
+    for chunk_rows in [1, 2, 10_000]:
+        chunks_of(chunk_rows)
+        bad, path = BadRows(skip=True), write("d.tsv", "t\tl\nx\na\t1\ny\nb\t2\n\t\t\nc\t3\n")
+        assert [row["t"] for row in rows_in(readers.read_delimited(path, "\t", quoted=False, bad=bad))] == ["a", "b", "c"]
+        assert [*bad.rows[path]] == [2, 4, 6]
 
 
-@pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
-def test_ragged_rows_may_be_left_out_and_are_then_numbered(chunk_rows, write, chunks_of):
-    chunks_of(chunk_rows)
-    bad, path = BadRows(skip=True), write("d.tsv", "t\tl\nx\na\t1\ny\nb\t2\n\t\t\nc\t3\n")
-    assert [row["t"] for row in rows_in(readers.read_delimited(path, "\t", quoted=False, bad=bad))] == ["a", "b", "c"]
-    assert [*bad.rows[path]] == [2, 4, 6]
-
-
-@pytest.mark.parametrize(("offer", "remedy"), [(False, "fix it"), (True, f"fix it; {SKIP}")])
-def test_the_first_one_is_an_error(offer, remedy, refused):
-    with refused("d.csv, row 1,234: wrong", remedy):
-        BadRows(offer=offer).add(Path("x/d.csv"), 1234, "wrong", "fix it")
-
-
-def test_skipped_rows_are_counted_listed_and_refused_if_they_are_most(tmp_path):
+def test_the_first_bad_row_is_an_error_or_skipped_ones_are_counted_listed_and_refused_if_they_are_most(tmp_path, refused):
     bad, path = BadRows(skip=True), Path("a.csv")
     for name, row in [("a.csv", 3), ("a.csv", 2), ("b.csv", 2), ("a.csv", 6)]:
         bad.add(Path(name), row, 'has "quotes"')
@@ -319,15 +291,17 @@ def test_skipped_rows_are_counted_listed_and_refused_if_they_are_most(tmp_path):
     bad.refuse_most(Path("b.csv"), 0)
     with pytest.raises(DataError, match=r"a\.csv: 2 of 3 rows cannot be read, for example row 2: broken"):
         bad.refuse_most(path, 1)
+    for offer, remedy in [(False, "fix it"), (True, f"fix it; {SKIP}")]:
+        with refused("d.csv, row 1,234: wrong", remedy):
+            BadRows(offer=offer).add(Path("x/d.csv"), 1234, "wrong", "fix it")
 
 
 # --- column names: a row of data is never taken for a header, and given names fit the file -------------------------
 REVIEWS = [["Great film", "1"], ["Bad film", "0"], ["So so", "1"]]
 
 
-@pytest.mark.parametrize(
-    ("head", "is_data"),
-    [
+def test_a_header_is_told_from_data_and_the_user_decides():
+    for head, is_data in [
         (REVIEWS, True),  # a number beside a text
         ([["1", "Great film"], ["0", "Bad"]], True),
         ([["Great film", "pos"], ["Bad", "neg"], ["Fine", "pos"]], True),  # a cell that occurs again
@@ -341,24 +315,16 @@ REVIEWS = [["Great film", "1"], ["Bad film", "0"], ["So so", "1"]]
         ([["Great film", "pos"], ["Great film", "pos"]], False),  # a repeated row alone tells nothing
         ([["a", "3.5"]], True),
         ([["only"]], False),
-    ],
-)
-def test_what_looks_like_data(head, is_data):
-    assert looks_like_data(head, DataSettings()) == is_data
-
-
-@pytest.mark.parametrize(
-    ("settings", "names", "has_header"),
-    [
+    ]:
+        assert looks_like_data(head, DataSettings()) == is_data
+    for settings, names, has_header in [
         ({"columns": "text,label"}, ["text", "label"], False),
         ({"columns": "text,label", "header": False}, ["text", "label"], False),
         ({"columns": "text,label", "header": True}, ["text", "label"], True),
         ({"header": False}, ["column_1", "column_2"], False),
         ({"header": True}, ["Great film", "1"], True),
-    ],
-)
-def test_the_user_decides(settings, names, has_header):
-    assert readers.settle_header("d.csv", REVIEWS, DataSettings(**settings)) == (names, has_header)
+    ]:
+        assert readers.settle_header("d.csv", REVIEWS, DataSettings(**settings)) == (names, has_header)
 
 
 def test_names_stand_in_for_a_header_and_are_suggested(write, refused):
@@ -393,38 +359,29 @@ def test_the_work_grows_with_the_columns_and_not_with_their_square(suffix, tmp_p
     assert (table.num_columns, table.num_rows) == (100_000, 2)
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "json array", "parquet"])
-def test_too_many_columns_are_refused(form, tmp_path, monkeypatch, refused):
+def test_too_many_columns_are_refused(tmp_path, monkeypatch, refused):
     monkeypatch.setattr(readers, "MOST_COLUMNS", 50)
-    name, writer, _ = FORMATS[form]
-    writer(tmp_path / name, wide_rows(49))
     remedy = "keep only the columns with texts and labels, or check the delimiter"
-    with refused(f"{name}: there are 51 columns; at most 50 are supported", remedy):
-        rows_of(tmp_path / name)
+    for form in ["csv", "jsonl", "json array", "parquet"]:
+        name, writer, _ = FORMATS[form]
+        writer(tmp_path / name, wide_rows(49))
+        with refused(f"{name}: there are 51 columns; at most 50 are supported", remedy):
+            rows_of(tmp_path / name)
 
 
 # --- Excel: values as the text a person sees, the right sheet, and rows with the numbers that Excel shows ----------
 SHEET = [["text", "label"], ["a b", 1], ["c d", 0]]
 
 
-@pytest.mark.parametrize(
-    ("cell", "text"),
-    [
+def test_a_workbook_may_be_compressed_and_its_cells_are_the_text_that_a_person_sees(write, refused):
+    for cell, text in [
         *[(1.0, "1"), (-3.0, "-3"), (0.5, "0.5"), (7, "7"), ("007", "007"), ("", ""), (True, "true"), (time(1, 2), "01:02:00")],
         *[(date(2024, 1, 2), "2024-01-02"), (datetime(2024, 1, 2, 3), "2024-01-02T03:00:00")],
-    ],
-)
-def test_cells_are_the_text_that_a_person_sees(cell, text):
-    assert readers.cell_as_text(cell) == text
-
-
-@pytest.mark.parametrize("pack", [None, gzip.compress, lambda content: zipped({"d.xlsx": content})])
-def test_a_workbook_may_be_compressed(pack, write):
-    path = write("d.xlsx", xlsx(SHEET)) if pack is None else write("d.xlsx.zip", pack(xlsx(SHEET)))
-    assert rows_of(path) == [{"text": "a b", "label": "1"}, {"text": "c d", "label": "0"}]
-
-
-def test_the_sheet_is_chosen_by_name_and_its_blank_rows_are_named(write, refused):
+    ]:
+        assert readers.cell_as_text(cell) == text
+    for pack in [None, gzip.compress, lambda content: zipped({"d.xlsx": content})]:
+        path = write("d.xlsx", xlsx(SHEET)) if pack is None else write("d.xlsx.zip", pack(xlsx(SHEET)))
+        assert rows_of(path) == [{"text": "a b", "label": "1"}, {"text": "c d", "label": "0"}]
     path = write("d.xlsx", xlsx(SHEET, [["text", "label"], ["x", 2]]))
     assert rows_of(path, sheet="Sheet2") == [{"text": "x", "label": "2"}]
     with refused('d.xlsx: there is no sheet "Sheet3"; found Sheet1, Sheet2; did you mean "Sheet2"?', "set --sheet"):
@@ -480,47 +437,41 @@ def strings(data: bytes, offsets: list[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
 
 
-@pytest.mark.parametrize(
-    ("cells", "problem"),
-    [
+def test_damaged_rows_and_a_damaged_saved_data_set_are_one_error(tmp_path: Path) -> None:
+    for cells, problem in [
         (strings(b"ab\xff\xfe", [0, 2, 4]), "Invalid UTF8 sequence at string index 1"),
         (strings(b"abcd", [0, 3, 2]), "Offset invariant failure"),
         (strings(b"abcdef", [0, 9, 4]), "Offset"),
-    ],
-    ids=["bytes", "order", "beyond the end"],
-)
-def test_damage_is_refused(cells: pa.Array, problem: str) -> None:
-    with pytest.raises(DataError, match=f": train: the rows are damaged: .*{problem}") as raised:
-        readers.sound(pa.table({"text": cells}), "train")
-    assert raised.value.remedy == "write the data again"
+    ]:
+        with pytest.raises(DataError, match=f": train: the rows are damaged: .*{problem}") as raised:
+            readers.sound(pa.table({"text": cells}), "train")
+        assert raised.value.remedy == "write the data again"
+    for name, content in [(name, content) for name, each in DAMAGES.items() for content in each]:
+        Dataset.from_dict({"text": TWELVE_TEXTS, "label": LABELS}).save_to_disk(tmp_path / "saved")
+        (tmp_path / "saved" / name).write_text(content)
+        with pytest.raises(DataError, match="the saved data set cannot be read: ") as raised:
+            load_examples(tmp_path / "saved")
+        assert raised.value.remedy == "save it again with save_to_disk"
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.large_string())], ids=str
-)
-def test_texts_of_every_kind_are_read(kind: pa.DataType, tmp_path: Path) -> None:
-    table = pa.table({"text": pa.array(TWELVE_TEXTS).cast(kind), "label": pa.array(LABELS).cast(kind)})
-    assert readers.sound(table, "train").schema.types == [pa.string(), pa.string()]
-    pq.write_table(table, tmp_path / "d.parquet")
-    assert load_examples(tmp_path / "d.parquet", validation_share=0).splits["train"]["text"][:] == TWELVE_TEXTS
-
-
-@pytest.mark.parametrize("cells", [[{"x": 1}] * 12, [[["a"]], [["b"]]] * 6], ids=["objects", "lists of lists"])
-def test_labels_of_a_kind_that_cannot_be_labels(cells: list, tmp_path: Path, refused) -> None:
-    pq.write_table(pa.table({"text": TWELVE_TEXTS, "label": cells}), tmp_path / "d.parquet")
-    kind = pq.read_schema(tmp_path / "d.parquet").field("label").type
-    problem = f'd.parquet: column "label" has the type {kind}, which cannot be a label'
-    with refused(problem, "name the label column with --label"):
-        load_examples(tmp_path / "d.parquet")
-
-
-@pytest.mark.parametrize("number", [2, 5])
-def test_a_label_number_without_a_name_is_refused(number: int, refused) -> None:
+def test_texts_of_every_kind_are_read_and_labels_of_no_kind_or_name_refused(tmp_path: Path, refused) -> None:
+    for kind in [pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.large_string())]:
+        table = pa.table({"text": pa.array(TWELVE_TEXTS).cast(kind), "label": pa.array(LABELS).cast(kind)})
+        assert readers.sound(table, "train").schema.types == [pa.string(), pa.string()]
+        pq.write_table(table, tmp_path / "d.parquet")
+        assert load_examples(tmp_path / "d.parquet", validation_share=0).splits["train"]["text"][:] == TWELVE_TEXTS
+    for cells in [[{"x": 1}] * 12, [[["a"]], [["b"]]] * 6]:
+        pq.write_table(pa.table({"text": TWELVE_TEXTS, "label": cells}), tmp_path / "d.parquet")
+        kind = pq.read_schema(tmp_path / "d.parquet").field("label").type
+        problem = f'd.parquet: column "label" has the type {kind}, which cannot be a label'
+        with refused(problem, "name the label column with --label"):
+            load_examples(tmp_path / "d.parquet")
     features = Features({"text": Value("string"), "label": ClassLabel(names=["a", "b"])})
-    plain = Dataset.from_dict({"text": TWELVE_TEXTS, "label": [0, 1] * 5 + [0, number]})
-    problem = f'train: column "label" contains label {number}, but only 2 labels have names'
-    with refused(problem, "give every number a name in the features, or cast the column to numbers"):
-        load_examples(Dataset(plain.data, info=DatasetInfo(features=features)))
+    for number in [2, 5]:
+        plain = Dataset.from_dict({"text": TWELVE_TEXTS, "label": [0, 1] * 5 + [0, number]})
+        problem = f'train: column "label" contains label {number}, but only 2 labels have names'
+        with refused(problem, "give every number a name in the features, or cast the column to numbers"):
+            load_examples(Dataset(plain.data, info=DatasetInfo(features=features)))
 
 
 DAMAGES = {
@@ -529,23 +480,13 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize(("name", "content"), [(name, content) for name, each in DAMAGES.items() for content in each])
-def test_a_damaged_saved_data_set_is_one_error(name: str, content: str, tmp_path: Path) -> None:
-    Dataset.from_dict({"text": TWELVE_TEXTS, "label": LABELS}).save_to_disk(tmp_path / "saved")
-    (tmp_path / "saved" / name).write_text(content)
-    with pytest.raises(DataError, match="the saved data set cannot be read: ") as raised:
-        load_examples(tmp_path / "saved")
-    assert raised.value.remedy == "save it again with save_to_disk"
-
-
 # --- values as text: what has one keeps it, what is missing is missing, and what has none is refused ---------------
 class Colour(Enum):
     RED = "red"
 
 
-@pytest.mark.parametrize(
-    ("cell", "text"),
-    [
+def test_values_with_a_text_keep_it_and_others_are_refused(refused) -> None:
+    for cell, text in [
         *[("a", "a"), ("", ""), (3, "3"), (-0.5, "-0.5"), (True, "true"), (None, None), (float("nan"), None)],
         *[(np.int64(3), "3"), (np.float32(0.5), "0.5"), (np.bool_(True), "true"), (np.str_("a"), "a")],
         *[(np.float32("nan"), None), (np.float64("nan"), None), (pd.NA, None), (pd.NaT, None)],
@@ -553,26 +494,16 @@ class Colour(Enum):
         *[(Decimal("1.50"), "1.50"), (date(2026, 1, 2), "2026-01-02"), (time(1, 2), "01:02:00")],
         *[(datetime(2026, 1, 2), "2026-01-02 00:00:00"), (pd.Timestamp(2026, 1, 2), "2026-01-02 00:00:00")],
         *[(("x", 1), ["x", "1"]), (np.array(["x", "y"]), ["x", "y"]), ([None, float("nan")], [None, None]), ([], [])],
-    ],
-    ids=repr,
-)
-def test_values_with_a_text(cell: Any, text: Any) -> None:
-    assert cell_text(Path("train"), 1, "label", cell) == text
-    assert type(cell_text(Path("train"), 1, "label", cell)) is type(text)
-
-
-@pytest.mark.parametrize(
-    ("cell", "kind"),
-    [
+    ]:
+        assert cell_text(Path("train"), 1, "label", cell) == text
+        assert type(cell_text(Path("train"), 1, "label", cell)) is type(text)
+    for cell, kind in [
         *[(b"a", "of the type bytes"), ({"a": 1}, "an object"), ({"a"}, "of the type set"), (1j, "of the type complex")],
         *[(Colour.RED, "of the type Colour"), (len, "of the type builtin_function_or_method"), (10**5000, "of the type int")],
         *[([b"a"], "of the type bytes"), ([["a"]], "a list of lists"), (np.array([[1]]), "a list of lists")],
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_values_without_a_text_are_refused(cell: Any, kind: str, refused) -> None:
-    with refused(f'train, row 7: "label" is {kind}', ONLY):
-        cell_text(Path("train"), 7, "label", cell)
+    ]:
+        with refused(f'train, row 7: "label" is {kind}', ONLY):
+            cell_text(Path("train"), 7, "label", cell)
 
 
 # --- compression and encodings -------------------------------------------------------------------------------------
@@ -591,23 +522,20 @@ def text_in(path: Path, encoding: str | None = None) -> str:
         return text.read()
 
 
-@pytest.mark.parametrize("name", ["d.csv", "d.csv.gz"])
-@pytest.mark.parametrize("kind", PACKED)
-def test_the_content_decides_on_the_compression(kind, name, write):
-    assert text_in(write(name, PACKED[kind](TEXT.encode()))) == TEXT
-    if kind != ".zip":  # several members are one text
-        assert text_in(write(name, PACKED[kind](b"a\n") + PACKED[kind](b"b\n"))) == "a\nb\n"
+def test_the_content_decides_on_the_compression_and_a_file_that_ends_early_is_damaged(write):
+    for name in ["d.csv", "d.csv.gz"]:
+        for kind in PACKED:
+            assert text_in(write(name, PACKED[kind](TEXT.encode()))) == TEXT
+            if kind != ".zip":  # several members are one text
+                assert text_in(write(name, PACKED[kind](b"a\n") + PACKED[kind](b"b\n"))) == "a\nb\n"
     assert text_in(write("d.csv", b"BZh,label\n")) == "BZh,label\n", "a text that starts like bzip2 is text"
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_a_file_that_ends_early_is_damaged(kind, write):
-    content = PACKED[kind]((TEXT * 1000).encode())
-    path = write(f"d.csv{kind}", content[: len(content) // 2])
-    problem = f"d.csv{kind}: the compressed file is damaged"
-    with pytest.raises(DataError, match=problem) as raised, readers.opened_bytes(path) as opened:
-        opened.read()
-    assert raised.value.remedy == "compress or download it again"
+    for kind in PACKED:
+        content = PACKED[kind]((TEXT * 1000).encode())
+        path = write(f"d.csv{kind}", content[: len(content) // 2])
+        problem = f"d.csv{kind}: the compressed file is damaged"
+        with pytest.raises(DataError, match=problem) as raised, readers.opened_bytes(path) as opened:
+            opened.read()
+        assert raised.value.remedy == "compress or download it again"
 
 
 def test_the_extension_tells_the_format_and_where_rows_are_counted_from(write):
@@ -621,34 +549,40 @@ def test_the_extension_tells_the_format_and_where_rows_are_counted_from(write):
     assert data_suffix(write("c.zip", zipped({"a.csv": b"", "b.csv": b""}))) == ""
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
-def test_the_byte_order_mark_decides(encoding, write):
-    path = write("d.csv", TEXT.encode(encoding))
-    assert text_in(path) == text_in(path, encoding) == TEXT
+def test_the_byte_order_mark_decides_and_a_wrong_encoding_is_named(write, refused):
+    for encoding in ["utf-8", "utf-8-sig", "utf-16", "utf-32"]:
+        path = write("d.csv", TEXT.encode(encoding))
+        assert text_in(path) == text_in(path, encoding) == TEXT
+    for encoding in ["utf-16-le", "utf-16-be"]:
+        path = write("d.csv", TEXT.encode(encoding))
+        with refused("d.csv: the file seems to be UTF-16 without a byte order mark", f"use --encoding {encoding}"):
+            text_in(path)
+        assert text_in(path, encoding) == TEXT
+    for encoding, content, problem in [
+        ("cp1252", b"a\n\x81\n", "d.csv, line 2: byte 0x81 at position 2 is not cp1252"),
+        ("ascii", b"a\xe4", "d.csv, line 1: byte 0xe4 at position 1 is not ascii"),
+        ("utf-16", "ab".encode("utf-16") + b"x", "d.csv: byte 0x78 at position 6 is not UTF-16"),
+        ("utf-16-le", b"a\0\0\xd8b\0", "d.csv: byte 0x00 at position 2 is not UTF-16-LE"),
+    ]:
+        with refused(problem, f"set the encoding of the file, for example --encoding utf-8; {SKIP}"):
+            text_in(write("d.csv", content), encoding)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf16_without_a_mark_is_named(encoding, write, refused):
-    path = write("d.csv", TEXT.encode(encoding))
-    with refused("d.csv: the file seems to be UTF-16 without a byte order mark", f"use --encoding {encoding}"):
-        text_in(path)
-    assert text_in(path, encoding) == TEXT
+SHORT = ["text,label\n", "\ufefftext,label\nä,x\n", "text,label\r\n👍,x\r\n"]
+LONG = 'text,label\n"a\nb",x\n' + "ß,x\n" * 20_000
+BROKEN = [*((before, bad) for before in SHORT for bad in (b"\xff", b"\xe4 ", b"\xc3")), (LONG, b"\xff")]
 
 
-@pytest.mark.parametrize("bad", [b"\xff", b"\xe4 ", b"\xc3"])
-@pytest.mark.parametrize(
-    "before", ["text,label\n", "\ufefftext,label\nä,x\n", "text,label\r\n👍,x\r\n", 'text,label\n"a\nb",x\n' + "ß,x\n" * 20_000]
-)
 @pytest.mark.parametrize("name", ["d.csv", "d.jsonl"])
-def test_invalid_utf8_is_named_with_its_line_and_byte(name, before, bad, write, refused):
-    if name == "d.jsonl":
-        before = "".join(json.dumps({"t": line}, ensure_ascii=False) + "\n" for line in before.split("\n"))
-    start = before.encode() + "ü".encode()
-    line = start.count(b"\n") + 1
-    quoted = before.count('"a')
-    where = f"line {line:,}" if name == "d.jsonl" else f"row {line - quoted:,}"
-    with refused(f"{name}, {where}: byte 0x{bad[0]:02x} at position {len(start):,} is not UTF-8", f"{ENCODINGS}; {SKIP}"):
-        rows_of(write(name, start + bad))
+def test_invalid_utf8_is_named_with_its_line_and_byte(name, write, refused):
+    for before, bad in BROKEN:
+        if name == "d.jsonl":
+            before = "".join(json.dumps({"t": line}, ensure_ascii=False) + "\n" for line in before.split("\n"))
+        start = before.encode() + "ü".encode()
+        line, quoted = start.count(b"\n") + 1, before.count('"a')
+        where = f"line {line:,}" if name == "d.jsonl" else f"row {line - quoted:,}"
+        with refused(f"{name}, {where}: byte 0x{bad[0]:02x} at position {len(start):,} is not UTF-8", f"{ENCODINGS}; {SKIP}"):
+            rows_of(write(name, start + bad))
 
 
 @pytest.mark.parametrize("kind", ["", ".gz"])
@@ -663,17 +597,3 @@ def test_one_broken_byte_in_many_rows_is_named_with_its_row_and_position(kind, w
     assert "café,x" in text_in(path, "latin-1")
     with readers.opened_text(path, lenient=True) as text:
         assert [number for number, row in enumerate(csv.reader(text), 1) if readers.is_broken(row)] == [10_000]
-
-
-@pytest.mark.parametrize(
-    ("encoding", "content", "problem"),
-    [
-        ("cp1252", b"a\n\x81\n", "d.csv, line 2: byte 0x81 at position 2 is not cp1252"),
-        ("ascii", b"a\xe4", "d.csv, line 1: byte 0xe4 at position 1 is not ascii"),
-        ("utf-16", "ab".encode("utf-16") + b"x", "d.csv: byte 0x78 at position 6 is not UTF-16"),
-        ("utf-16-le", b"a\0\0\xd8b\0", "d.csv: byte 0x00 at position 2 is not UTF-16-LE"),
-    ],
-)
-def test_a_wrong_encoding_is_named(encoding, content, problem, write, refused):
-    with refused(problem, f"set the encoding of the file, for example --encoding utf-8; {SKIP}"):
-        text_in(write("d.csv", content), encoding)

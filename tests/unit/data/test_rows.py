@@ -25,26 +25,20 @@ def shouted(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {"input_ids": [[number + 10 for number in ids] for ids in batch["input_ids"]]}
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns"),
-    [
+def test_a_format_that_changes_no_value_is_read_as_arrow_and_others_row_by_row() -> None:
+    for rows, columns in [
         (ROWS, ["input_ids", "labels", "text"]),
         (ROWS.with_format("torch"), ["input_ids", "labels", "text"]),
         (ROWS.with_format("numpy", columns=["input_ids"]), ["input_ids"]),
         (ROWS.with_format(columns=["labels", "input_ids"]), ["labels", "input_ids"]),
         (ROWS.with_format("torch", columns=["input_ids"], output_all_columns=True), ["input_ids", "labels", "text"]),
-    ],
-)
-def test_a_format_that_changes_no_value_is_read_as_arrow(rows: Dataset, columns: list[str]) -> None:
-    assert {*row_reading.chosen_columns(rows)} == {*columns}
-    table = row_reading.arrow_rows(rows)[:]
-    assert {*table.column_names} == {*columns}
-    assert table["input_ids"].to_pylist() == [[1, 2], [3]]
-
-
-@pytest.mark.parametrize("rows", [ROWS.to_list(), ROWS.with_transform(shouted), ROWS.with_format("torch", dtype="float16")])
-def test_what_may_change_values_is_read_row_by_row(rows: Any) -> None:
-    assert row_reading.arrow_rows(rows) is None
+    ]:
+        assert {*row_reading.chosen_columns(rows)} == {*columns}
+        table = row_reading.arrow_rows(rows)[:]
+        assert {*table.column_names} == {*columns}
+        assert table["input_ids"].to_pylist() == [[1, 2], [3]]
+    for rows in [ROWS.to_list(), ROWS.with_transform(shouted), ROWS.with_format("torch", dtype="float16")]:
+        assert row_reading.arrow_rows(rows) is None
 
 
 def test_columns_that_are_not_taken_are_dropped_unless_a_transform_reads_them(says) -> None:
@@ -105,33 +99,24 @@ def batches_with(cells: list[Any], tokenizer: Any) -> Batches:
     return Batches(Dataset.from_dict({"input_ids": IDS[: len(cells)], "labels": cells}), PaddingCollator(tokenizer), 2)
 
 
-def test_one_number_for_each_label_means_several_labels(tiny_tokenizer) -> None:
+def test_a_task_is_inferred_left_as_it_is_or_does_not_fit_the_labels(tiny_tokenizer, says) -> None:
     config, said = config_with(3), []
     row_reading.infer_task(config, batches_with([[0.0, 1.0, 1.0]] * 2, tiny_tokenizer).first_labels, said.append)
     assert config.problem_type == SEVERAL
     assert said == [f"each row has one number for each of the 3 labels: training as {SEVERAL}"]
-
-
-@pytest.mark.parametrize(("num_labels", "task"), [(2, None), (2, CLASSES), (1, None), (1, SCORE), (2, SEVERAL)])
-def test_a_task_that_fits_is_left_as_it_is(num_labels: int, task: str | None, tiny_tokenizer) -> None:
-    config, cells = config_with(num_labels, task), [1, 0] if num_labels > 1 else [0.5, 1.5]
-    row_reading.infer_task(config, batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
-    assert config.problem_type == task
-
-
-@pytest.mark.parametrize(
-    ("num_labels", "task", "cells", "problem"),
-    [
+    for num_labels, task in [(2, None), (2, CLASSES), (1, None), (1, SCORE), (2, SEVERAL)]:
+        config, cells = config_with(num_labels, task), [1, 0] if num_labels > 1 else [0.5, 1.5]
+        row_reading.infer_task(config, batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
+        assert config.problem_type == task
+    for num_labels, task, cells, problem in [
         (1, None, [[0.5]], "the score of a row is a list of length 1"),
         (2, SCORE, [[0.5, 1.0]], "the score of a row is a list of length 2"),
         (2, None, [0.5], "the labels have the type float32, but classes are whole numbers"),
         (2, None, [[0, 1, 1]], "the label of a row has 3 numbers, but the model has 2 labels"),
         (3, CLASSES, [[0, 1, 1]], f"the label of a row has 3 numbers, but problem_type is {CLASSES}"),
-    ],
-)
-def test_labels_that_do_not_fit_the_model_are_refused(num_labels, task, cells, problem, tiny_tokenizer, says) -> None:
-    with says(problem, None, DataError):
-        row_reading.infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
+    ]:
+        with says(problem, None, DataError):
+            row_reading.infer_task(config_with(num_labels, task), batches_with(cells, tiny_tokenizer).first_labels, pytest.fail)
 
 
 def test_labels_of_training_rows_are_needed_and_must_be_classes(refused) -> None:
@@ -230,16 +215,27 @@ def tokens(row: int) -> dict[str, Any]:
     return {"input_ids": ones, "attention_mask": [*ones], "labels": row % 2, "idx": row, "text": f"row {row}"}
 
 
-def test_columns_that_are_not_taken_are_dropped_and_named() -> None:
+def test_columns_that_are_not_taken_are_dropped_and_named_and_rows_of_any_kind_have_hashes() -> None:
     said: list[list[str]] = []
     reader = RowReader(Rows(tokens), {"input_ids", "labels"}, said.append)
     assert [*reader[0]] == [*reader.look(1)] == ["input_ids", "labels"]
     assert said[0] == ["attention_mask", "idx", "text"]
     assert [*RowReader([tokens(0)], None)[0]] == [*tokens(0)]
     assert RowReader(Rows(lambda row: (row, row)), {"input_ids"})[2] == (2, 2), "rows of another kind stay as they are"
+    kinds = [
+        lambda row: (row, [1]),
+        lambda row: SimpleNamespace(ids=[row]),
+        lambda row: row,
+        lambda row: {"a": [[row], [1, 2]]},
+    ]
+    for make in kinds:
+        hashes = RowReader(Rows(make)).row_hashes()
+        assert len({*hashes.tolist()}) == 6
+        assert 0 not in hashes
+        assert np.array_equal(hashes, RowReader(Rows(make)).row_hashes())
 
 
-def test_a_row_that_was_read_ahead_is_not_read_again() -> None:
+def test_a_row_that_was_read_ahead_is_not_read_again_and_only_as_many_are_kept_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Rows(tokens)
     reader = RowReader(rows)
     assert reader.repeats is Repeats.SAME
@@ -259,9 +255,6 @@ def test_a_row_that_was_read_ahead_is_not_read_again() -> None:
     assert [*reader.noted[1]] == ["input_ids", "attention_mask", "text"]
     reader[0]
     assert reader.hides_inside
-
-
-def test_only_as_many_rows_are_kept_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_reading, "MOST_AHEAD", 0)
     rows = Rows(tokens)
     reader = RowReader(rows)
@@ -288,15 +281,3 @@ def test_random_rows_are_kept_for_an_evaluation_only() -> None:
         assert reader.lengths(None).tolist() == [3, 4, 5, 6, 7, 8]
         assert [len(reader[row]["input_ids"]) for row in (5, 0, 1, 2, 3, 4)] == [8, 3, 4, 5, 6, 7]
         assert rows.read == [*range(6)]
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda row: (row, [1]), lambda row: SimpleNamespace(ids=[row]), lambda row: row, lambda row: {"parts": [[row], [1, 2]]}],
-    ids=["tuple", "object", "number", "lists"],
-)
-def test_rows_of_any_kind_have_hashes(make: Callable[[int], Any]) -> None:
-    hashes = RowReader(Rows(make)).row_hashes()
-    assert len({*hashes.tolist()}) == 6
-    assert 0 not in hashes
-    assert np.array_equal(hashes, RowReader(Rows(make)).row_hashes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import datasets
 import pandas as pd
@@ -37,47 +38,34 @@ def class_labels(names: list[str], numbers: list, kind=None, **others: list[str]
     return Dataset.from_dict(columns, features=Features(features))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_every_kind_of_object_gives_the_same_rows(refused):
+    for data in [
         *[ROWS, pd.DataFrame(ROWS), pd.DataFrame(ROWS, index=[9, 9, 4]), pd.DataFrame(ROWS).astype({"label": "category"})],
         *[pd.DataFrame(ROWS).astype(object), SET, Dataset.from_list(ROWS[::-1]).select([2, 1, 0]), SET.with_format("torch")],
         SET.cast_column("label", ClassLabel(names=["y", "x"])),
-    ],
-    ids=lambda data: type(data).__name__,
-)
-def test_every_kind_of_object_gives_the_same_rows(data):
-    assert rows_of(data) == ROWS
-
-
-@pytest.mark.parametrize(
-    ("frame", "problem"),
-    [
-        (pd.DataFrame({"text": ["a", "b"], "label": [1, "x"]}), "train: Conversion failed for column label with type object: "),
-        (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "train: Duplicate column names found: ['text', 'text']"),
-    ],
-)
-def test_frames_that_are_no_table(frame, problem):
-    with pytest.raises(objects.DataError) as caught:
-        ObjectSplit("train", frame)
-    assert caught.value.problem.startswith(problem)
-    assert caught.value.remedy == "use one type of value and a different name for each column"
-
-
-@pytest.mark.parametrize("data", [5, {"a"}, None, Dataset.from_list(ROWS).to_iterable_dataset(), pa.table({"text": ["a"]})])
-def test_other_objects_are_refused(data, refused):
-    remedy = "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
-    with refused(f"data of the type {type(data).__name__} cannot be read", remedy):
-        ObjectSplit("train", data)
-
-
-def test_rows_of_lists_and_frames_are_checked(refused):
+    ]:
+        assert rows_of(data) == ROWS
     with refused('train, row 2: key "lable" is not in the first row (text, label)', "give every row the same keys"):
         rows_of([ROWS[0], {"text": "a", "lable": "x"}])
     with refused('train, row 2: not an object: "a b"', 'write {"text": …, "label": …}'):
         rows_of([ROWS[0], "a b"])
     frame = pd.DataFrame({"text": ["a", None, "nan"], "label": [1, 2, float("nan")]})
     assert rows_of(frame) == [{"text": "a", "label": 1}, {"text": None, "label": 2}, {"text": "nan", "label": None}]
+
+
+def test_frames_that_are_no_table_and_other_objects_are_refused(refused):
+    for frame, problem in [
+        (pd.DataFrame({"text": ["a", "b"], "label": [1, "x"]}), "train: Conversion failed for column label with type object: "),
+        (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "train: Duplicate column names found: ['text', 'text']"),
+    ]:
+        with pytest.raises(objects.DataError) as caught:
+            ObjectSplit("train", frame)
+        assert caught.value.problem.startswith(problem)
+        assert caught.value.remedy == "use one type of value and a different name for each column"
+    remedy = "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
+    for data in [5, {"a"}, None, Dataset.from_list(ROWS).to_iterable_dataset(), pa.table({"text": ["a"]})]:
+        with refused(f"data of the type {type(data).__name__} cannot be read", remedy):
+            ObjectSplit("train", data)
 
 
 @pytest.mark.parametrize("chunk_rows", [2, 10_000])
@@ -98,9 +86,8 @@ def test_numbers_become_names(numbers, kind, wanted, chunk_rows, monkeypatch):
     assert ObjectSplit("train", data).known == Known(label="label", label_names=("z", "1", "a"))
 
 
-@pytest.mark.parametrize(
-    ("others", "wanted", "known"),
-    [
+def test_names_are_known_by_the_usual_name_and_columns_are_those_that_a_format_chooses():
+    for others, wanted, known in [
         ({}, (), Known(label="label", label_names=("b", "a"))),
         ({"lang": ["de", "en"]}, (), Known(label="label", label_names=("b", "a"))),  # the usual name decides
         ({"lang": ["de", "en"]}, ("label",), Known(label="label", label_names=("b", "a"))),
@@ -108,10 +95,19 @@ def test_numbers_become_names(numbers, kind, wanted, chunk_rows, monkeypatch):
         ({"target": ["x", "y"]}, (), Known()),  # two usual names: a doubt
         ({}, ("text",), Known()),
         ({"lang": ["de", "en"]}, ("label", "lang"), Known()),
-    ],
-)
-def test_which_names_are_known(others, wanted, known):
-    assert ObjectSplit("train", class_labels(["b", "a"], [0, 1], **others), wanted).known == known
+    ]:
+        assert ObjectSplit("train", class_labels(["b", "a"], [0, 1], **others), wanted).known == known
+    data = Dataset.from_list([{"text": "one", "label": "a", "secret": "x"}, {"text": "two", "label": "b", "secret": "y"}])
+    chosen = rows_of(data.with_format("numpy", columns=["text", "label"]))
+    assert chosen == [{"text": "one", "label": "a"}, {"text": "two", "label": "b"}]
+    loud = data.with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]], "label": batch["label"]})
+    assert rows_of(loud) == [{"text": "ONE", "label": "a"}, {"text": "TWO", "label": "b"}]
+    data = class_labels(["b", "a"], [0, 1])
+    assert ObjectSplit("train", data.with_format(columns=["text"])).known == Known()
+    data = class_labels(["b", "a"], [0, 1]).rename_column("label", "tone")
+    assert ObjectSplit("train", data).known == Known(label="tone", label_names=("b", "a"))
+    assert ObjectSplit("train", data.add_column("label", [1, 2])).known == Known()
+    assert ObjectSplit("train", ROWS).known == Known()
 
 
 # --- the hub -----------------------------------------------------------------------------------------------------
@@ -121,16 +117,14 @@ def empty_hub_cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "hub"
 
 
-@pytest.mark.parametrize(
-    ("name", "local"),
-    [("owner/name", ""), ("name", ""), ("nyu-mll/glue", " or the original files with --data_dir (or GLASSLOOP_DATA)")],
-)
-def test_an_unreachable_hub_is_reported_at_once(name, local, empty_hub_cache, monkeypatch, refused):
+def test_an_unreachable_hub_is_reported_at_once(empty_hub_cache, monkeypatch, refused):
     monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route to host")
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: pytest.fail("the hub was asked"))
-    problem = f"{name}: the hub cannot be reached (no route to host), and its cache has no copy"
-    with refused(problem, f"work offline with a local file or folder{local}, or with quickstart"):
-        hub_splits(name, None)
+    files = " or the original files with --data_dir (or GLASSLOOP_DATA)"
+    for name, local in {"owner/name": "", "name": "", "nyu-mll/glue": files}.items():
+        problem = f"{name}: the hub cannot be reached (no route to host), and its cache has no copy"
+        with refused(problem, f"work offline with a local file or folder{local}, or with quickstart"):
+            hub_splits(name, None)
 
 
 def test_a_closed_network_is_noticed_before_the_library_asks(empty_hub_cache, monkeypatch):
@@ -142,17 +136,12 @@ def test_a_closed_network_is_noticed_before_the_library_asks(empty_hub_cache, mo
         hub_splits("owner/name", None)
 
 
-@pytest.mark.parametrize(
-    "error", [datasets.exceptions.DatasetNotFoundError("it is not there\nand more"), ValueError("it is not there\n")]
-)
-def test_what_the_hub_refuses_is_reported_in_a_line(error, monkeypatch, refused):
-    def fail(*_):
-        raise error
-
+def test_what_the_hub_refuses_is_reported_in_a_line(monkeypatch, refused):
     monkeypatch.setattr(objects, "hub_unreachable", lambda: None)
-    monkeypatch.setattr(datasets, "load_dataset", fail)
-    with refused("owner/name: it is not there", "check the name on the hub; --name chooses a configuration"):
-        hub_splits("owner/name", None)
+    for error in [datasets.exceptions.DatasetNotFoundError("it is not there\nand more"), ValueError("it is not there\n")]:
+        monkeypatch.setattr(datasets, "load_dataset", Mock(side_effect=error))
+        with refused("owner/name: it is not there", "check the name on the hub; --name chooses a configuration"):
+            hub_splits("owner/name", None)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("owner/my_set", "owner___my_set"), ("Owner/MySet", "Owner___my_set")])
@@ -171,17 +160,3 @@ def test_a_copy_in_the_cache_of_the_hub_is_used_offline(name, folder, empty_hub_
     before = datasets.config.HF_HUB_OFFLINE
     assert rows_of(hub_splits(name, None)["train"]) == ROWS
     assert before == datasets.config.HF_HUB_OFFLINE
-
-
-def test_names_and_columns_are_those_that_a_format_chooses() -> None:
-    data = Dataset.from_list([{"text": "one", "label": "a", "secret": "x"}, {"text": "two", "label": "b", "secret": "y"}])
-    chosen = rows_of(data.with_format("numpy", columns=["text", "label"]))
-    assert chosen == [{"text": "one", "label": "a"}, {"text": "two", "label": "b"}]
-    loud = data.with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]], "label": batch["label"]})
-    assert rows_of(loud) == [{"text": "ONE", "label": "a"}, {"text": "TWO", "label": "b"}]
-    data = class_labels(["b", "a"], [0, 1])
-    assert ObjectSplit("train", data.with_format(columns=["text"])).known == Known()
-    data = class_labels(["b", "a"], [0, 1]).rename_column("label", "tone")
-    assert ObjectSplit("train", data).known == Known(label="tone", label_names=("b", "a"))
-    assert ObjectSplit("train", data.add_column("label", [1, 2])).known == Known()
-    assert ObjectSplit("train", ROWS).known == Known()

@@ -46,9 +46,8 @@ def test_every_cell_comes_back_through_our_reader(suffix: str, tmp_path: Path) -
         assert read_rows(write_rows(tmp_path / f"out{suffix}", rows)) == rows
 
 
-@pytest.mark.parametrize(
-    ("cell", "written"),
-    [
+def test_a_cell_of_a_table_a_date_and_what_json_cannot_hold() -> None:
+    for cell, written in [
         *[(cell, cell) for cell in ("+1", "-1", "-5 degrees", "- 5 degrees, it's cold", "+49 170 1234567", "-1,234.50 %")],
         *[(cell, cell) for cell in ("-.5e-3", "'-5 degrees", "'quoted'", "good = bad", "")],
         *[(cell, f"'{cell}") for cell in ("=cmd()", "-5+2", "-5 +cmd|' /C calc'!A0", "-2+3+cmd|' /C calc'!A0", "+A1")],
@@ -56,14 +55,8 @@ def test_every_cell_comes_back_through_our_reader(suffix: str, tmp_path: Path) -
         *[(None, ""), (-0.5, "-0.5"), (True, "true"), (float("nan"), ""), (float("inf"), "inf")],
         *[(["a", "b"], "a|b"), (["=a", "b"], "'=a|b"), (["-1", "+1"], "'-1|+1"), ([], ""), (["a|b", "c"], '["a|b", "c"]')],
         *[({"a": [1, None]}, '{"a": [1, null]}'), (datetime.date(2026, 2, 3), "2026-02-03"), (decimal.Decimal("1.10"), "1.10")],
-    ],
-    ids=repr,
-)
-def test_a_cell_of_a_table(cell: Any, written: str) -> None:
-    assert table_cell(cell) == written
-
-
-def test_dates_and_what_json_cannot_hold_become_text_or_nothing() -> None:
+    ]:
+        assert table_cell(cell) == written
     columns = {
         "date": ([datetime.date(2026, 2, 3), None], pa.date32(), "2026-02-03"),
         "stamp": ([1, None], pa.timestamp("ns"), "1970-01-01 00:00:00.000000001"),
@@ -83,12 +76,6 @@ def test_dates_and_what_json_cannot_hold_become_text_or_nothing() -> None:
 
 KINDS = [pa.array([b"ab"], kind) for kind in (pa.binary(), pa.large_binary(), pa.binary(2))]
 INSIDE = [pa.array([cell]) for cell in ([b"ab"], {"bytes": b"ab", "path": "a.png"}, [{"parts": [b"ab"]}])]
-
-
-@pytest.mark.parametrize("cells", [*KINDS, *INSIDE], ids=lambda cells: str(cells.type))
-def test_bytes_are_no_text(says, cells: pa.Array) -> None:
-    with says('rows.parquet: column "image" contains bytes, which cannot be written as text', "remove the column", DataError):
-        written_table(pa.table({"text": ["a"], "image": cells}), "rows.parquet")
 
 
 @pytest.mark.parametrize("sign", ["\t", "\n", "\r"], ids=ascii)
@@ -113,7 +100,7 @@ def test_a_tsv_file_cannot_hold_tabs_and_line_ends(says, sign: str, kind: str) -
         refuse_for_tsv(table.slice(0, 1), 2, "rows.csv", ["score_a\tb"])
 
 
-def test_where_rows_may_be_written_and_a_table_without_predictions(says, tmp_path: Path) -> None:
+def test_where_rows_may_be_written_and_that_bytes_are_no_text(says, tmp_path: Path) -> None:
     (tmp_path / "there.csv").touch()
     (tmp_path / "folder.csv").mkdir()
     for name in ("new.csv", "new.tsv", "NEW.JSONL", "there.csv", "new/folder/x.csv"):
@@ -129,3 +116,7 @@ def test_where_rows_may_be_written_and_a_table_without_predictions(says, tmp_pat
     path = tmp_path / "tweets.csv"
     path.write_text("""text,prediction,note\n'@you wrote this',a,'=1\n""")
     assert read_rows(path) == [{"text": "'@you wrote this'", "prediction": "a", "note": "'=1"}]
+    problem = 'rows.parquet: column "image" contains bytes, which cannot be written as text'
+    for cells in [*KINDS, *INSIDE]:
+        with says(problem, "remove the column", DataError):
+            written_table(pa.table({"text": ["a"], "image": cells}), "rows.parquet")

@@ -160,36 +160,30 @@ def record_of(task: str, pair: str | None = None) -> RunRecord:
     return replace(RECORD, data=replace(RECORD.data, task=task, columns=Columns("text", pair, ("label",))))
 
 
-@pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
-@pytest.mark.parametrize("found", [None, FOUND, replace(FOUND, temperature=1.0), replace(FOUND, thresholds={})])
-def test_the_blocks_are_python(task: str, found: Calibration | None) -> None:
-    for pair in (None, "second"):
-        blocks = re.findall(r"```python\n(.*?)\n```", cards.usage(record_of(task, pair), found), re.DOTALL)
-        assert len(blocks) == 2
-        for block in blocks:
-            ast.parse(block)
-        assert all(("A second text." in block) == (pair is not None) for block in blocks)
+def test_the_blocks_are_python_and_thresholds_are_applied() -> None:
+    import torch
 
-
-@pytest.mark.parametrize(
-    ("task", "logits", "wanted"),
-    [
+    for task in [CLASSES, SEVERAL, SCORE]:
+        for found in [None, FOUND, replace(FOUND, temperature=1.0), replace(FOUND, thresholds={})]:
+            for pair in (None, "second"):
+                blocks = re.findall(r"```python\n(.*?)\n```", cards.usage(record_of(task, pair), found), re.DOTALL)
+                assert len(blocks) == 2
+                for block in blocks:
+                    ast.parse(block)
+                assert all(("A second text." in block) == (pair is not None) for block in blocks)
+    for task, logits, wanted in [
         (CLASSES, [2.0, 0.0], "b, c "),
         (CLASSES, [2.4, 0.0], "a "),
         (CLASSES, [0.0, 3.0], "b, c "),
         (SEVERAL, [-0.1, -2.0], "['b, c']"),  # 0.4875 and 0.2689; a label without a threshold uses a half
         (SEVERAL, [0.1, -2.5], "['a']"),  # 0.5125 and 0.2227
-    ],
-)
-def test_thresholds_are_applied(task: str, logits: list[float], wanted: str) -> None:
-    import torch
-
-    lines = cards.usage(record_of(task), FOUND).partition("logits[0]\n")[2].removesuffix("\n```")
-    model = SimpleNamespace(config=SimpleNamespace(id2label={0: "a", 1: "b, c"}))
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        exec(lines, {"torch": torch, "model": model, "logits": torch.tensor(logits)})
-    assert output.getvalue().startswith(wanted)
+    ]:
+        lines = cards.usage(record_of(task), FOUND).partition("logits[0]\n")[2].removesuffix("\n```")
+        model = SimpleNamespace(config=SimpleNamespace(id2label={0: "a", 1: "b, c"}))
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(lines, {"torch": torch, "model": model, "logits": torch.tensor(logits)})
+        assert output.getvalue().startswith(wanted)
 
 
 def test_the_table_of_a_calibration() -> None:

@@ -62,15 +62,12 @@ def test_the_data_is_a_table_of_the_figure_and_a_csv_file(chart: Chart) -> None:
     assert (tuple(head), len(rows)) == (chart.table().columns, len(chart.table().rows))
 
 
-def test_files_have_styles_without_variables_and_long_tables_say_what_they_omit() -> None:
+def test_files_have_styles_without_variables_and_legends_of_several_series_wrap() -> None:
     text = standalone(CHARTS[0])
     assert "var(" not in text
     assert "prefers-color-scheme:dark" in text
     assert "prefers-color-scheme" not in standalone(CHARTS[0], dark=False)
     assert "1 more rows are not shown" in figure(CHARTS[0], most_rows=2)
-
-
-def test_legends_of_several_series_wrap() -> None:
     several = [Series(f"a name of a series {number}", [(0, 0), (1, 1)]) for number in range(6)]
     chart = LineChart("Loss", "", Axis(), Axis(), several)
     drawn = ElementTree.fromstring(standalone(chart))
@@ -104,9 +101,8 @@ def test_a_page_has_both_palettes_with_enough_contrast() -> None:
 # --- ranges, ticks and the numbers written at them
 
 
-@pytest.mark.parametrize(
-    ("values", "axis", "ticks"),
-    [
+def test_ticks_are_round_numbers_around_the_data() -> None:
+    for values, axis, ticks in [
         ([0.1, 0.72], Axis(), "0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8"),
         ([0.813, 0.861], Axis(), "0.81 0.82 0.83 0.84 0.85 0.86 0.87"),
         ([0, 4321], Axis(), "0 1,000 2,000 3,000 4,000 5,000"),
@@ -118,15 +114,10 @@ def test_a_page_has_both_palettes_with_enough_contrast() -> None:
         ([0.02, 70], Axis(kind=LOG), "0.01 0.1 1 10 100"),
         ([1.5, 8], Axis(kind=LOG), "1 2 5 10"),
         ([-30, 45], Axis(), "-40 -20 0 20 40 60"),
-    ],
-)
-def test_ticks_are_round_numbers_around_the_data(values: list[float], axis: Axis, ticks: str) -> None:
-    scale = scale_of(axis, values, 0, 100, 7)
-    assert [scale.written(tick).replace(" ", "_") for tick in scale.ticks] == ticks.split()
-    assert all(0 <= scale.place(value) <= 100 for value in values)
-
-
-def test_any_data_has_a_scale_and_equal_ends_have_a_length() -> None:
+    ]:
+        scale = scale_of(axis, values, 0, 100, 7)
+        assert [scale.written(tick).replace(" ", "_") for tick in scale.ticks] == ticks.split()
+        assert all(0 <= scale.place(value) <= 100 for value in values)
     for values in [[], [0.0], [5.0, 5.0], [-2.0], [float("nan"), 1.0], [float("inf"), 2.0], [1e-300], [1e300]]:
         for kind in [LINEAR, LOG, PERCENT, COUNT]:
             scale = scale_of(Axis(kind=kind), values, 10, 90)
@@ -136,9 +127,6 @@ def test_any_data_has_a_scale_and_equal_ends_have_a_length() -> None:
     for kind in [LINEAR, LOG, PERCENT, COUNT]:
         for end in [1.0, 3e38, 1e-300]:
             assert 0 <= scale_of(Axis(kind=kind, low=end, high=end), [end], 0, 100).place(end) <= 100
-
-
-def test_places_are_proportional_and_numbers_are_short() -> None:
     scale = scale_of(Axis(), [0, 10], 0, 200)
     assert [scale.place(value) for value in (0, 2.5, 10, 11)] == [0, 50, 200, 200]
     logarithmic = scale_of(Axis(kind=LOG), [1, 100], 0, 200)
@@ -151,7 +139,7 @@ def test_places_are_proportional_and_numbers_are_short() -> None:
     assert [charts.short(value) for value in (1, 2.04, 3.96, -0.01)] == ["1", "2", "4", "0"]
 
 
-def test_texts_are_escaped_and_a_line_needs_two_points() -> None:
+def test_long_texts_are_cut_and_escaped_and_a_line_needs_two_points() -> None:
     read = ElementTree.fromstring(
         charts.element("text", charts.title(HOSTILE), class_=HOSTILE, text_anchor="end", x=1.25, y=None)
     )
@@ -160,9 +148,6 @@ def test_texts_are_escaped_and_a_line_needs_two_points() -> None:
     assert charts.path([(1, 2)], "line") == ""
     assert charts.path([(1, 2), (3, 4)], "line") == '<path class="line" d="M1 2L3 4"/>'
     assert charts.path([(0, 1), (2, 1), (2, 0), (0, 0)], "band", "z") == '<path class="band" d="M0 1L2 1L2 0L0 0z"/>'
-
-
-def test_long_texts_are_cut_and_shown_in_full_on_hover() -> None:
     name = "a class with a very long name"
     assert charts.cut(name, 60).endswith("…")
     assert charts.width_of(charts.cut(name, 60)) <= 60

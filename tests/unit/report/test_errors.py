@@ -32,7 +32,7 @@ def numbers_of(source: RunSource) -> list[int]:
 # --- classes
 
 
-def test_the_confusion_matrix_is_that_of_sklearn(tmp_path: Path) -> None:
+def test_the_confusion_matrix_is_that_of_sklearn_and_of_many_classes_shows_the_most_confused(tmp_path: Path) -> None:
     source = source_of(tmp_path, num_labels=4, signal=0.8)
     rows = source.results[0].rows
     assert np.array_equal(confusion(rows), confusion_matrix(rows.references, rows.predictions, labels=range(4)))
@@ -41,9 +41,6 @@ def test_the_confusion_matrix_is_that_of_sklearn(tmp_path: Path) -> None:
     assert note == "Color: share of the true class."
     wrong = int((~rows.right).sum())
     assert f"{wrong} of 60 rows of validation are predicted wrongly" in errors(source, Drawn())
-
-
-def test_of_many_classes_the_most_confused_are_shown(tmp_path: Path) -> None:
     rows = source_of(tmp_path, num_labels=50, num_rows=300, signal=0.5).results[0].rows
     chart, note = confusion_chart(rows, confusion(rows))
     assert len(chart.table().rows) == 20

@@ -126,28 +126,22 @@ def test_terminal_json_record_report_and_card_give_one_verdict(
 # --- confidence
 
 
-@pytest.mark.parametrize(
-    ("task", "labels", "charts"),
-    [
+def test_each_task_has_its_own_charts_and_every_answer_is_counted_once(tmp_path: Path) -> None:
+    for task, labels, charts in [
         (CLASSES, 2, ["reliability", "confidence", "thresholds", "coverage"]),
         (CLASSES, 5, ["reliability", "confidence", "coverage"]),
         (SEVERAL, 3, ["reliability", "confidence", "coverage"]),
         (SCORE, 1, ["scores", "residuals", "residual-counts"]),
-    ],
-)
-def test_each_task_has_its_own_charts(tmp_path: Path, task: str, labels: int, charts: list[str]) -> None:
-    write_fake_run(tmp_path, task, num_labels=labels)
-    drawn = Drawn()
-    html = confidence(read_source(tmp_path), drawn)
-    assert [*drawn.charts] == charts
-    assert ("mean absolute error" if task == SCORE else "Expected calibration error (ECE)") in html
-    if "thresholds" in charts:
-        assert "threshold for “label 1”" in html, "the class F1 refers to"
-    (tmp_path / "validation-predictions.jsonl").unlink()
-    assert confidence(read_source(tmp_path), Drawn()) == ""
-
-
-def test_every_answer_is_counted_once() -> None:
+    ]:
+        folder, drawn = tmp_path / f"{task}-{labels}", Drawn()
+        write_fake_run(folder, task, num_labels=labels)
+        html = confidence(read_source(folder), drawn)
+        assert [*drawn.charts] == charts
+        assert ("mean absolute error" if task == SCORE else "Expected calibration error (ECE)") in html
+        if "thresholds" in charts:
+            assert "threshold for “label 1”" in html, "the class F1 refers to"
+        (folder / "validation-predictions.jsonl").unlink()
+        assert confidence(read_source(folder), Drawn()) == ""
     random = np.random.default_rng(0)
     sure, right = random.uniform(0.5, 1, 500), random.uniform(size=500) < 0.7
     rows = histogram(sure, right).table().rows

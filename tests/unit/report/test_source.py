@@ -26,7 +26,7 @@ HARD = 'a text with "logits": [1, 2] and ] in it'
 # --- predictions are read the same whether Arrow or JSON reads their logits
 
 
-def test_many_logits_are_read_bit_for_bit(tmp_path: Path) -> None:
+def test_many_logits_are_read_bit_for_bit_and_damage_is_reported_with_its_line(tmp_path: Path) -> None:
     record = write_fake_run(tmp_path, CLASSES, num_labels=60, num_rows=20, text=HARD)
     wide, expected = wide_entries(tmp_path / predictions_name("validation")), read_predictions(tmp_path, "validation")
     assert wide is not None
@@ -36,6 +36,16 @@ def test_many_logits_are_read_bit_for_bit(tmp_path: Path) -> None:
     assert rows is not None
     assert rows.logits.shape == (20, 60)
     assert HARD in str(entries[0]["first"])
+    path = tmp_path / predictions_name("validation")
+    sound = path.read_bytes()
+    for old, new, message in [
+        (b'"logits": [', b'"logits": [x, ', "line 1: Expecting value"),
+        (b'{"row": 3', b'{"row": ', "line 4: Expecting value"),
+        (b'"logits": [', b'"logits": [0.5, ', "line 1: logits are not 60 finite numbers"),
+    ]:
+        path.write_bytes(sound.replace(old, new, 1))
+        with pytest.raises(ModelError, match=message):
+            read_answers(tmp_path, "validation", record.data)
 
 
 def test_few_logits_are_read_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,22 +57,6 @@ def test_few_logits_are_read_with_the_rest(tmp_path: Path, monkeypatch: pytest.M
     assert len(rows) == 60
     monkeypatch.setattr(answers, "read_predictions", lambda folder, split: [{"row": 0, "prediction": "a"}])
     assert read_answers(tmp_path, "validation", record.data) == (None, [{"row": 0, "prediction": "a"}]), "without labels"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (b'"logits": [', b'"logits": [x, ', "line 1: Expecting value"),
-        (b'{"row": 3', b'{"row": ', "line 4: Expecting value"),
-        (b'"logits": [', b'"logits": [0.5, ', "line 1: logits are not 60 finite numbers"),
-    ],
-)
-def test_damage_is_reported_with_its_line(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
-    record = write_fake_run(tmp_path, CLASSES, num_labels=60, num_rows=20)
-    path = tmp_path / predictions_name("validation")
-    path.write_bytes(path.read_bytes().replace(old, new, 1))
-    with pytest.raises(ModelError, match=message):
-        read_answers(tmp_path, "validation", record.data)
 
 
 def test_a_finished_run_has_everything(tmp_path: Path) -> None:

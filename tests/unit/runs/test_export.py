@@ -50,29 +50,24 @@ def test_a_file_that_is_not_as_the_export_left_it(says, folder: Path) -> None:
         read_export(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "problem", "remedy"),
-    [
-        ({"max_length": 65}, "cannot be read: its checksum differs, so it was edited or damaged", RESTORE),
-        ({"max_length": "long"}, 'cannot be read: max_length is "long", not a whole number', RESTORE),
-        ({"kind": "openvino"}, "cannot be read: : the kind is not onnx, onnx-int8 or torch", RESTORE),
-        ({"format": 2}, "has format 2", "update Glassloop"),
-    ],
-)
-def test_an_edited_record(folder: Path, change: dict[str, object], problem: str, remedy: str) -> None:
-    path = folder / "export.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ModelError) as caught:
-        read_export(folder)
-    assert caught.value.problem.startswith(f"{path}: ")
-    assert problem in caught.value.problem
-    assert caught.value.remedy == remedy
-
-
-def test_reference_rows(folder: Path) -> None:
+def test_an_edited_record_and_reference_rows(folder: Path) -> None:
     assert read_reference(folder) == []
     (folder / "reference.jsonl").write_text('{"row": 3}\n')
     assert read_reference(folder) == [{"row": 3}]
     (folder / "reference.jsonl").write_text("{")
     with pytest.raises(ModelError):
         read_reference(folder)
+    path = folder / "export.json"
+    stored = json.loads(path.read_text())
+    for change, problem, remedy in [
+        ({"max_length": 65}, "cannot be read: its checksum differs, so it was edited or damaged", RESTORE),
+        ({"max_length": "long"}, 'cannot be read: max_length is "long", not a whole number', RESTORE),
+        ({"kind": "openvino"}, "cannot be read: : the kind is not onnx, onnx-int8 or torch", RESTORE),
+        ({"format": 2}, "has format 2", "update Glassloop"),
+    ]:
+        path.write_text(json.dumps(stored | change))
+        with pytest.raises(ModelError) as caught:
+            read_export(folder)
+        assert caught.value.problem.startswith(f"{path}: ")
+        assert problem in caught.value.problem
+        assert caught.value.remedy == remedy

@@ -17,7 +17,7 @@ from glassloop.runs.record import HISTORY_NAME, SESSIONS_NAME
 ENTRIES = [{"step": 2, "loss": 0.5}, {"step": 4, "loss": 0.25}, {"step": 4, "eval_f1": 1.0}]
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_what_is_written_is_read_again_and_its_end_for_the_last_step(tmp_path: Path) -> None:
     assert (read_history(tmp_path), last_step(tmp_path)) == ([], 0)
     write_history(tmp_path, [])
     assert (read_history(tmp_path), last_step(tmp_path)) == ([], 0)
@@ -25,37 +25,25 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Out of range"):
         write_history(tmp_path, [{"loss": math.nan}])
     assert (read_history(tmp_path), last_step(tmp_path)) == (ENTRIES, 4)
+    write_history(tmp_path, [{"step": step, "loss": 0.5} for step in range(1, 2001)])
+    assert last_step(tmp_path) == 2000
+    entries = [{"step": 1, "loss": 0.5}, {"step": 2, "eval_loss": 0.4}, {"step": 3, "loss": None}, {"loss": 1.0}]
+    assert history.numbers_by_step(entries, "loss") == [(1, 0.5)]
 
 
-def test_a_pipe_or_a_device_is_no_history(tmp_path: Path) -> None:
-    """Reading a pipe would wait forever, reading a device would never end."""
+def test_a_pipe_a_device_an_incomplete_line_or_damage_is_no_error(tmp_path: Path) -> None:
+    for damage in ["not JSON", "[1]", "\0\0\0", '{"step": "four"}']:
+        (tmp_path / HISTORY_NAME).write_text(f'{{"step": 2, "loss": 0.5}}\n{damage}\n')
+        assert read_history(tmp_path)[:1] == ENTRIES[:1]
+        assert last_step(tmp_path) == 0
+    (tmp_path / HISTORY_NAME).write_text('{"step": 2, "loss": 0.5}\n{"step": 4, "lo')
+    assert (read_history(tmp_path), last_step(tmp_path)) == (ENTRIES[:1], 2)
+    (tmp_path / HISTORY_NAME).unlink()  # reading a pipe would wait forever, reading a device would never end
     os.mkfifo(tmp_path / HISTORY_NAME)
     assert read_history(tmp_path) == []
     (tmp_path / HISTORY_NAME).unlink()
     (tmp_path / HISTORY_NAME).symlink_to("/dev/zero")
     assert read_history(tmp_path) == []
-
-
-def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
-    (tmp_path / HISTORY_NAME).write_text('{"step": 2, "loss": 0.5}\n{"step": 4, "lo')
-    assert (read_history(tmp_path), last_step(tmp_path)) == (ENTRIES[:1], 2)
-
-
-@pytest.mark.parametrize("damage", ["not JSON", "[1]", "\0\0\0", '{"step": "four"}'])
-def test_damage_is_no_error(tmp_path: Path, damage: str) -> None:
-    (tmp_path / HISTORY_NAME).write_text(f'{{"step": 2, "loss": 0.5}}\n{damage}\n')
-    assert read_history(tmp_path)[:1] == ENTRIES[:1]
-    assert last_step(tmp_path) == 0
-
-
-def test_only_the_end_of_a_long_history_is_read_for_the_last_step(tmp_path: Path) -> None:
-    write_history(tmp_path, [{"step": step, "loss": 0.5} for step in range(1, 2001)])
-    assert last_step(tmp_path) == 2000
-
-
-def test_figures_are_found_by_step() -> None:
-    entries = [{"step": 1, "loss": 0.5}, {"step": 2, "eval_loss": 0.4}, {"step": 3, "loss": None}, {"loss": 1.0}]
-    assert history.numbers_by_step(entries, "loss") == [(1, 0.5)]
 
 
 # --- Following a history: only new lines are read, curves stay small, and nothing in the file is an error.
@@ -89,18 +77,14 @@ def test_only_complete_new_lines_are_taken(tail: HistoryTail, tmp_path: Path, mo
     assert tail.now().version == curves.version, "nothing is new"
 
 
-def test_a_resumed_run_replaces_its_history(tail: HistoryTail, tmp_path: Path) -> None:
+def test_a_resumed_run_or_another_content_under_the_same_inode_replaces_the_history(tail: HistoryTail, tmp_path: Path) -> None:
     append(tmp_path, line(10, loss=0.5) + line(20, loss=0.4))
     tail.now()
     write_history(tmp_path, [{"step": 10, "epoch": 1.0, "loss": 0.5}])
     assert tail.now().points["loss"] == [(10, 0.5)]
     append(tmp_path, line(20, loss=0.3))
     assert tail.now().points["loss"] == [(10, 0.5), (20, 0.3)]
-
-
-def test_another_content_under_the_same_inode_is_noticed(tail: HistoryTail, tmp_path: Path) -> None:
-    """A network file system may reuse the number of a file at once."""
-    (tmp_path / HISTORY_NAME).write_text(line(10, loss=0.5))
+    (tmp_path / HISTORY_NAME).write_text(line(10, loss=0.5))  # a network file system may reuse the number of a file at once
     tail.now()
     (tmp_path / HISTORY_NAME).write_text(line(10, loss=0.1) + line(20, loss=0.2))
     assert tail.now().points["loss"] == [(10, 0.1), (20, 0.2)]
@@ -108,22 +92,26 @@ def test_another_content_under_the_same_inode_is_noticed(tail: HistoryTail, tmp_
     assert (tail.now().step, tail.now().points) == (0, {}), "a removed one is forgotten"
 
 
-def test_what_follows_a_damaged_line_is_ignored(tail: HistoryTail, tmp_path: Path) -> None:
+def test_what_follows_a_damaged_line_is_ignored_and_nothing_is_an_error(tail: HistoryTail, tmp_path: Path) -> None:
     append(tmp_path, line(10, loss=0.5) + "\x00\x00\n" + line(20, loss=0.4))
     assert (tail.now().damaged, tail.now().step) == (True, 10)
     append(tmp_path, line(30, loss=0.3))
     assert tail.now().step == 10
     write_history(tmp_path, [{"step": 40, "loss": 0.2}])
     assert (tail.now().damaged, tail.now().step) == (False, 40)
+    for content in [b"[" * 100_000 + b"\n", b"\xff\xfe\n", b"7\n", b'{"step": 1e999, "loss": NaN}\n', b"\n"]:
+        (tmp_path / HISTORY_NAME).write_bytes(content)
+        assert HistoryTail(tmp_path).now().points == {}
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000 + b"\n", b"\xff\xfe\n", b"7\n", b'{"step": 1e999, "loss": NaN}\n', b"\n"])
-def test_nothing_in_the_file_is_an_error(content: bytes, tail: HistoryTail, tmp_path: Path) -> None:
-    (tmp_path / HISTORY_NAME).write_bytes(content)
+def test_strange_values_are_left_out_and_a_pipe_or_a_link_is_not_read(tail: HistoryTail, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / HISTORY_NAME)
+    tail.now()
+    (tmp_path / HISTORY_NAME).unlink()
+    (tmp_path / "elsewhere").write_text(line(1, loss=0.5))
+    (tmp_path / HISTORY_NAME).symlink_to(tmp_path / "elsewhere")
     assert tail.now().points == {}
-
-
-def test_strange_values_are_left_out(tail: HistoryTail, tmp_path: Path) -> None:
+    (tmp_path / HISTORY_NAME).unlink()
     append(tmp_path, line(1, loss="low", flag=True, none=None, many=[1], **{"x" * 101: 1.0, "fine": 2}))
     append(tmp_path, '{"step": 2, "loss": NaN, "big": 1' + "0" * 400 + "}\n" + line(-3, loss=1.0) + '{"loss": 4.0}\n')
     append(tmp_path, line(4, **{f"name-{number}": number for number in range(2 * history.MOST_CURVES)}))
@@ -131,15 +119,6 @@ def test_strange_values_are_left_out(tail: HistoryTail, tmp_path: Path) -> None:
     assert "loss" not in points
     assert points["fine"] == [(1, 2.0)]
     assert len(points) == history.MOST_CURVES
-
-
-def test_a_pipe_or_a_link_is_not_read(tail: HistoryTail, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / HISTORY_NAME)
-    tail.now()
-    (tmp_path / HISTORY_NAME).unlink()
-    (tmp_path / "elsewhere").write_text(line(1, loss=0.5))
-    (tmp_path / HISTORY_NAME).symlink_to(tmp_path / "elsewhere")
-    assert tail.now().points == {}
 
 
 def test_a_large_file_is_read_in_several_calls(tail: HistoryTail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

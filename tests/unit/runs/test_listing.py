@@ -22,7 +22,7 @@ def by_name(root: Path) -> dict[str, ListedRun]:
     return {entry.name: entry for entry in listed_runs(root).entries}
 
 
-def test_every_status(tmp_path: Path) -> None:
+def test_every_status_and_the_newest_run_first(tmp_path: Path) -> None:
     write_drawn_run(tmp_path / "done", drawn_rows(10))
     for name in ("running", "stopped", "failed", "killed"):
         (tmp_path / name).mkdir()
@@ -38,6 +38,10 @@ def test_every_status(tmp_path: Path) -> None:
     assert (found["done"].seconds, found["done"].step, found["done"].max_steps) == (12.5, 8, 8)
     assert found["done"].size == sum(path.stat().st_size for path in (tmp_path / "done").iterdir())
     assert found["stopped"].max_steps == 8
+    for name, started in (("old", "2026-01-01"), ("new", "2026-02-01")):
+        (tmp_path / "ages" / name).mkdir(parents=True)
+        write_run(tmp_path / "ages" / name, replace(RECORD, started=started))
+    assert [entry.name for entry in listed_runs(tmp_path / "ages").entries] == ["new", "old"]
 
 
 def test_seeds_are_one_entry(tmp_path: Path) -> None:
@@ -89,21 +93,6 @@ def test_folders_that_may_not_be_read_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "closed").chmod(0o700)
 
 
-def test_the_newest_run_comes_first(tmp_path: Path) -> None:
-    for name, started in (("old", "2026-01-01"), ("new", "2026-02-01")):
-        (tmp_path / name).mkdir()
-        write_run(tmp_path / name, replace(RECORD, started=started))
-    assert [entry.name for entry in listed_runs(tmp_path).entries] == ["new", "old"]
-
-
-def test_sizes_do_not_follow_links(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "file").write_bytes(b"12345")
-    (tmp_path / "in" / "again").symlink_to(tmp_path / "in")
-    assert size_of(tmp_path) == 5
-    assert size_of(tmp_path / "missing") == 0
-
-
 # --- Runs are found below a folder; links that leave it are not followed, and nothing in it is an error.
 
 
@@ -133,13 +122,10 @@ def test_runs_of_a_command_of_a_trainer_and_of_seeds(tmp_path: Path) -> None:
     assert find_runs(tmp_path / "missing").runs == {}
 
 
-def test_names_with_any_bytes(tmp_path: Path) -> None:
+def test_names_with_any_bytes_and_too_many_folders_end_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path / os.fsdecode(b"\xff\n<b>"))
     make(tmp_path / ("x" * 255))
     assert len(find_runs(tmp_path).runs) == 2
-
-
-def test_too_many_folders_end_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "MOST_RUNS", 3)
     for number in range(5):
         make(tmp_path / f"run-{number}")
@@ -147,16 +133,13 @@ def test_too_many_folders_end_the_search(tmp_path: Path, monkeypatch: pytest.Mon
     assert (len(found.runs), found.complete) == (3, False)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0, "0 s"), (-5, "0 s"), (0.4, "0 s"), (45, "45 s"), (60, "1 min"), (200, "3 min 20 s"), (1000, "16 min"),
-        (3600, "1 h"), (7500, "2 h 5 min"), (90_000, "1 d 1 h"), (86_400 * 40, "40 d"),
-    ],
-)  # fmt: skip
-def test_durations(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected
-
-
-def test_amounts() -> None:
+def test_durations_amounts_and_sizes_without_links(tmp_path: Path) -> None:
+    told = {0: "0 s", -5: "0 s", 0.4: "0 s", 45: "45 s", 60: "1 min", 200: "3 min 20 s", 1000: "16 min", 3600: "1 h"}
+    told |= {7500: "2 h 5 min", 90_000: "1 d 1 h", 86_400 * 40: "40 d"}
+    assert {seconds: duration(seconds) for seconds in told} == told
     assert [amount(size) for size in (12, 2_000, 3_400_000, 1_250_000_000)] == ["12 B", "2 kB", "3 MB", "1.2 GB"]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "file").write_bytes(b"12345")
+    (tmp_path / "in" / "again").symlink_to(tmp_path / "in")
+    assert size_of(tmp_path) == 5
+    assert size_of(tmp_path / "missing") == 0

@@ -72,7 +72,7 @@ def test_columns_know_texts_and_label() -> None:
     assert Columns("a", None, ("x", "y")).label_name == "labels"
 
 
-def test_changed_splits_are_described_with_both_states() -> None:
+def test_changed_splits_and_timings_are_recognised() -> None:
     then = {"train": records.SplitFacts(3, fingerprint="a" * 16), "validation": records.SplitFacts(2, fingerprint="b" * 16)}
     assert records.split_changes(then, then, then) == []
     now = {"train": records.SplitFacts(4, fingerprint="c" * 16)}
@@ -80,9 +80,6 @@ def test_changed_splits_are_described_with_both_states() -> None:
         "train: 3 rows (aaaaaaaa) then, 4 rows (cccccccc) now",
         "validation: 2 rows (bbbbbbbb) then, none now",
     ]
-
-
-def test_timings_are_recognised() -> None:
     for name in (*records.TIMINGS, "eval_runtime", "eval_mismatched_samples_per_second", "train_steps_per_second"):
         assert records.is_timing(name)
     for name in ("loss", "eval_f1", "eval_seconds", "second"):
@@ -105,16 +102,14 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         assert read_run(tmp_path) == record
         assert record.finished is (record.status == FINISHED)
     assert [path.name for path in tmp_path.iterdir()] == [RUN_NAME]
-
-
-def test_a_record_that_json_cannot_hold_changes_nothing(tmp_path: Path) -> None:
     write_run(tmp_path, RECORD)
     with pytest.raises(ValueError, match="Out of range"):
         write_run(tmp_path, replace(RECORD, seconds=float("nan")))
     assert read_run(tmp_path) == RECORD
-
-
-def test_optional_fields_may_be_missing(tmp_path: Path) -> None:
+    write_run(tmp_path, RECORD)
+    found = json.loads((tmp_path / RUN_NAME).read_text())
+    (tmp_path / RUN_NAME).write_text(json.dumps(dict(reversed(found.items())), indent=3))
+    assert read_run(tmp_path) == RECORD
     kept = ("status", "data", "model", "settings", "plan", "max_length")
     found = {name: value for name, value in asdict(RECORD).items() if name in kept}
     found["settings"] = {"output_dir": "out"}
@@ -171,46 +166,39 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("content", "problem"), DAMAGE.values(), ids=DAMAGE)
-def test_damage_is_one_error_that_says_what_is_wrong(tmp_path: Path, content: bytes, problem: str) -> None:
-    (tmp_path / RUN_NAME).write_bytes(content)
-    with pytest.raises(ModelError) as caught:
+def test_damage_is_one_error_that_says_what_is_wrong(tmp_path: Path, says) -> None:
+    for content, problem in DAMAGE.values():
+        (tmp_path / RUN_NAME).write_bytes(content)
+        with pytest.raises(ModelError) as caught:
+            read_run(tmp_path)
+        assert caught.value.problem.startswith(f"{tmp_path / RUN_NAME}: the record of the run cannot be read: ")
+        assert problem in caught.value.problem
+        assert len(caught.value.problem) < 600
+        assert caught.value.remedy == "restore the file from a copy, or start a new run"
+    (tmp_path / RUN_NAME).write_text(json.dumps({"format": records.FORMAT + 1, "everything": "else"}))
+    problem = f"{tmp_path / RUN_NAME}: has format 2, but this version of Glassloop reads formats up to 1"
+    with says(problem, "update Glassloop", ModelError):
         read_run(tmp_path)
-    assert caught.value.problem.startswith(f"{tmp_path / RUN_NAME}: the record of the run cannot be read: ")
-    assert problem in caught.value.problem
-    assert len(caught.value.problem) < 600
-    assert caught.value.remedy == "restore the file from a copy, or start a new run"
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
+def test_a_record_that_somebody_edited_is_refused(says, tmp_path: Path) -> None:
+    problem = f"{tmp_path / RUN_NAME}: the record of the run cannot be read: its checksum differs, so it was edited or damaged"
+    for path, value in [
         (("max_length",), 32),
         (("settings", "max_length"), 8),
         (("data", "label_order"), ["b, c", "a"]),
         (("status",), FINISHED),
         (("versions", "torch"), "3"),
         (("unknown",), 1),
-    ],
-    ids=str,
-)
-def test_a_record_that_somebody_edited_is_refused(says, tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
-    write_run(tmp_path, RECORD)
-    found = entry = json.loads((tmp_path / RUN_NAME).read_text())
-    for name in path[:-1]:
-        entry = entry[name]
-    entry[path[-1]] = value
-    (tmp_path / RUN_NAME).write_text(json.dumps(found))
-    problem = f"{tmp_path / RUN_NAME}: the record of the run cannot be read: its checksum differs, so it was edited or damaged"
-    with says(problem, "restore the file from a copy, or start a new run", ModelError):
-        read_run(tmp_path)
-
-
-def test_another_layout_of_the_same_record_is_read(tmp_path: Path) -> None:
-    write_run(tmp_path, RECORD)
-    found = json.loads((tmp_path / RUN_NAME).read_text())
-    (tmp_path / RUN_NAME).write_text(json.dumps(dict(reversed(found.items())), indent=3))
-    assert read_run(tmp_path) == RECORD
+    ]:
+        write_run(tmp_path, RECORD)
+        found = entry = json.loads((tmp_path / RUN_NAME).read_text())
+        for name in path[:-1]:
+            entry = entry[name]
+        entry[path[-1]] = value
+        (tmp_path / RUN_NAME).write_text(json.dumps(found))
+        with says(problem, "restore the file from a copy, or start a new run", ModelError):
+            read_run(tmp_path)
 
 
 @pytest.fixture
@@ -272,18 +260,11 @@ def test_the_run_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_run(tmp_path)
 
 
-def test_a_newer_format(says, tmp_path: Path) -> None:
-    (tmp_path / RUN_NAME).write_text(json.dumps({"format": records.FORMAT + 1, "everything": "else"}))
-    problem = f"{tmp_path / RUN_NAME}: has format 2, but this version of Glassloop reads formats up to 1"
-    with says(problem, "update Glassloop", ModelError):
-        read_run(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["gone", "a\0b", "x" * 5000])
-def test_no_run(tmp_path: Path, name: str) -> None:
-    assert not records.is_run(tmp_path / name)
-    with pytest.raises(ModelError, match=r"is not a run folder: run\.json is missing"):
-        read_run(tmp_path / name)
+def test_no_run(tmp_path: Path) -> None:
+    for name in ["gone", "a\0b", "x" * 5000]:
+        assert not records.is_run(tmp_path / name)
+        with pytest.raises(ModelError, match=r"is not a run folder: run\.json is missing"):
+            read_run(tmp_path / name)
 
 
 def test_card_and_calibration_may_change_after_the_run(tmp_path: Path) -> None:
@@ -325,26 +306,21 @@ def test_the_calibration_of_other_weights_is_refused(says, model: Path) -> None:
     assert read_calibration(model) is None
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
+def test_a_damaged_calibration_is_refused(model: Path) -> None:
+    path = model / "calibration.json"
+    stored = json.loads(path.read_text())
+    for change, problem in [
         ({"temperature": 3.0}, "its checksum differs, so it was edited or damaged"),
         ({"temperature": 0}, "the temperature is 0.0, not a positive number"),
         ({"thresholds": {"a": 1.5}}, "a threshold is 1.5, not a probability"),
         ({"gains": "many"}, 'gains is "many", not a list'),
         ({"format": 9}, "has format 9, but this version of Glassloop reads formats up to 1"),
         (None, "the calibration cannot be read: not JSON"),
-    ],
-)
-def test_a_damaged_calibration_is_refused(model: Path, change: dict[str, object] | None, problem: str) -> None:
-    path = model / "calibration.json"
-    path.write_text("{" if change is None else json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ModelError) as caught:
-        read_calibration(model)
-    assert problem in caught.value.problem
-
-
-def test_what_a_calibration_is_for_in_words() -> None:
+    ]:
+        path.write_text("{" if change is None else json.dumps(stored | change))
+        with pytest.raises(ModelError) as caught:
+            read_calibration(model)
+        assert problem in caught.value.problem
     assert str(records.Target("f1")) == "highest F1"
     assert str(records.Target("precision", 0.9)) == "highest precision at a recall of 0.9 or more"
     assert str(records.Target("cost", None, 1, 5)) == "least cost (false positive 1, false negative 5)"
@@ -356,7 +332,7 @@ def test_what_a_calibration_is_for_in_words() -> None:
 ROWS = [{"row": 0, "prediction": "a\u2028b", "logits": [1.0], "text": "x\x85y"}, {"row": 1, "prediction": "c", "logits": [2.0]}]
 
 
-def test_rows_with_any_line_separator_are_read(tmp_path: Path) -> None:
+def test_rows_with_any_line_separator_are_read_and_damage_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match='no predictions for the split "test"\ntry:  train it to its end'):
         records.read_predictions(tmp_path, "test")
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
@@ -365,10 +341,7 @@ def test_rows_with_any_line_separator_are_read(tmp_path: Path) -> None:
     assert records.read_predictions(tmp_path, "validation") == ROWS
     with pytest.raises(SettingsError, match=r'no predictions for the split "\.\./x"\ntry:  use one of validation'):
         records.read_predictions(tmp_path, "../x")
-
-
-@pytest.mark.parametrize("damaged", ["{\n", "[]\n", '{"a": 1}\nx', "\n", '{"a": 1},{"b": 2}\n'])
-def test_damage_is_reported_with_its_line(tmp_path: Path, damaged: str) -> None:
-    (tmp_path / "validation-predictions.jsonl").write_text('{"row": 0}\n' + damaged)
-    with pytest.raises(ModelError, match=r"validation-predictions\.jsonl, line [23]: "):
-        records.read_predictions(tmp_path, "validation")
+    for damaged in ["{\n", "[]\n", '{"a": 1}\nx', "\n", '{"a": 1},{"b": 2}\n']:
+        (tmp_path / "validation-predictions.jsonl").write_text('{"row": 0}\n' + damaged)
+        with pytest.raises(ModelError, match=r"validation-predictions\.jsonl, line [23]: "):
+            records.read_predictions(tmp_path, "validation")

@@ -21,7 +21,11 @@ from glassloop.runs.status import free_folder, new_folders, refuse_changed, remo
 # --- the folder of a run -----------------------------------------------------------------------------------------
 
 
-def test_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_free_number_or_a_new_or_empty_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert free_folder(str(tmp_path / "new" / "deep")) == tmp_path / "new" / "deep"
+    assert free_folder(str(tmp_path)) == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert free_folder("~/mine") == tmp_path / "mine"
     monkeypatch.chdir(tmp_path)
     assert free_folder(None) == Path("runs/run-001")
     for name in ("run-007", "run-x", "notes"):
@@ -33,13 +37,6 @@ def test_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         folders = [*pool.map(lambda _: free_folder(None), range(40))]
     assert len({*folders}) == 40, "runs that start at once get folders of their own"
     assert all(folder.is_dir() for folder in folders)
-
-
-def test_a_new_or_empty_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert free_folder(str(tmp_path / "new" / "deep")) == tmp_path / "new" / "deep"
-    assert free_folder(str(tmp_path)) == tmp_path
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert free_folder("~/mine") == tmp_path / "mine"
 
 
 def test_other_files_are_not_removed(says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,15 +51,15 @@ def test_other_files_are_not_removed(says, tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "runs").read_text() == "years of work"
 
 
-@pytest.mark.parametrize(
-    ("name", "content"), [("run.json", "a run"), ("study.json", "a study"), ("seeds.json", "runs of several seeds")]
-)
-def test_a_run_a_study_and_several_seeds_are_never_overwritten(tmp_path: Path, name: str, content: str) -> None:
-    (tmp_path / name).write_text("{}")
-    with pytest.raises(SettingsError) as caught:
-        free_folder(str(tmp_path))
-    assert caught.value.problem == f"output_dir {tmp_path} already contains {content}"
-    assert f"--resume {tmp_path}" in caught.value.remedy
+def test_a_run_a_study_and_several_seeds_are_never_overwritten(tmp_path: Path) -> None:
+    for name, content in [("run.json", "a run"), ("study.json", "a study"), ("seeds.json", "runs of several seeds")]:
+        folder = tmp_path / Path(name).stem
+        folder.mkdir()
+        (folder / name).write_text("{}")
+        with pytest.raises(SettingsError) as caught:
+            free_folder(str(folder))
+        assert caught.value.problem == f"output_dir {folder} already contains {content}"
+        assert f"--resume {folder}" in caught.value.remedy
 
 
 def test_only_new_folders_in_which_nothing_was_written_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +125,8 @@ def test_a_folder_in_use_is_named_as_such_and_not_moved_aside(tmp_path: Path) ->
 # --- its status --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("held", "finished", "has_record", "events", "expected"),
-    [
+def test_the_status_and_the_state_of_files(tmp_path: Path) -> None:
+    for held, finished, has_record, events, expected in [
         (Holder.ALIVE, False, True, [START], "running"),
         (Holder.ELSEWHERE, False, True, [START], "running"),
         (Holder.ALIVE, False, True, [START, END], "running"),  # it evaluates and saves the model
@@ -143,10 +139,21 @@ def test_a_folder_in_use_is_named_as_such_and_not_moved_aside(tmp_path: Path) ->
         (Holder.NOBODY, False, False, [START, END], "finished"),  # by a Trainer
         (Holder.NOBODY, True, True, [START, END], "finished"),
         (Holder.DEAD, True, True, [], "finished"),
-    ],
-)
-def test_the_status(held: Holder, finished: bool, has_record: bool, events: list[str], expected: str) -> None:
-    assert status.status_of(held, finished, has_record, [Moment(event, 0, 8) for event in events]) == expected
+    ]:
+        assert status.status_of(held, finished, has_record, [Moment(event, 0, 8) for event in events]) == expected
+    run = write_watched(tmp_path / "a")
+    before = status.file_states(run)
+    log_steps(run, 6)
+    after = status.file_states(run)
+    assert [name for name in before if before[name] != after[name]] == [HISTORY_NAME]
+    assert status.state_of(tmp_path) is None
+    assert (status.changed(None, (1, 2, 3_000_000_000)), status.changed(None)) == (3.0, 0.0)
+    summary = summary_of("a", write_watched(tmp_path / "b"))
+    assert (summary.name, summary.status, summary.step, summary.max_steps, summary.by_trainer) == ("a", "failed", 4, 8, False)
+    assert summary.record is not None
+    assert (summary.seconds_left, summary.running) == (None, False)
+    summary = summary_of("a", tmp_path / "b", Holder.ELSEWHERE)
+    assert (summary.elsewhere, summary.running, summary.seconds_left) == (True, True, 8.0)
 
 
 @pytest.mark.parametrize(
@@ -170,15 +177,6 @@ def test_the_time_of_a_step(tmp_path: Path, moments: list, step: int, began: int
     assert summary_of("a", tmp_path).step_seconds == expected
 
 
-def test_a_run_of_the_command(tmp_path: Path) -> None:
-    summary = summary_of("a", write_watched(tmp_path / "a"))
-    assert (summary.name, summary.status, summary.step, summary.max_steps, summary.by_trainer) == ("a", "failed", 4, 8, False)
-    assert summary.record is not None
-    assert (summary.seconds_left, summary.running) == (None, False)
-    summary = summary_of("a", tmp_path / "a", Holder.ELSEWHERE)
-    assert (summary.elsewhere, summary.running, summary.seconds_left) == (True, True, 8.0)
-
-
 def test_a_run_of_a_trainer_has_a_record_of_its_own(tmp_path: Path) -> None:
     note_moment(tmp_path, START, 0, 8)
     log_steps(tmp_path, 4)
@@ -193,13 +191,3 @@ def test_a_run_of_a_trainer_has_a_record_of_its_own(tmp_path: Path) -> None:
     summary = summary_of("t", tmp_path)
     assert (summary.status, summary.record) == ("damaged", None)
     assert TRAINER_NAME in summary.problem
-
-
-def test_the_state_of_a_file_changes_when_it_is_written(tmp_path: Path) -> None:
-    run = write_watched(tmp_path / "a")
-    before = status.file_states(run)
-    log_steps(run, 6)
-    after = status.file_states(run)
-    assert [name for name in before if before[name] != after[name]] == [HISTORY_NAME]
-    assert status.state_of(tmp_path) is None
-    assert (status.changed(None, (1, 2, 3_000_000_000)), status.changed(None)) == (3.0, 0.0)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_study import record_for
@@ -21,7 +19,22 @@ from glassloop.settings.study import StudySettings
 from glassloop.settings.training import DataSettings, TrainingArguments
 
 
-def test_a_study_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_runs_of_a_setting_and_scores_at_a_fraction() -> None:
+    runs = {"a": SeedRecord(0, 1, "1/10"), "b": SeedRecord(0, 1), "c": SeedRecord(1, 1, "1/10", "failed")}
+    record = record_for(StudySettings({"max_steps": "1,2"}), runs=runs)
+    assert ([*record.runs_of(0)], [*record.runs_of(0, final=True)], [*record.failed]) == (["a"], ["b"], ["c"])
+    run = SeedRecord(0, 1, "1/10", "finished", rungs={"0.25": {"f1": 0.1}}, selection={"f1": 0.9})
+    assert [run.scores_at(fraction) for fraction in (0.25, 0.5, 1.0)] == [{"f1": 0.1}, {"f1": 0.9}, {"f1": 0.9}]
+    assert SeedRecord(0, 1, "1/10", "paused", rungs={"0.25": {"f1": 0.1}}).scores_at(0.5) is None
+
+
+def test_a_study_is_read_as_it_was_written_and_any_damage_refused(tmp_path: Path) -> None:
+    for text, problem in [(None, "missing"), ("{", "not JSON"), ("{}", "base is missing")]:
+        if text is not None:
+            (tmp_path / "study.json").write_text(text)
+        with pytest.raises(ModelError, match=r"not a study: study\.json") as raised:
+            study.read_study(tmp_path)
+        assert problem in raised.value.problem
     record = record_for(
         StudySettings({"learning_rate": "1e-3,2e-3", "group_by_length": "true,false"}, seeds=2, budget="3h", fold=2),
         tried=({"learning_rate": 1e-3, "group_by_length": True}, {"learning_rate": 2e-3, "group_by_length": None}),
@@ -35,27 +48,6 @@ def test_a_study_is_read_as_it_was_written(tmp_path: Path) -> None:
     study.write_study(tmp_path, record)
     assert study.read_study(tmp_path) == record
     assert study.read_rungs(tmp_path) == {}
-
-
-def test_runs_of_a_setting_are_those_of_the_search_or_final_ones() -> None:
-    runs = {"a": SeedRecord(0, 1, "1/10"), "b": SeedRecord(0, 1), "c": SeedRecord(1, 1, "1/10", "failed")}
-    record = record_for(StudySettings({"max_steps": "1,2"}), runs=runs)
-    assert ([*record.runs_of(0)], [*record.runs_of(0, final=True)], [*record.failed]) == (["a"], ["b"], ["c"])
-
-
-def test_scores_at_a_fraction_are_those_of_the_rung_or_of_an_earlier_end() -> None:
-    run = SeedRecord(0, 1, "1/10", "finished", rungs={"0.25": {"f1": 0.1}}, selection={"f1": 0.9})
-    assert [run.scores_at(fraction) for fraction in (0.25, 0.5, 1.0)] == [{"f1": 0.1}, {"f1": 0.9}, {"f1": 0.9}]
-    assert SeedRecord(0, 1, "1/10", "paused", rungs={"0.25": {"f1": 0.1}}).scores_at(0.5) is None
-
-
-@pytest.mark.parametrize(("text", "problem"), [("{", "not JSON"), ("{}", "base is missing"), (None, "missing")])
-def test_a_damaged_study_is_refused(tmp_path: Path, text: str | None, problem: str) -> None:
-    if text is not None:
-        (tmp_path / "study.json").write_text(text)
-    with pytest.raises(ModelError, match=r"not a study: study\.json") as raised:
-        study.read_study(tmp_path)
-    assert problem in raised.value.problem
 
 
 # --- seeds.json --------------------------------------------------------------------------------------------------
@@ -99,41 +91,26 @@ def test_a_record_of_an_earlier_version_is_read(record: SeedsRecord) -> None:
     assert read_seeds(record.folder).seeds[3] == SeedRecord(seed=3, status=FAILED)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda stored: [],
-        lambda stored: None,
-        lambda stored: {},
-        lambda stored: {**stored, "runs": []},
-        lambda stored: {**stored, "runs": {}},
-        lambda stored: {**stored, "runs": {"x": []}},
-        lambda stored: {**stored, "runs": {"seed-1": {"status": 1}}},
-        lambda stored: {**stored, "runs": {"seed-1": {"validation": {"f1": "high"}}}},
-        lambda stored: {**stored, "base": None},
-        lambda stored: {**stored, "base": {**stored["base"], "training": []}},
-        lambda stored: {**stored, "base": {**stored["base"], "training": {"seed": "x"}}},
-        lambda stored: {**stored, "base": {**stored["base"], "data": {"rows": "many"}}},
-        lambda stored: {**stored, "base": {**stored["base"], "source": 1}},
-        lambda stored: {**stored, "base": {**stored["base"], "new_head": "yes"}},
-        lambda stored: {**stored, "versions": 5},
-    ],
-)
-def test_a_damaged_record_is_one_error(record: SeedsRecord, change: Callable[[Any], Any]) -> None:
+def test_a_damaged_record_is_one_error(record: SeedsRecord) -> None:
     path = record.folder / "seeds.json"
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    with pytest.raises(ModelError, match=r"no seeds to resume: seeds\.json: ") as caught:
-        read_seeds(record.folder)
-    assert caught.value.remedy == "train new seeds"
+    stored = json.loads(path.read_text())
+    for change in [
+        *([], None, {}, stored | {"base": None}, stored | {"versions": 5}),
+        *(stored | {"runs": runs} for runs in ([], {}, {"x": []}, {"seed-1": {"status": 1}})),
+        stored | {"runs": {"seed-1": {"validation": {"f1": "high"}}}},
+        *(stored | {"base": stored["base"] | {"training": training}} for training in ([], {"seed": "x"})),
+        *(
+            stored | {"base": stored["base"] | wrong}
+            for wrong in ({"data": {"rows": "many"}}, {"source": 1}, {"new_head": "yes"})
+        ),
+    ]:
+        path.write_text(json.dumps(change))
+        with pytest.raises(ModelError, match=r"no seeds to resume: seeds\.json: ") as caught:
+            read_seeds(record.folder)
+        assert caught.value.remedy == "train new seeds"
 
 
-def test_a_folder_without_seeds(tmp_path: Path, says) -> None:
-    assert not is_seeds_folder(tmp_path)
-    with says(f"{tmp_path}: no seeds to resume: seeds.json: missing", kind=ModelError):
-        read_seeds(tmp_path)
-
-
-def test_a_folder_of_seeds_is_not_taken_for_a_run(record: SeedsRecord, says) -> None:
+def test_a_folder_of_seeds_is_not_taken_for_a_run_and_others_have_none(record: SeedsRecord, says) -> None:
     """Its runs are named, for whoever reads a run: --resume, evaluate, predict, eject, --model."""
     folder = record.folder
     for seed in (1, 2):
@@ -143,3 +120,6 @@ def test_a_folder_of_seeds_is_not_taken_for_a_run(record: SeedsRecord, says) -> 
     for reader in (read_run, Predictor, find_model):
         with says(f"{folder} contains one run per seed: seed-1, seed-2", remedy, ModelError):
             reader(folder)
+    assert not is_seeds_folder(folder / "seed-1")
+    with says(f"{folder / 'seed-1'}: no seeds to resume: seeds.json: missing", kind=ModelError):
+        read_seeds(folder / "seed-1")

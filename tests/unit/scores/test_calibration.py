@@ -130,7 +130,7 @@ def test_each_row_is_scored_by_what_the_other_folds_give(task: str) -> None:
     assert found.temperature_helps
 
 
-def test_without_a_target_or_errors_nothing_is_fitted() -> None:
+def test_without_a_target_or_errors_nothing_is_fitted_and_a_limited_metric_counts_first() -> None:
     found = fitted_calibration(drawn_rows(60))
     assert (found.limits, found.target_gains, found.thresholds_help) == ([], [], False)
     found = fitted_calibration(drawn_rows(60, 100.0), Target("f1"))
@@ -138,21 +138,14 @@ def test_without_a_target_or_errors_nothing_is_fitted() -> None:
     (gain,) = target_gains(margins_of(drawn_rows(60, 100.0), None), np.zeros((60, 1)), Target("f1"))
     assert gain.change == 0
     assert (gain.low or 0) < 0 < (gain.high or 0)
-
-
-@pytest.mark.parametrize(
-    ("gains", "helps"),
-    [
+    for gains, helps in [
         ([Gain("precision", 0.7, 0.8), Gain("recall", 0.95, 0.895)], True),  # a limit missed by less than a point is met
         ([Gain("precision", 0.7, 0.8), Gain("recall", 0.95, 0.85)], False),  # it was met before, and is missed now
         ([Gain("precision", 0.7, 0.6), Gain("recall", 0.5, 0.91)], True),  # it was missed before, and is met now
         ([Gain("precision", 0.7, 0.6), Gain("recall", 0.95, 0.91)], False),  # met before and now, but less precise
-    ],
-)
-def test_a_metric_that_is_limited_counts_first(gains: list[Gain], helps: bool) -> None:
-    target = Target("precision", 0.9)
-    found = Fitted(1.0, [Limit(0.0, 0.5)], ["a"], [Gain("loss", 1.0, 0.9)], gains, target)
-    assert found.thresholds_help is helps
+    ]:
+        found = Fitted(1.0, [Limit(0.0, 0.5)], ["a"], [Gain("loss", 1.0, 0.9)], gains, Target("precision", 0.9))
+        assert found.thresholds_help is helps
 
 
 @pytest.mark.slow
@@ -232,7 +225,7 @@ def test_which_of_several_thresholds_is_chosen() -> None:
     assert low < found.margin <= high
 
 
-def test_the_margins_of_labels() -> None:
+def test_the_margins_and_scores_of_labels() -> None:
     rows = drawn_rows(80, task=SEVERAL, labels=("a", "b", "c"))
     references = rows.references.copy()
     references[:, 0], references[:, 2] = 0, 1
@@ -246,6 +239,15 @@ def test_the_margins_of_labels() -> None:
     assert margins_of(drawn_rows(30, labels=("a", "b", "c")), None) is None
     given, wanted = np.array([[True], [False], [True]]), np.array([[False], [True], [True]])
     assert label_scores("cost", np.ones((1, 3)), given, wanted, Target("cost", None, 1.0, 5.0)) == pytest.approx([2.0])
+    random = np.random.default_rng(1)
+    given, wanted = random.random((60, 3)) < 0.5, random.random((60, 3)) < 0.4
+    for name in ["f1", "precision", "recall"]:
+        score = getattr(sklearn.metrics, f"{name}_score")
+        found = label_scores(name, np.ones((1, 60)), given, wanted, Target("f1"))
+        assert found == pytest.approx([score(wanted, given, average="macro")])
+        twice = np.where(np.arange(60) < 30, 2.0, 0.0)[None]
+        found = label_scores(name, twice, given, wanted, Target("f1"))
+        assert found == pytest.approx([score(wanted[:30], given[:30], average="macro")])
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])
@@ -258,15 +260,3 @@ def test_the_predictor_gives_the_labels_that_the_limits_give(task: str, temperat
     chosen = np.array(Answering(task, rows.labels, temperature, thresholds).choices(rows.logits))
     given = margins.values >= [limit.margin for limit in limits]
     assert np.array_equal(chosen == 1 if task == SEVERAL else (chosen == 0)[:, None], given)
-
-
-@pytest.mark.parametrize("name", ["f1", "precision", "recall"])
-def test_scores_of_labels_equal_sklearn(name: str) -> None:
-    random = np.random.default_rng(1)
-    given, wanted = random.random((60, 3)) < 0.5, random.random((60, 3)) < 0.4
-    score = getattr(sklearn.metrics, f"{name}_score")
-    found = label_scores(name, np.ones((1, 60)), given, wanted, Target("f1"))
-    assert found == pytest.approx([score(wanted, given, average="macro")])
-    twice = np.where(np.arange(60) < 30, 2.0, 0.0)[None]
-    found = label_scores(name, twice, given, wanted, Target("f1"))
-    assert found == pytest.approx([score(wanted[:30], given[:30], average="macro")])

@@ -20,10 +20,24 @@ from glassloop.scores.statistics import decided
 from glassloop.settings.training import SCORE
 
 
-@pytest.mark.parametrize(("lost", "won"), [(0, 0), (0, 1), (3, 12), (12, 3), (40, 60), (7, 7), (0, 500)])
-def test_mcnemar_equals_statsmodels(lost: int, won: int) -> None:
-    wanted = reference_mcnemar([[10, lost], [won, 10]], exact=True).pvalue if lost + won else 1.0
-    assert stats.mcnemar(lost, won) == pytest.approx(min(1.0, wanted))
+def test_mcnemar_and_power_equal_statsmodels_and_the_noncentral_t_distribution() -> None:
+    for lost, won in [(0, 0), (0, 1), (3, 12), (12, 3), (40, 60), (7, 7), (0, 500)]:
+        wanted = reference_mcnemar([[10, lost], [won, 10]], exact=True).pvalue if lost + won else 1.0
+        assert stats.mcnemar(lost, won) == pytest.approx(min(1.0, wanted))
+    for seeds in [2, 5, 20]:
+        paired = TTestPower().solve_power(nobs=seeds, alpha=0.05, power=0.8)
+        both = TTestIndPower().solve_power(nobs1=seeds, alpha=0.05, power=0.8)
+        assert stats.detectable_by_seeds(seeds, 0.019, paired=True) == pytest.approx(0.019 * paired, rel=1e-4)
+        assert stats.detectable_by_seeds(seeds, 0.019) == pytest.approx(0.019 * both, rel=1e-4)
+    for effect, freedom in ((0.5, 3), (2.8, 10), (4.0, 200)):
+        border = scipy.stats.t.ppf(0.975, freedom)
+        wanted = scipy.stats.nct.sf(border, freedom, effect) + scipy.stats.nct.cdf(-border, freedom, effect)
+        assert stats.power_of(effect, freedom, border) == pytest.approx(wanted, abs=1e-6)
+    assert stats.power_of(0.0, math.inf, 1.96) == pytest.approx(0.05, abs=1e-4)
+    assert stats.power_of(2.8016, math.inf, 1.96) == pytest.approx(0.8, abs=1e-4)
+    assert stats.power_of(16.3, 1, scipy.stats.t.ppf(0.975, 1)) == pytest.approx(0.8, abs=0.003)
+    assert stats.power_of(36.2, 27, 2.05) == 1.0
+    assert (stats.power_of_seeds(0.0, 5, 0.0), stats.power_of_seeds(0.1, 5, 0.0)) == (0.0, 1.0)
 
 
 def test_single_models_are_compared_by_mcnemar_or_the_paired_jackknife() -> None:
@@ -140,9 +154,6 @@ def test_the_paired_jackknife_of_f1_covers_and_is_rarely_wrong(rows: int) -> Non
 
 
 # --- Power: the known figures of MRPC, statsmodels, and simulated comparisons.
-@pytest.mark.parametrize(("rows", "share", "wanted"), [(408, 0.85, 0.034), (1725, 0.85, 0.017), (277, 0.72, 0.053)])
-def test_the_half_width_on_known_data(rows: int, share: float, wanted: float) -> None:
-    assert stats.wilson(share * rows, rows).half_width == pytest.approx(wanted, abs=0.001)
 
 
 def test_known_figures_of_mrpc_are_detected_in_four_of_five_simulations() -> None:
@@ -156,34 +167,13 @@ def test_known_figures_of_mrpc_are_detected_in_four_of_five_simulations() -> Non
     shares = [(discordance - gain) / 2, (discordance + gain) / 2, 1 - discordance]
     found = [stats.mcnemar(int(lost), int(won)) < 0.05 for lost, won, _ in generator.multinomial(rows, shares, size=2000)]
     assert 0.74 <= np.mean(found) <= 0.84  # the exact test is a little stricter than the formula
-
-
-@pytest.mark.parametrize("rows", [30, 100, 1000])
-def test_the_detectable_difference_solves_its_equation(rows: int) -> None:
-    """It lies above the border of the test by as many standard errors as the power asks for, also on few rows."""
-    found, share = stats.detectable_by_rows(rows, 0.3), 0.3
-    border = 1.959964 * math.sqrt(share / rows)
-    assert found == pytest.approx(border + 0.841621 * math.sqrt((share - found**2) / rows), rel=1e-5)
-
-
-@pytest.mark.parametrize("seeds", [2, 5, 20])
-def test_seeds_equal_statsmodels(seeds: int) -> None:
-    paired = TTestPower().solve_power(nobs=seeds, alpha=0.05, power=0.8)
-    both = TTestIndPower().solve_power(nobs1=seeds, alpha=0.05, power=0.8)
-    assert stats.detectable_by_seeds(seeds, 0.019, paired=True) == pytest.approx(0.019 * paired, rel=1e-4)
-    assert stats.detectable_by_seeds(seeds, 0.019) == pytest.approx(0.019 * both, rel=1e-4)
-
-
-def test_power_equals_the_noncentral_t_distribution() -> None:
-    for effect, freedom in ((0.5, 3), (2.8, 10), (4.0, 200)):
-        border = scipy.stats.t.ppf(0.975, freedom)
-        wanted = scipy.stats.nct.sf(border, freedom, effect) + scipy.stats.nct.cdf(-border, freedom, effect)
-        assert stats.power_of(effect, freedom, border) == pytest.approx(wanted, abs=1e-6)
-    assert stats.power_of(0.0, math.inf, 1.96) == pytest.approx(0.05, abs=1e-4)
-    assert stats.power_of(2.8016, math.inf, 1.96) == pytest.approx(0.8, abs=1e-4)
-    assert stats.power_of(16.3, 1, scipy.stats.t.ppf(0.975, 1)) == pytest.approx(0.8, abs=0.003)
-    assert stats.power_of(36.2, 27, 2.05) == 1.0
-    assert (stats.power_of_seeds(0.0, 5, 0.0), stats.power_of_seeds(0.1, 5, 0.0)) == (0.0, 1.0)
+    for rows, share, wanted in [(408, 0.85, 0.034), (1725, 0.85, 0.017), (277, 0.72, 0.053)]:
+        assert stats.wilson(share * rows, rows).half_width == pytest.approx(wanted, abs=0.001)
+    # It lies above the border of the test by as many standard errors as the power asks for, also on few rows.
+    for rows in [30, 100, 1000]:
+        found, share = stats.detectable_by_rows(rows, 0.3), 0.3
+        border = 1.959964 * math.sqrt(share / rows)
+        assert found == pytest.approx(border + 0.841621 * math.sqrt((share - found**2) / rows), rel=1e-5)
 
 
 def test_the_seeds_and_rows_that_a_difference_needs() -> None:
@@ -198,14 +188,11 @@ def test_the_seeds_and_rows_that_a_difference_needs() -> None:
     assert stats.rows_to_detect(0.0, 0.1 / 408, 408) is None
     assert stats.rows_to_detect(0.0438, 0.1 / 408, 408) == pytest.approx(408, rel=0.01)
     assert stats.rows_to_detect(0.0219, 0.1 / 408, 408) == pytest.approx(4 * 408, rel=0.01)
-
-
-@pytest.mark.parametrize("difference", [0.005, 0.02, 0.1])
-def test_the_number_of_seeds_is_the_first_that_detects(difference: float) -> None:
-    found = stats.seeds_to_detect(difference, 0.02)
-    assert found is not None
-    assert stats.detectable_by_seeds(found, 0.02, paired=True) <= difference
-    assert found == 2 or stats.detectable_by_seeds(found - 1, 0.02, paired=True) > difference
+    for difference in [0.005, 0.02, 0.1]:
+        found = stats.seeds_to_detect(difference, 0.02)
+        assert found is not None
+        assert stats.detectable_by_seeds(found, 0.02, paired=True) <= difference
+        assert found == 2 or stats.detectable_by_seeds(found - 1, 0.02, paired=True) > difference
 
 
 # --- Intervals over seeds and rows: they cover as they claim, for few seeds and any ratio of both parts.
@@ -315,14 +302,12 @@ def difference(value: float, error: float, seeds: int = 5, rows_error: float = 0
     return stats.Difference(value, spread.interval(), spread.p_value, stats.CLUSTERED, spread, spread.p_value)
 
 
-@pytest.mark.parametrize(("key", "kind"), [("accuracy", stats.BETTER), ("mse", stats.WORSE), ("loss", stats.WORSE)])
-def test_a_clear_difference_is_better_or_worse(key: str, kind: str) -> None:
-    assert decided(difference(0.1, 0.01), key).kind == kind
-    assert decided(difference(-0.1, 0.01), key).kind == {stats.BETTER: stats.WORSE, stats.WORSE: stats.BETTER}[kind]
-    assert decided(replace(difference(0.1, 0.01), corrected=0.06), key).kind == stats.UNDECIDED, "the corrected p-value decides"
-
-
-def test_a_verdict_without_a_difference_says_what_would_decide() -> None:
+def test_a_clear_difference_is_better_or_worse_and_others_say_what_would_decide() -> None:
+    for key, kind in [("accuracy", stats.BETTER), ("mse", stats.WORSE), ("loss", stats.WORSE)]:
+        assert decided(difference(0.1, 0.01), key).kind == kind
+        assert decided(difference(-0.1, 0.01), key).kind == {stats.BETTER: stats.WORSE, stats.WORSE: stats.BETTER}[kind]
+        unsure = replace(difference(0.1, 0.01), corrected=0.06)
+        assert decided(unsure, key).kind == stats.UNDECIDED, "the corrected p-value decides"
     found = decided(difference(0.001, 0.002), "accuracy", margin=0.01)
     assert found.kind == stats.SAME
     assert str(found) == "no difference larger than 0.01"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -119,7 +118,7 @@ def test_an_interval_contains_its_value_and_lies_in_the_range(task: str, keys: t
     assert shown or task == SCORE
 
 
-def test_wrong_arguments_are_named() -> None:
+def test_wrong_arguments_are_named_and_an_interval_has_no_values_that_its_metric_cannot_have() -> None:
     with pytest.raises(SettingsError, match="level=95 is not between 0 and 1"):
         stats.normal_quantile(95)
     with pytest.raises(SettingsError, match="maybe is not one of the labels"):
@@ -127,14 +126,18 @@ def test_wrong_arguments_are_named() -> None:
     assert all({*keys} <= {*stats.ROW_METRICS[task]} for task, keys in COMPUTED.items())
     with pytest.raises(SettingsError, match='"mse" is not a known metric of single_label_classification'):
         stats.row_metric("mse", CLASSES, np.zeros(2), np.zeros(2))
+    ranges = {"accuracy": (0.0, 1.0), "pearson": (-1.0, 1.0), "matthews_correlation": (-1.0, 1.0), "mse": (0.0, 3.0)}
+    for key, (low, high) in ranges.items():
+        found = stats.Interval(-3.0, 3.0, method="t").within_range(key)
+        assert (found.low, found.high, found.method) == (low, high, "t")
 
 
-@pytest.mark.parametrize(("number", "share"), [(100, 0.8), (408, 0.85), (408, 0.95), (1725, 0.9)])
-def test_wilson_covers_as_it_claims(number: int, share: float) -> None:
+def test_wilson_covers_as_it_claims() -> None:
     """Exactly, from the binomial distribution."""
-    likely = scipy.stats.binom.pmf(np.arange(number + 1), number, share)
-    covered = sum(likely[successes] for successes in range(number + 1) if share in stats.wilson(successes, number))
-    assert 0.93 <= covered <= 0.97
+    for number, share in [(100, 0.8), (408, 0.85), (408, 0.95), (1725, 0.9)]:
+        likely = scipy.stats.binom.pmf(np.arange(number + 1), number, share)
+        covered = sum(likely[successes] for successes in range(number + 1) if share in stats.wilson(successes, number))
+        assert 0.93 <= covered <= 0.97
 
 
 @pytest.mark.sample(2)
@@ -169,15 +172,6 @@ def test_intervals_of_scores_cover_as_they_claim(key: str) -> None:
         found = stats.metric_estimate(stats.ScoredRows(SCORE, (), predictions, references, predictions[:, None]), key).interval
         covered.append(found is not None and truth in found)
     assert 0.93 <= np.mean(covered) <= 0.97
-
-
-@pytest.mark.parametrize(
-    ("key", "low", "high"),
-    [("accuracy", 0.0, 1.0), ("pearson", -1.0, 1.0), ("matthews_correlation", -1.0, 1.0), ("mse", 0.0, 3.0)],
-)
-def test_an_interval_has_no_values_that_its_metric_cannot_have(key: str, low: float, high: float) -> None:
-    found = stats.Interval(-3.0, 3.0, method="t").within_range(key)
-    assert (found.low, found.high, found.method) == (low, high, "t")
 
 
 # --- Metrics equal those of measures.py, and the change of each row equals computing the metric without it.
@@ -222,12 +216,6 @@ def test_variances_and_covariances_equal_known_formulas() -> None:
     np.testing.assert_allclose(stats.covariance_of(changes), np.cov([one.right for one in models]) / 300)
 
 
-@pytest.mark.parametrize("key", ["f1", "precision", "recall", "f1_macro", "matthews_correlation"])
-def test_nothing_to_count_is_zero(key: str) -> None:
-    never, always = np.zeros(4, dtype=int), np.ones(4, dtype=int)
-    assert stats.row_metric(key, CLASSES, never, always).value == 0.0
-
-
 def test_what_a_row_counts_for_a_metric() -> None:
     classes = np.array([0, 0, 0, 1])
     found = stats.row_metric("f1_macro", CLASSES, classes, classes)
@@ -243,24 +231,23 @@ def test_what_a_row_counts_for_a_metric() -> None:
     assert stats.row_metric("f1_macro", CLASSES, references, references).counted == pytest.approx(4 / (1 / 997 + 1 / 3))
     assert stats.row_metric("matthews_correlation", CLASSES, references, references).counted == pytest.approx(12, abs=0.1)
     assert stats.balanced_rows(np.array([25, 25, 25, 25])) == 100
+    for key in ["f1", "precision", "recall", "f1_macro", "matthews_correlation"]:
+        assert stats.row_metric(key, CLASSES, np.zeros(4, dtype=int), np.ones(4, dtype=int)).value == 0.0
 
 
 # --- The predictions of a run as arrays.
 FILE = Path("made-predictions.jsonl")
 
 
-@pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
-def test_predictions_of_a_run_come_back_as_arrays(tmp_path: Path, task: str) -> None:
-    rows = drawn_rows(30, task=task)
-    folder = write_drawn_run(tmp_path / "run", rows)
-    found = stats.scored_split(folder, read_run(folder), "validation")
-    assert (found.task, found.labels, len(found)) == (task, rows.labels, 30)
-    np.testing.assert_array_equal(found.predictions, rows.predictions)
-    np.testing.assert_array_equal(found.references, rows.references)
-    np.testing.assert_array_equal(found.logits, rows.logits)
-
-
-def test_a_row_of_several_labels_is_right_if_all_are_and_a_missing_split_is_named(tmp_path: Path) -> None:
+def test_predictions_of_a_run_come_back_as_arrays_and_a_missing_split_is_named(tmp_path: Path) -> None:
+    for task in [CLASSES, SEVERAL, SCORE]:
+        rows = drawn_rows(30, task=task)
+        folder = write_drawn_run(tmp_path / task, rows)
+        found = stats.scored_split(folder, read_run(folder), "validation")
+        assert (found.task, found.labels, len(found)) == (task, rows.labels, 30)
+        np.testing.assert_array_equal(found.predictions, rows.predictions)
+        np.testing.assert_array_equal(found.references, rows.references)
+        np.testing.assert_array_equal(found.logits, rows.logits)
     rows = stats.scored_rows(
         [{"logits": [1, -1], "label": ["a"]}, {"logits": [1, 1], "label": ["a"]}], SEVERAL, ["a", "b"], FILE
     )
@@ -270,28 +257,19 @@ def test_a_row_of_several_labels_is_right_if_all_are_and_a_missing_split_is_name
         stats.scored_split(folder, read_run(folder), "test")
 
 
-@pytest.mark.parametrize("label", [{}, {"label": "c"}, {"label": ["a"]}])
-def test_labels_that_are_not_those_of_the_run_are_one_error(label: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match=r"made-predictions\.jsonl: the predictions do not fit the run's labels") as caught:
-        stats.scored_rows([{"logits": [1.0, 2.0], **label}], CLASSES, ["a", "b"], FILE)
-    assert caught.value.remedy == "restore the file, or train again"
-
-
-@pytest.mark.parametrize(
-    "logits",
-    [
+def test_labels_and_logits_that_are_not_those_of_the_run_are_one_error() -> None:
+    for label in [{}, {"label": "c"}, {"label": ["a"]}]:
+        with pytest.raises(ModelError, match=r"made-predictions\.jsonl: the predictions do not fit the run's labels") as caught:
+            stats.scored_rows([{"logits": [1.0, 2.0], **label}], CLASSES, ["a", "b"], FILE)
+        assert caught.value.remedy == "restore the file, or train again"
+    for logits in [
         *(None, "text", [1.0], [1.0, float("nan")], ["1.0", "2.0"], [1.0, "text"], [1e308, -1e308], [1.0, 2**80]),
         *([[1.0, 2.0]], [1.0, [2.0]], {"a": 1}, [None, None], [1.0, 2.0, 3.0]),
-    ],
-)
-def test_logits_that_are_not_those_of_a_model_are_one_error(logits: Any) -> None:
-    sound = {"logits": [1.0, 2.0], "label": "a"}
-    with pytest.raises(ModelError) as caught:
-        stats.scored_rows([sound, {"logits": logits, "label": "a"}], CLASSES, ["a", "b"], FILE)
-    assert caught.value.problem == "made-predictions.jsonl, line 2: logits are not 2 finite numbers of a model"
-
-
-@pytest.mark.parametrize("label", ["text", None, 1e308, [1.0]])
-def test_a_score_that_is_no_number(label: Any) -> None:
-    with pytest.raises(ModelError, match="a label is not a number"):
-        stats.scored_rows([{"logits": [1.0], "label": label}], SCORE, None, FILE)
+    ]:
+        sound = {"logits": [1.0, 2.0], "label": "a"}
+        with pytest.raises(ModelError) as caught:
+            stats.scored_rows([sound, {"logits": logits, "label": "a"}], CLASSES, ["a", "b"], FILE)
+        assert caught.value.problem == "made-predictions.jsonl, line 2: logits are not 2 finite numbers of a model"
+    for label in ["text", None, 1e308, [1.0]]:
+        with pytest.raises(ModelError, match="a label is not a number"):
+            stats.scored_rows([{"logits": [1.0], "label": label}], SCORE, None, FILE)

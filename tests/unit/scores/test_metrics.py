@@ -255,20 +255,34 @@ def test_pieces_give_the_same_to_the_last_bit(name: str, config: str | None) -> 
         assert metric.compute(predictions=predictions[cuts[-1] :], references=references[cuts[-1] :]) == whole
 
 
-@pytest.mark.parametrize(("kind", "name"), [("classes", "accuracy"), ("multilabel", "multilabel_f1"), ("scores", "pearson")])
-def test_tensors_lists_and_arrays_are_the_same(kind: str, name: str) -> None:
-    predictions, references = (side.round() for side in ROWS[kind])  # as bfloat16 holds them
-    whole = load_metric(name).compute(predictions=predictions, references=references)
-    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.int32):
-        tensor = torch.tensor(predictions, dtype=dtype)
-        if tensor.is_floating_point():
-            tensor.requires_grad_()
-        assert load_metric(name).compute(predictions=tensor, references=torch.tensor(references)) == whole
-        assert load_metric(name).compute(predictions=list(tensor), references=references.tolist()) == whole
-        metric = load_metric(name)
-        for row, true in zip(tensor, torch.tensor(references), strict=True):
-            metric.add(prediction=row, reference=true)
-        assert metric.compute() == whole
+def test_tensors_lists_and_arrays_are_the_same_and_fetched_from_a_device() -> None:
+    for kind, name in [("classes", "accuracy"), ("multilabel", "multilabel_f1"), ("scores", "pearson")]:
+        predictions, references = (side.round() for side in ROWS[kind])  # as bfloat16 holds them
+        whole = load_metric(name).compute(predictions=predictions, references=references)
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.int32):
+            tensor = torch.tensor(predictions, dtype=dtype)
+            if tensor.is_floating_point():
+                tensor.requires_grad_()
+            assert load_metric(name).compute(predictions=tensor, references=torch.tensor(references)) == whole
+            assert load_metric(name).compute(predictions=list(tensor), references=references.tolist()) == whole
+            metric = load_metric(name)
+            for row, true in zip(tensor, torch.tensor(references), strict=True):
+                metric.add(prediction=row, reference=true)
+            assert metric.compute() == whole
+
+    class OnDevice:
+        """What a tensor on a GPU is to us: it has to be detached, then fetched, and then it is an array."""
+
+        dtype = "cuda.int64"
+        steps: tuple[str, ...] = ()
+
+        def __getattr__(self, step: str) -> Callable[[], Any]:
+            if step not in ("detach", "cpu", "numpy"):
+                raise AttributeError(step)
+            self.steps = (*self.steps, step)
+            return lambda: np.array([1, 0]) if self.steps[-3:] == ("detach", "cpu", "numpy") else self
+
+    assert load_metric("accuracy").compute(predictions=OnDevice(), references=OnDevice()) == {"accuracy": 1.0}
 
 
 def test_rows_are_copied_added_and_forgotten_and_a_fault_changes_nothing() -> None:
@@ -290,22 +304,6 @@ def test_rows_are_copied_added_and_forgotten_and_a_fault_changes_nothing() -> No
         with pytest.raises(GlassloopError):
             metric.compute(**wrong)
     assert metric.compute() == {"f1": close(2 / 3)}
-
-
-def test_a_tensor_on_a_device_is_fetched() -> None:
-    class OnDevice:
-        """What a tensor on a GPU is to us: it has to be detached, then fetched, and then it is an array."""
-
-        dtype = "cuda.int64"
-        steps: tuple[str, ...] = ()
-
-        def __getattr__(self, step: str) -> Callable[[], Any]:
-            if step not in ("detach", "cpu", "numpy"):
-                raise AttributeError(step)
-            self.steps = (*self.steps, step)
-            return lambda: np.array([1, 0]) if self.steps[-3:] == ("detach", "cpu", "numpy") else self
-
-    assert load_metric("accuracy").compute(predictions=OnDevice(), references=OnDevice()) == {"accuracy": 1.0}
 
 
 # --- what is undefined -------------------------------------------------------------------------------------------
@@ -336,9 +334,8 @@ def test_never_nan_never_a_warning(name: str, config: str | None, capfd: Any, re
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("path", "config", "predictions", "references", "result", "note"),
-    [
+def test_notes_say_what_was_undefined() -> None:
+    for path, config, predictions, references, result, note in [
         ("pearson", None, [2, 2], [1, 2], 0.0, "if all predictions are equal; reported as 0"),
         ("spearmanr", None, [1, 2], [3, 3], 0.0, "if all references are equal; reported as 0"),
         ("pearsonr", None, [5], [3], 0.0, "if all predictions are equal; reported as 0"),
@@ -351,23 +348,18 @@ def test_never_nan_never_a_warning(name: str, config: str | None, capfd: Any, re
         ("f1", "macro", [0, 1, 2], [0, 1, 1], close(5 / 9), None),
         ("f1", None, [0, 0], [0, 1], 0.0, None),
         ("recall", "weighted", [0, 2], [0, 1], 0.5, None),
-    ],
-)
-def test_notes_say_what_was_undefined(
-    path: str, config: str | None, predictions: Any, references: Any, result: float, note: str | None
-) -> None:
-    metric = load_metric(path, config)
-    assert list(metric.compute(predictions=predictions, references=references).values()) == [result]
-    assert metric.notes == ([f"{path} is undefined {note}"] if note else [])
-    rows = [[0, 1], [1, 1]] if config == "samples" else [0, 1]
-    metric.compute(predictions=rows, references=rows)
-    assert metric.notes == []
+    ]:
+        metric = load_metric(path, config)
+        assert list(metric.compute(predictions=predictions, references=references).values()) == [result]
+        assert metric.notes == ([f"{path} is undefined {note}"] if note else [])
+        rows = [[0, 1], [1, 1]] if config == "samples" else [0, 1]
+        metric.compute(predictions=rows, references=rows)
+        assert metric.notes == []
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("path", "config", "texts"),
-    [
+def test_unknown_names_and_settings_are_refused() -> None:
+    for path, config, texts in [
         ("acuracy", None, ['"acuracy" is not a known metric; did you mean "accuracy"?', "choose one of: glue, accuracy, f1,"]),
         ("F1", None, ['"F1" is not a known metric; did you mean "f1"?', "multilabel_f1"]),
         ("bleu\x1b[2J", None, [r'"bleu\x1b[2J" is not a known metric']),
@@ -376,17 +368,32 @@ def test_notes_say_what_was_undefined(
         ("glue", None, ['"glue" needs a task', "mnli_mismatched"]),
         ("f1", "makro", ['"makro" is not a known configuration of f1; did you mean "macro"?', "multilabel"]),
         ("mse", "macro", ['"macro" is not a known configuration of mse', "omit it"]),
-    ],
-)
-def test_unknown_names(path: str, config: str | None, texts: list[str]) -> None:
-    with pytest.raises(SettingsError) as caught:
-        load_metric(path, config)
-    assert all(text in str(caught.value) for text in texts), str(caught.value)
+    ]:
+        with pytest.raises(SettingsError) as caught:
+            load_metric(path, config)
+        assert all(text in str(caught.value) for text in texts), str(caught.value)
+    for path, config, rows, options, text in [
+        ("accuracy", None, None, {}, "only one of predictions and references"),
+        ("f1", None, [0, 1, 2], {}, "compares class 1 with one other class, but there are 0, 2"),
+        ("f1", None, [0, 1, 2], {}, 'use average="macro"'),
+        ("f1", None, [0, 2], {}, "compares class 1 with one other class, but there are 0, 2"),
+        ("glue", "mrpc", [0, 1, 2], {}, 'load_metric("f1", "macro")'),
+        ("f1", "multilabel", [[0, 1]], {}, 'use average="macro"'),
+        ("f1", None, [0, 1], {"average": "samples"}, "does not fit one class number per row"),
+        ("f1", None, [0, 1], {"average": None}, '"None" is not a known average'),
+        ("f1", None, [0, 1], {"average": "makro"}, 'did you mean "macro"?'),
+        ("f1", "macro", [0, 1], {"labels": []}, "labels=[] does not name labels of the rows"),
+        ("f1", "samples", [[0, 1]], {"labels": [2]}, "labels=[2] does not name labels of the rows"),
+        ("f1", None, [0, 1], {"averge": "x"}, 'not a known option of f1; did you mean "average"?'),
+        ("mse", None, [0, 1], {"squared": False}, '"squared" is not a known option of mse'),
+    ]:
+        with pytest.raises(SettingsError) as caught:
+            load_metric(path, config).compute(predictions=rows, references=rows or [1], **options)
+        assert text in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("path", "config", "predictions", "references", "text"),
-    [
+def test_data_is_refused_and_a_fault_named_with_its_row_over_all_batches() -> None:
+    for path, config, predictions, references, text in [
         ("accuracy", None, [1, 2, 3], [1, 2], "there are 3 predictions and 2 references"),
         ("accuracy", None, [], [1], "there are 0 predictions and 1 references"),
         ("accuracy", None, [], [], "accuracy has no rows to score"),
@@ -413,39 +420,10 @@ def test_unknown_names(path: str, config: str | None, texts: list[str]) -> None:
         ("multilabel_f1", None, [[0, 1]], [[0, 1, 1]], "rows of different widths: 2, 3"),
         ("glue", "rte", [0, 1], [-1, -1], "GLUE hides the labels of its test split"),
         ("glue", "stsb", [0.5, 1], [-1, -1], "GLUE hides the labels of its test split"),
-    ],
-)
-def test_data_refused(path: str, config: str | None, predictions: Any, references: Any, text: str) -> None:
-    with pytest.raises(DataError) as caught:
-        load_metric(path, config).compute(predictions=predictions, references=references)
-    assert text in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("path", "config", "rows", "options", "text"),
-    [
-        ("accuracy", None, None, {}, "only one of predictions and references"),
-        ("f1", None, [0, 1, 2], {}, "compares class 1 with one other class, but there are 0, 2"),
-        ("f1", None, [0, 1, 2], {}, 'use average="macro"'),
-        ("f1", None, [0, 2], {}, "compares class 1 with one other class, but there are 0, 2"),
-        ("glue", "mrpc", [0, 1, 2], {}, 'load_metric("f1", "macro")'),
-        ("f1", "multilabel", [[0, 1]], {}, 'use average="macro"'),
-        ("f1", None, [0, 1], {"average": "samples"}, "does not fit one class number per row"),
-        ("f1", None, [0, 1], {"average": None}, '"None" is not a known average'),
-        ("f1", None, [0, 1], {"average": "makro"}, 'did you mean "macro"?'),
-        ("f1", "macro", [0, 1], {"labels": []}, "labels=[] does not name labels of the rows"),
-        ("f1", "samples", [[0, 1]], {"labels": [2]}, "labels=[2] does not name labels of the rows"),
-        ("f1", None, [0, 1], {"averge": "x"}, 'not a known option of f1; did you mean "average"?'),
-        ("mse", None, [0, 1], {"squared": False}, '"squared" is not a known option of mse'),
-    ],
-)
-def test_settings_refused(path: str, config: str | None, rows: Any, options: dict[str, Any], text: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        load_metric(path, config).compute(predictions=rows, references=rows or [1], **options)
-    assert text in str(caught.value)
-
-
-def test_a_fault_is_named_with_its_row_over_all_batches() -> None:
+    ]:
+        with pytest.raises(DataError) as caught:
+            load_metric(path, config).compute(predictions=predictions, references=references)
+        assert text in str(caught.value)
     metric = load_metric("pearson")
     metric.add_batch(predictions=[1, 2], references=[1, 2])
     metric.add(prediction=3, reference=3)
@@ -486,17 +464,17 @@ def test_decisions_and_what_cannot_be_decided() -> None:
             decide(np.zeros((3, 2)), SEVERAL, threshold=threshold)
 
 
-@pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
-def test_decisions_suit_the_metrics(task: str) -> None:
-    outputs = 1 if task == SCORE else 3
-    decided = decide(np.random.default_rng(0).normal(size=(40, outputs)), task)
-    metric = metrics_for(task, outputs)
-    assert metric.name == task
-    result = metric.compute(predictions=decided, references=decided)
-    assert result.pop("mse", 0.0) == 0.0
-    assert list(result.values()) == [close(1.0)] * len(result)
-    with pytest.raises(DataError, match=r"row 1 .* contains NaN"):
-        decide(np.array([[0.0] * outputs, [math.nan] * outputs]), task)
+def test_decisions_suit_the_metrics() -> None:
+    for task in [CLASSES, SEVERAL, SCORE]:
+        outputs = 1 if task == SCORE else 3
+        decided = decide(np.random.default_rng(0).normal(size=(40, outputs)), task)
+        metric = metrics_for(task, outputs)
+        assert metric.name == task
+        result = metric.compute(predictions=decided, references=decided)
+        assert result.pop("mse", 0.0) == 0.0
+        assert list(result.values()) == [close(1.0)] * len(result)
+        with pytest.raises(DataError, match=r"row 1 .* contains NaN"):
+            decide(np.array([[0.0] * outputs, [math.nan] * outputs]), task)
 
 
 def test_one_class_of_several_and_chosen_keys() -> None:
@@ -537,9 +515,8 @@ MACRO = Measures(("accuracy", "f1_macro"))
 NAMES = ("complaint", "ok")
 
 
-@pytest.mark.parametrize(
-    ("task", "names", "measures"),
-    [
+def test_the_default() -> None:
+    for task, names, measures in [
         (CLASSES, NAMES, MACRO),  # nobody has chosen a class
         (CLASSES, ("no", "yes"), MACRO),
         (CLASSES, ("0", "1"), Measures(("accuracy", "f1"), "1")),
@@ -550,10 +527,8 @@ NAMES = ("complaint", "ok")
         (CLASSES, ("0", "1", "2"), MACRO),
         (SEVERAL, ("0", "1"), Measures(("f1_micro", "f1_macro", "exact_match"))),
         (SCORE, ("LABEL_0",), Measures(("pearson", "spearmanr", "mse"))),
-    ],
-)
-def test_the_default(task: str, names: tuple[str, ...], measures: Measures) -> None:
-    assert default_measures(task, names) == chosen_measures(None, task, names, None) == measures
+    ]:
+        assert default_measures(task, names) == chosen_measures(None, task, names, None) == measures
 
 
 def test_the_metrics_of_a_run_are_chosen_recorded_and_refused(says) -> None:
@@ -587,29 +562,20 @@ def test_the_metrics_of_a_run_are_chosen_recorded_and_refused(says) -> None:
     assert short_metrics({"eval_b_f1": 1.0, "eval_b_runtime": 1.0}, "eval_b") == {"f1": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("key", "title"),
-    [
+def test_titles_name_the_class_and_what_is_no_better_than_the_baseline() -> None:
+    for key, title in [
         *[("f1", "f1 (equivalent)"), ("f1_macro", "f1 (macro)"), ("accuracy", "accuracy"), ("loss", "loss")],
         *[("mismatched_accuracy", "accuracy, mismatched"), ("mismatched_f1", "f1 (equivalent), mismatched")],
         *[("mismatched_loss", "loss, mismatched"), ("my_own", "my_own")],
-    ],
-)
-def test_titles_name_the_class(key: str, title: str) -> None:
-    assert Measures(("accuracy", "f1", "f1_macro"), "equivalent").title(key) == title
+    ]:
+        assert Measures(("accuracy", "f1", "f1_macro"), "equivalent").title(key) == title
     assert Measures(("f1",)).title("f1") == "f1"
-
-
-@pytest.mark.parametrize(
-    ("metrics", "baseline", "keys"),
-    [
+    for metrics, baseline, keys in [
         ({"loss": 9.0, "accuracy": 0.7}, {"accuracy": 0.6}, []),
         ({"accuracy": 0.6, "f1": 0.1}, {"accuracy": 0.6}, ["accuracy"]),
         ({"accuracy": 0.5, "f1": 0.0}, {"accuracy": 0.6}, ["accuracy", "f1"]),
         ({"accuracy": 0.7, "b_accuracy": 0.1}, {"accuracy": 0.6, "b_accuracy": 0.2}, ["b_accuracy"]),
         ({"mse": 1.0, "pearson": 0.2}, {"mse": 2.0}, []),
         ({"mse": 2.0, "pearson": -0.2}, {"mse": 2.0}, ["mse", "pearson"]),
-    ],
-)
-def test_what_is_no_better_than_the_baseline(metrics: dict[str, float], baseline: dict[str, float], keys: list[str]) -> None:
-    assert no_better(metrics, baseline, Measures(("accuracy", "f1", "pearson", "mse"), "x")) == keys
+    ]:
+        assert no_better(metrics, baseline, Measures(("accuracy", "f1", "pearson", "mse"), "x")) == keys

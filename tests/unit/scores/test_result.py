@@ -51,43 +51,24 @@ def test_scores_by_class_and_baselines() -> None:
     assert baseline_scores(rows([0.0, 0.0], [3.0, 5.0], SCORE), 3.0, Measures(("pearson", "mse"))) == {"mse": 2.0}
     several = rows([[0, 0, 0]] * 3, [[1, 1, 0], [1, 1, 0], [0, 0, 1]], SEVERAL, "abc")
     assert baseline_scores(several, np.array([1, 1, 0]), Measures(("exact_match",))) == {"exact_match": pytest.approx(2 / 3)}
-
-
-@pytest.mark.parametrize(
-    ("choice", "names", "read"),
-    [(1, ("a", "b"), "b"), ([1, 0, 1], ("a", "b", "c"), ["a", "c"]), ([0.0, 0.0], ("a", "b"), []), (0.25, None, 0.25)],
-)
-def test_choices_as_a_person_reads_them(choice: Any, names: Any, read: Any) -> None:
-    assert label_of(choice, names) == read
-
-
-# --- the baseline ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("labels", "task", "answer", "name"),
-    [
+    assert (label_of(1, ("a", "b")), label_of([0.0, 0.0], ("a", "b")), label_of(0.25, None)) == ("b", [], 0.25)
+    assert label_of([1, 0, 1], ("a", "b", "c")) == ["a", "c"]
+    for labels, task, answer, name in [
         ([0, 0, 1, 1, 1], CLASSES, 1, '"b"'),
         ([1.0, 2.0, 6.0], SCORE, 3.0, "the mean 3"),
         ([[1, 1], [1, 0], [0, 1], [1, 0]], SEVERAL, [1, 1], '"a", "b"'),
         ([[1, 0], [0, 1], [0, 0]], SEVERAL, [0, 0], "no label"),
-    ],
-)
-def test_the_baseline_is_the_answer_most_frequent_in_training(labels: Any, task: str, answer: Any, name: str) -> None:
-    found = usual_answer(np.asarray(labels), task)
-    assert np.array_equal(found, answer)
-    assert answer_name(found, () if task == SCORE else ("a", "b")) == name
-
-
-@pytest.mark.parametrize(
-    ("measures", "scores"),
-    [
+    ]:
+        found = usual_answer(np.asarray(labels), task)
+        assert np.array_equal(found, answer)
+        assert answer_name(found, () if task == SCORE else ("a", "b")) == name
+    # Always answering b gives no F1 of a, and a constant has no correlation.
+    for measures, scores in [
         (Measures(("accuracy", "f1_macro")), {"accuracy": 0.25, "f1_macro": pytest.approx(0.2)}),
         (Measures(("accuracy", "f1"), "b"), {"accuracy": 0.25, "f1": pytest.approx(0.4)}),
         (Measures(("accuracy", "f1", "matthews_correlation"), "a"), {"accuracy": 0.25}),
-    ],
-)
-def test_a_baseline_that_does_not_exist_is_left_out(measures: Measures, scores: dict[str, float]) -> None:
-    """Always answering b gives no F1 of a, and a constant has no correlation."""
-    assert baseline_scores(rows([0, 0, 0, 0], [0, 0, 0, 1]), 1, measures) == scores
+    ]:
+        assert baseline_scores(rows([0, 0, 0, 0], [0, 0, 0, 1]), 1, measures) == scores
 
 
 # --- metrics -----------------------------------------------------------------------------------------------------------
@@ -134,25 +115,18 @@ def test_the_verdict_is_that_of_a_paired_test() -> None:
     assert few.kind == "undecided"
     assert few.sentence.startswith('Undecided against always answering "b": accuracy 0.8750 against 0.7500')
     assert few.sentence.endswith("; about 165 more rows would decide")
-
-
-@pytest.mark.parametrize("number", [8, 40])
-def test_scores_are_compared_with_the_mean_of_the_training_rows(number: int) -> None:
-    labels = np.arange(number) * 1.0
-    better = verdict_on(rows(labels + 0.1, labels, SCORE), 3.0)
-    assert better.sentence.startswith(
-        "Better than always answering the mean 3: mse 0.0100" if number == 40 else "Undecided against"
-    )
-    worse = verdict_on(rows(labels + 99.0, labels, SCORE), 3.0)
-    assert worse.sentence.startswith("Worse than always answering the mean 3")
-    assert "paired jackknife" in worse.sentence
-    assert verdict_on(rows(labels * 0 + 3, labels, SCORE), 3.0).sentence.startswith("No different from always answering")
-
-
-@pytest.mark.parametrize(("answers", "labels", "task"), [([1], [1], CLASSES), ([5.0], [5.0], SCORE)])
-def test_one_row_decides_nothing(answers: list[float], labels: list[float], task: str) -> None:
-    found = verdict_on(rows(answers, labels, task), 0)
-    assert (found.kind, found.sentence.endswith("(1 row)")) == ("undecided", True)
+    for answers, labels, task in [([1], [1], CLASSES), ([5.0], [5.0], SCORE)]:
+        found = verdict_on(rows(answers, labels, task), 0)
+        assert (found.kind, found.sentence.endswith("(1 row)")) == ("undecided", True)
+    for number in [8, 40]:
+        labels = np.arange(number) * 1.0
+        better = verdict_on(rows(labels + 0.1, labels, SCORE), 3.0)
+        told = "Better than always answering the mean 3: mse 0.0100" if number == 40 else "Undecided against"
+        assert better.sentence.startswith(told)
+        worse = verdict_on(rows(labels + 99.0, labels, SCORE), 3.0)
+        assert worse.sentence.startswith("Worse than always answering the mean 3")
+        assert "paired jackknife" in worse.sentence
+        assert verdict_on(rows(labels * 0 + 3, labels, SCORE), 3.0).sentence.startswith("No different from always answering")
 
 
 def test_a_verdict_names_what_the_accuracy_hides() -> None:
@@ -192,6 +166,20 @@ def test_advice_needs_facts_and_a_reason() -> None:
     undecided = rows([1] * 7 + [0], [1] * 6 + [0] * 2)
     assert verdict_on(undecided, 1, USUAL).advice == ()
     assert verdict_on(undecided, 1, replace(USUAL, steps=68)).advice == ("--num_train_epochs 10: 68 steps are few",)
+    for facts, advice in [
+        ({}, NO_REASON),
+        ({"steps": 68, "steps_per_epoch": 23}, "--num_train_epochs 20: 68 steps are few"),
+        ({"steps": 68, "steps_per_epoch": 23, "counts_steps": True}, "--max_steps 460: 68 steps are few"),
+        ({"rate": 5e-5}, "--learning_rate 0.00014: 5e-05 is low for this model"),
+        ({"rate": 1e-3, "losses": FLAT}, HIGH),
+        ({"rate": 1e-3}, NO_REASON),  # the loss fell
+        ({"counts": RARE}, '--class_weights balanced: "b" has only 50 of 1,000 training rows'),
+        ({"counts": {**RARE, "c": 0}}, NO_REASON),
+        ({"counts": RARE, "weighted": True}, NO_REASON),
+        ({"losses": (0.7, 0.5, 0.2, 0.1, 0.01)}, MEMORIZED),
+        ({"losses": FLAT}, "check texts and labels with glassloop data: the training loss went from 0.7000 to 0.7000"),
+    ]:
+        assert verdict_on(LOST, 0, replace(USUAL, **facts)).advice == (advice,)
 
 
 FLAT = (0.7, 0.7, 0.69, 0.7, 0.7)
@@ -204,34 +192,12 @@ MEMORIZED = (
 RARE = {"a": 950, "b": 50}
 
 
-@pytest.mark.parametrize(
-    ("facts", "advice"),
-    [
-        ({}, NO_REASON),
-        ({"steps": 68, "steps_per_epoch": 23}, "--num_train_epochs 20: 68 steps are few"),
-        ({"steps": 68, "steps_per_epoch": 23, "counts_steps": True}, "--max_steps 460: 68 steps are few"),
-        ({"rate": 5e-5}, "--learning_rate 0.00014: 5e-05 is low for this model"),
-        ({"rate": 1e-3, "losses": FLAT}, HIGH),
-        ({"rate": 1e-3}, NO_REASON),  # the loss fell
-        ({"counts": RARE}, '--class_weights balanced: "b" has only 50 of 1,000 training rows'),
-        ({"counts": {**RARE, "c": 0}}, NO_REASON),
-        ({"counts": RARE, "weighted": True}, NO_REASON),
-        ({"losses": (0.7, 0.5, 0.2, 0.1, 0.01)}, MEMORIZED),
-        ({"losses": FLAT}, "check texts and labels with glassloop data: the training loss went from 0.7000 to 0.7000"),
-    ],
-)
-def test_a_model_that_learned_nothing_gets_advice_with_a_reason(facts: dict[str, Any], advice: str) -> None:
-    assert verdict_on(LOST, 0, replace(USUAL, **facts)).advice == (advice,)
-
-
-@pytest.mark.parametrize(
-    "history", [[], [{"loss": 0.7, "step": 10}, {"eval_loss": 0.4, "step": 10}, {"loss": 0.5, "step": 20}]]
-)
-def test_facts_come_from_the_record_and_the_history(history: list[dict[str, float]]) -> None:
-    record = replace(RECORD, data=replace(RECORD.data, splits={"train": SplitFacts(30, {"a": 20, "b": 10})}))
-    found = facts_of(record, history, 10_616_832)
-    assert (found.steps, found.rate) == (record.plan.max_steps, record.settings.learning_rate)
-    assert (found.rows, found.counts) == (30, {"a": 20, "b": 10})
-    assert found.losses == [entry["loss"] for entry in history if "loss" in entry]
-    assert found.fall == ((0.7, 0.5) if history else None)
-    assert found.usual_rate > 1e-4
+def test_facts_come_from_the_record_and_the_history() -> None:
+    for history in [[], [{"loss": 0.7, "step": 10}, {"eval_loss": 0.4, "step": 10}, {"loss": 0.5, "step": 20}]]:
+        record = replace(RECORD, data=replace(RECORD.data, splits={"train": SplitFacts(30, {"a": 20, "b": 10})}))
+        found = facts_of(record, history, 10_616_832)
+        assert (found.steps, found.rate) == (record.plan.max_steps, record.settings.learning_rate)
+        assert (found.rows, found.counts) == (30, {"a": 20, "b": 10})
+        assert found.losses == [entry["loss"] for entry in history if "loss" in entry]
+        assert found.fall == ((0.7, 0.5) if history else None)
+        assert found.usual_rate > 1e-4

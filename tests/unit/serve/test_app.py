@@ -7,7 +7,6 @@ import json
 import re
 from base64 import b64encode
 from dataclasses import fields
-from typing import Any
 
 import pytest
 
@@ -19,9 +18,8 @@ from glassloop.serve.server import bound_socket
 LIMITS = Limits(max_inputs=4, max_characters=50)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "columns", "single"),
-    [
+def test_the_shapes_of_predict_rerank_and_our_own_route_and_parameters_of_the_hub() -> None:
+    for inputs, columns, single in [
         ("a", [["a"]], True),
         (["a"], [["a"]], True),
         (["a", "b"], [["a"], ["b"]], True),
@@ -30,48 +28,30 @@ LIMITS = Limits(max_inputs=4, max_characters=50)
         ([["a", "b"]], [["a"], ["b"]], False),
         ([["a"]] * 4, [["a"] * 4], False),  # as much as the limits allow
         ("x" * 50, [["x" * 50]], True),
-    ],
-)
-def test_the_shapes_of_predict(inputs: Any, columns: list[list[str]], single: bool) -> None:
-    asked = predict_question({"inputs": inputs, "parameters": []}, LIMITS)
-    assert (asked.columns, asked.single, asked.apply, asked.truncate) == (columns, single, None, True)
-
-
-@pytest.mark.parametrize(
-    ("more", "apply", "top"),
-    [
+    ]:
+        asked = predict_question({"inputs": inputs, "parameters": []}, LIMITS)
+        assert (asked.columns, asked.single, asked.apply, asked.truncate) == (columns, single, None, True)
+    for more, apply, top in [
         ({"parameters": {"function_to_apply": "none", "top_k": 1}}, "none", 1),
         ({"function_to_apply": "sigmoid", "top_k": 2}, "sigmoid", 2),
         ({"raw_scores": True}, "none", None),
-    ],
-)
-def test_parameters_of_the_hub(more: dict[str, Any], apply: str, top: int | None) -> None:
-    asked = predict_question({"inputs": "a", **more}, LIMITS)
-    assert (asked.apply, asked.top) == (apply, top)
-
-
-def test_rerank() -> None:
+    ]:
+        asked = predict_question({"inputs": "a", **more}, LIMITS)
+        assert (asked.apply, asked.top) == (apply, top)
     asked = rerank_question({"query": "q", "texts": ["a", "b"], "return_text": True, "raw_scores": True}, LIMITS)
     assert (asked.columns, asked.texts, asked.apply) == ([["q", "q"], ["a", "b"]], True, "none")
-
-
-@pytest.mark.parametrize(
-    ("inputs", "columns"),
-    [
+    for inputs, columns in [
         ("a", [["a"]]),
         ({"text": "a", "text_pair": "b"}, [["a"], ["b"]]),
         (["a", "b"], [["a", "b"]]),
         ([{"text": "a"}, "b", ["c"]], [["a", "b", "c"]]),
         ([["a", "b"], {"text": "c", "text_pair": "d"}], [["a", "c"], ["b", "d"]]),
-    ],
-)
-def test_the_shapes_of_our_own_route(inputs: Any, columns: list[list[str]]) -> None:
-    assert own_question({"inputs": inputs, "tokens": True}, LIMITS).columns == columns
+    ]:
+        assert own_question({"inputs": inputs, "tokens": True}, LIMITS).columns == columns
 
 
-@pytest.mark.parametrize(
-    ("read", "body", "status"),
-    [
+def test_what_is_refused_without_repeating_a_text() -> None:
+    for read, body, status in [
         (predict_question, {}, 422),
         (predict_question, {"inputs": []}, 400),
         (predict_question, {"inputs": ""}, 400),
@@ -103,13 +83,11 @@ def test_the_shapes_of_our_own_route(inputs: Any, columns: list[list[str]]) -> N
         (own_question, {"inputs": [[[]]]}, 422),
         *((None, body, 400) for body in (b"", b" ", b"{", b"\xff", b"[" * 200_000)),
         *((None, body, 422) for body in (b"[]", b"3")),
-    ],
-)
-def test_what_is_refused_without_repeating_a_text(read: Any, body: Any, status: int) -> None:
-    with pytest.raises(Refused) as caught:
-        parsed(body) if read is None else read(body, LIMITS)
-    assert caught.value.status == status
-    assert "secret" not in caught.value.message
+    ]:
+        with pytest.raises(Refused) as caught:
+            parsed(body) if read is None else read(body, LIMITS)
+        assert caught.value.status == status
+        assert "secret" not in caught.value.message
 
 
 def test_every_route_is_described() -> None:
@@ -145,14 +123,11 @@ def test_every_refusal_has_the_status_and_type_of_text_embeddings_inference() ->
     ]
 
 
-@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
-@pytest.mark.parametrize("name", [entry.name for entry in fields(Limits)])
-def test_a_limit_is_positive(says, name: str, value: float) -> None:
-    with says(f"{name} is {value}, not a positive number", f"set {name} to a positive number, or omit it"):
-        Limits(**{name: value})
-
-
-def test_addresses_that_cannot_be(says) -> None:
+def test_a_limit_is_positive_and_addresses_that_cannot_be_are_named(says) -> None:
+    for value in [0, -1, float("nan"), float("inf")]:
+        for name in [entry.name for entry in fields(Limits)]:
+            with says(f"{name} is {value}, not a positive number", f"set {name} to a positive number, or omit it"):
+                Limits(**{name: value})
     with says("port is 70000, not a number from 0 to 65535"):
         bound_socket("127.0.0.1", 70_000)
     with says("there is no host no.such.host.invalid"):

@@ -49,13 +49,21 @@ def refusal_of(job: Job) -> tuple[int, str, str]:
     return caught.value.status, caught.value.kind, caught.value.message
 
 
-def test_a_batch_holds_as_many_tokens_as_the_budget(batcher: Batcher) -> None:
+def test_a_batch_holds_as_many_tokens_as_the_budget_of_one_model_and_no_client_that_left(batcher: Batcher) -> None:
     for size in (4, 3, 3, 5):
         add(batcher, size)
     assert [sizes_of(batcher), sizes_of(batcher)] == [[3, 3, 4], [5]]
     assert batcher.waiting_tokens == 0
     add(batcher, 40)
     assert sizes_of(batcher) == [40], "a text longer than the budget is a batch"
+    add(batcher, 3).left = True
+    add(batcher, 4)
+    assert sizes_of(batcher) == [4]
+    assert batcher.waiting_tokens == 0
+    add(batcher, 2)
+    add(batcher, 3, model=1)
+    add(batcher, 2)
+    assert [[entry.job.model for entry in batcher.next_batch()] for _ in range(2)] == [[0, 0], [1]]
 
 
 def test_a_short_request_passes_a_long_one_that_came_before(batcher: Batcher, clock: Clock) -> None:
@@ -77,13 +85,6 @@ def test_a_long_request_does_not_wait_for_ever(batcher: Batcher, clock: Clock) -
     assert place <= 10, "only what came in the first second is due before it"
 
 
-def test_a_batch_is_of_one_model(batcher: Batcher) -> None:
-    add(batcher, 2)
-    add(batcher, 3, model=1)
-    add(batcher, 2)
-    assert [[entry.job.model for entry in batcher.next_batch()] for _ in range(2)] == [[0, 0], [1]]
-
-
 def test_what_waited_too_long_is_refused(batcher: Batcher, clock: Clock) -> None:
     job = add(batcher, 3, seconds=2.0)
     clock.now += 3
@@ -91,13 +92,6 @@ def test_what_waited_too_long_is_refused(batcher: Batcher, clock: Clock) -> None
     assert refusal_of(job) == (429, "Overloaded", "the request waited too long in the queue")
     assert b"glassloop_expired_total 1.0" in batcher.meters.text()
     assert b"glassloop_expired_total 0.0" in Meters().text(), "two servers of a process do not share numbers"
-
-
-def test_a_client_that_left_is_skipped(batcher: Batcher) -> None:
-    add(batcher, 3).left = True
-    add(batcher, 4)
-    assert sizes_of(batcher) == [4]
-    assert batcher.waiting_tokens == 0
 
 
 def test_one_failing_text_does_not_take_the_others_with_it(batcher: Batcher) -> None:

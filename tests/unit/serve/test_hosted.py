@@ -14,14 +14,10 @@ from glassloop.serve.hosted import SIZES, check_predictions, load_hosted, measur
 
 
 @pytest.mark.slow
-def test_a_run_repeats_its_stored_predictions(text_run: Path) -> None:
+def test_a_run_repeats_its_stored_predictions_or_is_not_served(text_run: Path, tmp_path: Path, says) -> None:
     (hosted,) = load_hosted([str(text_run)], "cpu")
     assert (hosted.name, hosted.checked) == ("run", 11)
     assert check_predictions(text_run / "model", hosted.predictor) == 0, "a bare model has none"
-
-
-@pytest.mark.slow
-def test_a_run_whose_answers_differ_is_not_served(text_run: Path, tmp_path: Path) -> None:
     shutil.copytree(text_run, tmp_path / "run")
     path = tmp_path / "run" / "validation-predictions.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -30,11 +26,6 @@ def test_a_run_whose_answers_differ_is_not_served(text_run: Path, tmp_path: Path
     with pytest.raises(ModelError) as caught:
         load_hosted([str(tmp_path / "run")], "cpu")
     assert "the model does not repeat its own predictions for validation (rows 3)" in caught.value.problem
-
-
-@pytest.mark.slow
-def test_two_runs_of_one_name(says, text_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
     with says('two runs have the name "run"', "rename one of the folders"):
         load_hosted([str(text_run), str(tmp_path / "run")], "cpu")
 
@@ -54,23 +45,15 @@ class Machine(CountingModel):
         return super().forward(rows)
 
 
-@pytest.mark.parametrize(
-    ("machine", "wanted"),
-    [(Machine(0.0), 256), (Machine(1e-3), 2_048), (Machine(5e-3), 16_384), (Machine(1.0, most=4_096), 4_096)],
-)
-def test_the_smallest_batch_that_is_fast_and_fits(machine: Machine, wanted: int) -> None:
-    assert measured_budget(machine, seconds=1e9, clock=lambda: machine.now) == wanted
-
-
-def test_the_search_ends_in_time_and_hides_no_other_error() -> None:
+def test_the_smallest_batch_that_is_fast_and_fits_is_found_in_time() -> None:
+    starts = {256: Machine(0.0), 2_048: Machine(1e-3), 16_384: Machine(5e-3), 4_096: Machine(1.0, most=4_096)}
+    for wanted, machine in starts.items():
+        assert measured_budget(machine, seconds=1e9, clock=lambda machine=machine: machine.now) == wanted
     machine, failing = Machine(1.0), CountingModel()
     assert measured_budget(machine, seconds=5.0, clock=lambda: machine.now) < SIZES[-1]
     failing.failing = True
     with pytest.raises(RuntimeError):
         measured_budget(failing)
-
-
-def test_many_sizes_are_run_before_the_first_request() -> None:
     model = CountingModel()
     model.max_length = 40
     warm_up(model, 512)

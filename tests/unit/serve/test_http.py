@@ -77,10 +77,17 @@ def test_our_own_route_says_more(client: TestClient, predictor: Predictor) -> No
     assert short["logits"] == pytest.approx(wanted.logits, abs=1e-5)
 
 
-def test_a_long_text_that_may_not_be_truncated(client: TestClient) -> None:
+def test_a_long_text_that_may_not_be_truncated_and_texts_for_a_model_of_pairs(
+    client: TestClient, pair_client: TestClient
+) -> None:
     answer = client.post("/predict", json={"inputs": "good " * 60, "truncate": False})
     assert (answer.status_code, answer.json()["error_type"]) == (413, "Validation")
     assert answer.json()["error"] == "a text has 62 tokens, but the model takes 24; set truncate"
+    found = pair_client.post("/predict", json={"inputs": "good"})
+    assert found.status_code == 422
+    assert found.json()["error"] == 'the model was trained on pairs of texts: ["first", "second"]'
+    assert client.post("/predict", json={"inputs": ["a", "b"]}).json()["error"] == "the model was trained on single texts"
+    assert client.post("/rerank", json={"query": "a", "texts": ["b"]}).status_code == 422
 
 
 @pytest.mark.parametrize("given", [{"parameters": {"function_to_apply": "NAME"}}, {"function_to_apply": "NAME"}])
@@ -117,17 +124,8 @@ def test_hosts_that_are_allowed(service: Service) -> None:
     assert client.get("/info", headers={"host": "example.com"}).status_code == 400
 
 
-def test_texts_for_a_model_of_pairs(client: TestClient, pair_client: TestClient) -> None:
-    found = pair_client.post("/predict", json={"inputs": "good"})
-    assert found.status_code == 422
-    assert found.json()["error"] == 'the model was trained on pairs of texts: ["first", "second"]'
-    assert client.post("/predict", json={"inputs": ["a", "b"]}).json()["error"] == "the model was trained on single texts"
-    assert client.post("/rerank", json={"query": "a", "texts": ["b"]}).status_code == 422
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
+def test_what_is_refused_and_a_bug_is_no_traceback(client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    for method, path, body, status in [
         ("POST", "/predict", b"", 400),
         ("POST", "/predict", b"{", 400),
         ("POST", "/predict", b"[]", 422),
@@ -135,23 +133,30 @@ def test_texts_for_a_model_of_pairs(client: TestClient, pair_client: TestClient)
         ("GET", "/nothing", b"", 404),
         ("POST", "/predict", b'{"inputs": "' + b"a" * 2_000_001 + b'"}', 413),
         ("POST", "/predict", b'{"inputs": "' + b"a" * 1_000_001 + b'"}', 413),
-    ],
-)
-def test_what_is_refused(client: TestClient, method: str, path: str, body: bytes, status: int) -> None:
-    found = client.request(method, path, content=body)
-    assert found.status_code == status
-    assert {*found.json()} == {"error", "error_type"}
+    ]:
+        found = client.request(method, path, content=body)
+        assert found.status_code == status
+        assert {*found.json()} == {"error", "error_type"}
+
+    def fail(*_: Any) -> None:
+        raise ValueError("secret text")
+
+    monkeypatch.setattr("glassloop.predict.answers.Answering.shares", fail)
+    found = client.post("/predict", json={"inputs": "secret text"})
+    assert found.status_code == 424
+    assert found.json() == {"error": "the request could not be answered", "error_type": "Backend"}
+    assert capsys.readouterr().err == "glassloop: serve: /predict failed: ValueError\n"
 
 
-def test_too_many_requests(client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_requests_and_while_it_shuts_down(
+    client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(service, "active", service.limits.max_requests)
     found = client.post("/predict", json={"inputs": "good"})
     assert found.status_code == 429
     assert int(found.headers["retry-after"]) >= 1
     assert found.json()["error_type"] == "Overloaded"
-
-
-def test_while_it_shuts_down(client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     assert client.get("/ready").status_code == 200
     monkeypatch.setattr(service, "draining", True)
     for found in (client.post("/predict", json={"inputs": "good"}), client.get("/ready")):
@@ -169,17 +174,6 @@ def test_an_api_key(service: Service) -> None:
     right = {"authorization": "Bearer key-é".encode()}
     assert client.post("/predict", json={"inputs": "good"}, headers=right).status_code == 200
     assert [client.get(path).status_code for path in ("/health", "/ready", "/")] == [200, 200, 200]
-
-
-def test_a_bug_is_no_traceback(client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    def fail(*_: Any) -> None:
-        raise ValueError("secret text")
-
-    monkeypatch.setattr("glassloop.predict.answers.Answering.shares", fail)
-    found = client.post("/predict", json={"inputs": "secret text"})
-    assert found.status_code == 424
-    assert found.json() == {"error": "the request could not be answered", "error_type": "Backend"}
-    assert capsys.readouterr().err == "glassloop: serve: /predict failed: ValueError\n"
 
 
 def test_slow_bodies_keep_nobody_else_from_an_answer(service: Service) -> None:
@@ -222,17 +216,7 @@ async def with_slow_bodies(app: Any, number: int, body: bytes) -> list[int | Non
     return [statuses.get(0), statuses.get(number), *waiting]
 
 
-def test_no_path_of_this_machine_is_in_info(client: TestClient, service: Service, text_run: Path) -> None:
-    hosted = service.hosted[0]
-    assert hosted.predictor.run is not None
-    assert Path(hosted.predictor.run.model.name).is_absolute(), "the run was trained from a local folder"
-    for path in ("/info", "/openapi.json", "/metrics", "/"):
-        assert str(text_run.parent) not in client.get(path).text
-        assert hosted.predictor.run.model.name not in client.get(path).text
-    assert client.get("/info").json()["trained_from"] == Path(hosted.predictor.run.model.name).name
-
-
-def test_info_and_metrics(client: TestClient, service: Service) -> None:
+def test_info_and_metrics_name_no_path_of_this_machine(client: TestClient, service: Service, text_run: Path) -> None:
     info = client.get("/info").json()
     assert info["model_type"]["classifier"]["id2label"] == {"0": "pos, really", "1": "neg"}
     assert (info["max_input_length"], info["max_client_batch_size"], info["pairs"]) == (24, 32, False)
@@ -241,3 +225,10 @@ def test_info_and_metrics(client: TestClient, service: Service) -> None:
     text = client.get("/metrics").text
     assert 'glassloop_requests_total{route="/predict",status="200"}' in text
     assert "glassloop_queue_tokens 0" in text
+    hosted = service.hosted[0]
+    assert hosted.predictor.run is not None
+    assert Path(hosted.predictor.run.model.name).is_absolute(), "the run was trained from a local folder"
+    for path in ("/info", "/openapi.json", "/metrics", "/"):
+        assert str(text_run.parent) not in client.get(path).text
+        assert hosted.predictor.run.model.name not in client.get(path).text
+    assert client.get("/info").json()["trained_from"] == Path(hosted.predictor.run.model.name).name

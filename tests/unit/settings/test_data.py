@@ -34,20 +34,14 @@ def problem_of(**given: Any) -> str:
     return raised.value.problem
 
 
-def test_the_settings_and_their_defaults_are_these() -> None:
+def test_the_settings_their_defaults_and_a_sentence_of_help_in_the_docstring() -> None:
     assert {entry.name: entry.default for entry in fields(DataSettings)} == DEFAULTS
     assert DataSettings() == data_settings({}) == DataSettings(**DEFAULTS)
-
-
-def test_every_setting_has_one_sentence_of_help_in_the_docstring() -> None:
     assert (DataSettings.__doc__ or "").startswith("How to read the data")
     for entry in fields(DataSettings):
         sentence = entry.metadata["help"]
         assert re.fullmatch(r"[A-Z].+\.", sentence), entry.name
         assert f"    {entry.name}: {sentence}" in (DataSettings.__doc__ or "")
-
-
-def test_settings_cannot_be_changed_behind_their_check() -> None:
     with pytest.raises(FrozenInstanceError):
         DataSettings().split_seed = -1  # type: ignore[misc]
 
@@ -55,6 +49,7 @@ def test_settings_cannot_be_changed_behind_their_check() -> None:
 # --- each wrong setting ------------------------------------------------------------------------------------------
 
 TASKS_TOLD = "auto, single_label_classification, multi_label_classification, regression"
+ENCODINGS = "utf-8, latin-1, cp1252 or utf-16"
 NOT_ALLOWED: dict[str, tuple[str, list[Any]]] = {  # what a setting must be, and values that are not
     "task": (f"one of {TASKS_TOLD}", ["regresion", "ner", None, "au\nto\x1b"]),
     "empty": ("one of refuse, keep", ["kep"]),
@@ -68,10 +63,7 @@ NOT_ALLOWED: dict[str, tuple[str, list[Any]]] = {  # what a setting must be, and
     "delimiter": ("a single character (write tab for a tab)", ["", ";;", "\n", '"', 5]),
     "label_separator": ("one or more characters", ["", 5]),
     "header": ("true or false", ["no"]),
-    "encoding": (
-        "an encoding of text that Python knows, such as utf-8, latin-1, cp1252 or utf-16",
-        ["utf-9", "rot13", "a\0b", 5],
-    ),
+    "encoding": (f"an encoding of text that Python knows, such as {ENCODINGS}", ["utf-9", "rot13", "a\0b", 5]),
     "data_dir": ("a folder", ["", 5]),
     "validation": ("a file", [""]),
     "text": ("a name", ["", 5, (), ("a", 5)]),
@@ -83,18 +75,12 @@ NOT_ALLOWED: dict[str, tuple[str, list[Any]]] = {  # what a setting must be, and
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name, (_, values) in NOT_ALLOWED.items() for value in values], ids=ascii
-)
-def test_a_wrong_value_is_reported(name: str, value: Any) -> None:
-    wanted = NOT_ALLOWED[name][0]
-    written = f'"{str(value).encode("unicode_escape").decode()}"' if wanted.startswith("one of") else repr(value)
-    assert problem_of(**{name: value}) == f"{name} is {written}, not {wanted}"
-
-
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
+def test_a_wrong_value_is_reported_and_the_remedy_names_the_fix(says) -> None:
+    for name, (wanted, values) in NOT_ALLOWED.items():
+        for value in values:
+            written = f'"{str(value).encode("unicode_escape").decode()}"' if wanted.startswith("one of") else repr(value)
+            assert problem_of(**{name: value}) == f"{name} is {written}, not {wanted}"
+    for given, problem in [
         ({"rows": 10**12}, "rows is 1000000000000, not 100,000,000 or less"),
         ({"data_dir": "~nobody-is-here"}, 'data_dir is "~nobody-is-here": no such user, or the user has no home folder'),
         ({"test": "a\0b"}, 'test is "a\\x00b": the path contains a NUL character'),
@@ -115,16 +101,9 @@ def test_a_wrong_value_is_reported(name: str, value: Any) -> None:
             r'the name "p\nq" contains a line break or another control character; text_pair is set, but text is not; '
             'column "a" is named twice; label "b" is named twice',
         ),
-    ],
-    ids=lambda part: ascii(part)[:50],
-)
-def test_a_wrong_setting_is_reported(given: dict[str, Any], problem: str) -> None:
-    assert problem_of(**given) == problem
-
-
-@pytest.mark.parametrize(
-    ("given", "remedy"),
-    [
+    ]:
+        assert problem_of(**given) == problem
+    for given, remedy in [
         ({"task": "regresion"}, "set task to regression"),
         ({"task": "ner"}, f"set task to {' or '.join(TASKS_TOLD.rsplit(', ', 1))}"),
         (
@@ -133,21 +112,14 @@ def test_a_wrong_setting_is_reported(given: dict[str, Any], problem: str) -> Non
         ),
         ({"text_pair": "b"}, "set text to the column with the first text"),
         ({"labels": "no,yes,no,yes"}, "name each label once"),
-    ],
-)
-def test_the_remedy_names_the_fix(says, given: dict[str, Any], remedy: str) -> None:
-    with pytest.raises(SettingsError) as raised:
-        data_settings(given)
-    assert raised.value.remedy == remedy
-
-
-@pytest.mark.parametrize("where", ["text", "label", "labels", "name"])
-def test_names_that_cannot_be_names_are_reported(where: str) -> None:
-    assert problem_of(**{where: "x" * 300}) == f'the name "{"x" * 39}…" has 300 characters; at most 200 are allowed'
-    assert problem_of(**{where: "\x1b[31mred"}) == r'the name "\x1b[31mred" contains a line break or another control character'
-
-
-def test_all_problems_are_reported_at_once() -> None:
+    ]:
+        with pytest.raises(SettingsError) as raised:
+            data_settings(given)
+        assert raised.value.remedy == remedy
+    red = r'the name "\x1b[31mred" contains a line break or another control character'
+    for where in ["text", "label", "labels", "name"]:
+        assert problem_of(**{where: "x" * 300}) == f'the name "{"x" * 39}…" has 300 characters; at most 200 are allowed'
+        assert problem_of(**{where: "\x1b[31mred"}) == red
     names = ["task", "empty", "unknown_labels", "validation_share", "split_seed", "rows", "delimiter", "text"]
     problem = problem_of(**dict.fromkeys(names, ""))
     assert [part.partition(" is ")[0] for part in problem.split("; ")] == names
@@ -156,36 +128,32 @@ def test_all_problems_are_reported_at_once() -> None:
 # --- what is fine ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_what_is_fine_is_kept_and_a_path_or_a_delimiter_made_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given in [
         *({"task": task} for task in training.TASKS),
         *({"validation_share": 0.001}, {"validation_share": 0}, {"split_seed": 0}, {"split_seed": 2**70}, {"rows": 10}),
         *({"empty": "keep"}, {"unknown_labels": "skip"}, {"label_separator": " / "}, {"data_dir": "glue"}, {"labels": "a"}),
         *({"text": "a, b"}, {"text": "x" * MAX_NAME_LENGTH}, {"text": "a", "text_pair": "b", "label": "c"}),
-    ],
-    ids=str,
-)
-def test_what_is_fine_is_kept(given: dict[str, Any]) -> None:
-    settings = data_settings(given)
-    assert {name: getattr(settings, name) for name in given} == given
-
-
-def test_the_home_folder_is_expanded_and_a_path_becomes_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    ]:
+        settings = data_settings(given)
+        assert {name: getattr(settings, name) for name in given} == given
     monkeypatch.setenv("HOME", "/home/somebody")
     for given in ("~/glue", Path("~/glue")):
         assert data_settings({"data_dir": given}).data_dir == "/home/somebody/glue"
+    for given, sign in [(None, None), ("tab", "\t"), (r"\t", "\t"), ("\t", "\t"), (";", ";"), ("|", "|")]:
+        assert data_settings({"delimiter": given}).delimiter_sign == sign
 
 
-def test_arguments_in_another_encoding_are_refused(says) -> None:
+def test_arguments_in_another_encoding_and_unknown_settings_are_refused(says) -> None:
     training.refuse_invalid_bytes(["data", "café.csv", "👍"])
     with says('the argument "caf\\udce9.csv" is not UTF-8', "rename the file, or write the text in UTF-8"):
         training.refuse_invalid_bytes(["data", "caf\udce9.csv"])
-
-
-@pytest.mark.parametrize(("given", "sign"), [(None, None), ("tab", "\t"), (r"\t", "\t"), ("\t", "\t"), (";", ";"), ("|", "|")])
-def test_a_delimiter_is_one_sign(given: str | None, sign: str | None) -> None:
-    assert data_settings({"delimiter": given}).delimiter_sign == sign
+    problem = (
+        r'unknown setting "delimeter"; did you mean "delimiter"?; unknown setting "xyzzy"; '
+        rf'unknown setting "splitseed\n"; did you mean "split_seed"?; unknown setting "{"y" * 79}…"'
+    )
+    with says(problem, "use one of " + ", ".join(entry.name for entry in fields(DataSettings))):
+        data_settings({"delimeter": ",", "xyzzy": 1, "splitseed\n": 2, "y" * 300: 1})
 
 
 def test_names_may_come_as_a_text_or_from_python_as_a_list() -> None:
@@ -200,35 +168,17 @@ def test_names_may_come_as_a_text_or_from_python_as_a_list() -> None:
 # --- names -------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_setting_offers_the_nearest(says) -> None:
-    problem = (
-        r'unknown setting "delimeter"; did you mean "delimiter"?; unknown setting "xyzzy"; '
-        rf'unknown setting "splitseed\n"; did you mean "split_seed"?; unknown setting "{"y" * 79}…"'
-    )
-    with says(problem, "use one of " + ", ".join(entry.name for entry in fields(DataSettings))):
-        data_settings({"delimeter": ",", "xyzzy": 1, "splitseed\n": 2, "y" * 300: 1})
-
-
-def test_split_names() -> None:
+def test_names_are_split_checked_and_found_if_repeated() -> None:
     assert split_names("a, b ,,c ") == ("a", "b", "c")
     assert split_names(("a, b",)) == ("a, b",)
     assert split_names(None) == split_names("") == split_names(" , ") == ()
-
-
-@pytest.mark.parametrize("sign", ["\n", "\r", "\t", "\0", "\x1b", "\x1f", "\x7f"])
-def test_a_control_character_is_no_part_of_a_name(sign: str) -> None:
-    problem = name_problem(f"a{sign}b")
-    assert problem is not None
-    assert problem.endswith('" contains a line break or another control character')
-    assert sign not in problem
-
-
-def test_other_names_are_fine_up_to_their_length() -> None:
+    for sign in ["\n", "\r", "\t", "\0", "\x1b", "\x1f", "\x7f"]:
+        problem = name_problem(f"a{sign}b")
+        assert problem is not None
+        assert problem.endswith('" contains a line break or another control character')
+        assert sign not in problem
     for name in ("a", "not_equivalent", "Straße 7", "北京", "a/b", "a, b", "x" * MAX_NAME_LENGTH):
         assert name_problem(name) is None
     assert "has 201 characters" in (name_problem("x" * (MAX_NAME_LENGTH + 1)) or "")
-
-
-def test_repeated_names_are_found_in_their_order() -> None:
     assert training.repeated(["a", "b", "c", "b", "a", "b"]) == ["a", "b"]
     assert training.repeated([f"name {number}" for number in range(100_000)]) == []

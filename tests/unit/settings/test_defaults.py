@@ -13,12 +13,7 @@ MINILM, BASE, LARGE = 12 * 6 * 384**2, 12 * 12 * 768**2, 12 * 24 * 1024**2
 CHOSEN = ("per_device_train_batch_size", "num_train_epochs", "learning_rate", "warmup_steps")
 
 
-def test_only_glue_keeps_the_settings_of_the_notes() -> None:
-    sources = ["glue", "glue/mrpc", None, "quickstart", "glue.csv", "my/glue/mrpc.csv", "glued/x"]
-    assert [source for source in sources if has_own_settings(source)] == ["glue", "glue/mrpc"]
-
-
-def test_everything_is_chosen_for_a_user_who_gives_nothing() -> None:
+def test_everything_is_chosen_for_a_user_who_gives_nothing_and_nothing_that_is_given() -> None:
     args = TrainingArguments(seed=7)
     found = choose_settings(args, {"seed"}, 2400, 2, MINILM)
     assert (found.names, {*CHOSEN_SETTINGS}) == (CHOSEN, {*CHOSEN})
@@ -27,15 +22,14 @@ def test_everything_is_chosen_for_a_user_who_gives_nothing() -> None:
         "batch size, epochs, learning rate, warm-up: from 2,400 training rows, 2 outputs, 10.6 M encoder weights"
     )
     assert choose_settings(args, {"seed"}, 2400, 2, None).reason.endswith(": from 2,400 training rows, 2 outputs")
-
-
-@pytest.mark.parametrize("name", CHOSEN)
-def test_a_setting_that_is_given_wins_even_if_it_is_the_usual_default(name: str) -> None:
-    found = choose_settings(TrainingArguments(), {name}, 300, 2, MINILM)
-    assert name not in found.names
-    assert getattr(found.settings, name) == getattr(TrainingArguments(), name)
+    for name in CHOSEN:
+        found = choose_settings(TrainingArguments(), {name}, 300, 2, MINILM)
+        assert name not in found.names
+        assert getattr(found.settings, name) == getattr(TrainingArguments(), name)
     everything = choose_settings(TrainingArguments(), {*CHOSEN}, 300, 2, MINILM)
     assert (everything.settings, everything.names, everything.reason) == (TrainingArguments(), (), "")
+    sources = ["glue", "glue/mrpc", None, "quickstart", "glue.csv", "my/glue/mrpc.csv", "glued/x"]
+    assert [source for source in sources if has_own_settings(source)] == ["glue", "glue/mrpc"]
 
 
 def test_the_learning_rate_is_that_of_the_steps_a_user_asks_for() -> None:
@@ -70,25 +64,15 @@ def test_there_are_enough_steps_but_not_too_many_epochs(rows: int) -> None:
     assert epochs >= 3 or 3 * per_epoch > 20_000
 
 
-def test_many_labels_get_more_steps() -> None:
+def test_many_labels_get_more_steps_and_a_smaller_encoder_or_few_steps_a_higher_rate() -> None:
     assert [num_epochs(100, labels) for labels in (1, 2, 12, 13, 25, 10_000)] == [10, 10, 10, 11, 20, 20]
     assert num_epochs(1_000, 10_000) == 20
     assert num_epochs(5_000, 10_000) == 4
-
-
-def test_a_smaller_encoder_gets_a_higher_rate() -> None:
     rates = [learning_rate(weights, 1000) for weights in (LARGE, BASE, MINILM, 1000)]
     assert rates == [1.6e-5, 3e-5, 8.5e-5, 3e-4]
     assert learning_rate(None, 1000) == 3e-5
-
-
-@pytest.mark.parametrize("steps", [1, 10, 100, 1000, 10**6])
-def test_few_steps_get_a_higher_rate_within_bounds(steps: int) -> None:
-    assert learning_rate(BASE, 1000) <= learning_rate(BASE, steps) <= 2 * learning_rate(BASE, 1000)
-
-
-@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (19, 0.0), (20, 0.1), (1000, 0.1)])
-def test_a_short_run_has_no_warmup(steps: int, warmup: float) -> None:
-    """Its first step would have a learning rate of zero."""
-    args = TrainingArguments(max_steps=steps)
-    assert choose_settings(args, {"max_steps"}, 2400, 2, MINILM).settings.warmup_steps == warmup
+    for steps in [1, 10, 100, 1000, 10**6]:
+        assert learning_rate(BASE, 1000) <= learning_rate(BASE, steps) <= 2 * learning_rate(BASE, 1000)
+    for steps, warmup in [(1, 0.0), (19, 0.0), (20, 0.1), (1000, 0.1)]:  # the first of few steps would have a rate of zero
+        args = TrainingArguments(max_steps=steps)
+        assert choose_settings(args, {"max_steps"}, 2400, 2, MINILM).settings.warmup_steps == warmup

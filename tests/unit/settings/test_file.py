@@ -6,7 +6,6 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,17 +16,18 @@ from glassloop.settings.training import DataSettings, TrainingArguments
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def test_no_file_says_nothing() -> None:
-    assert read_settings(None) == GivenSettings()
-
-
-def test_what_a_file_says(write) -> None:
+def test_what_a_file_says_and_nothing_without_one(write) -> None:
     path = write(
         "run.toml", 'source = "a.csv"\n[data]\nlabels = ["x", "y"]\nsplit_seed = 3\n[training]\nlearning_rate = 1e-3\n'
     )
     assert read_settings(str(path)) == GivenSettings(
         "a.csv", None, {"learning_rate": 1e-3}, {"labels": ["x", "y"], "split_seed": 3}
     )
+    assert read_settings(None) == GivenSettings()
+    path = write("s.toml", '[study]\nseeds = 5\n[study.vary]\nlearning_rate = [1e-5, 2e-5]\nweight_decay = "linear:0..0.1"\n')
+    found = read_settings(str(path))
+    assert found.study == {"seeds": 5, "vary": {"learning_rate": [1e-5, 2e-5], "weight_decay": "linear:0..0.1"}}
+    assert found.overridden_by(GivenSettings(study={"seeds": 2})).study["seeds"] == 2
 
 
 def test_old_names_become_todays(write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,19 +75,20 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("content", "problem", "remedy"), WRONG.values(), ids=WRONG)
-def test_all_that_is_wrong_with_a_file(says, write, content: str, problem: str, remedy: str) -> None:
-    path = write("run.toml", content)
-    with says(f"config {path}: {problem}", remedy):
-        read_settings(str(path))
-
-
-@pytest.mark.parametrize("empty", ["", " "])
-def test_an_empty_name_is_not_a_name_left_out(says, write, empty: str) -> None:
-    with says("the name of the data is empty; the name of the model is empty", "give a name, or omit it"):
-        GivenSettings(source=empty, model=empty)
-    with says("the name of the model is empty", "give a name, or omit it"):
-        read_settings(str(write("run.toml", f'source = "a.csv"\nmodel = "{empty}"\n')))
+def test_all_that_is_wrong_with_a_file(says, write) -> None:
+    for content, problem, remedy in WRONG.values():
+        path = write("run.toml", content)
+        with says(f"config {path}: {problem}", remedy):
+            read_settings(str(path))
+    for empty in ["", " "]:
+        with says("the name of the data is empty; the name of the model is empty", "give a name, or omit it"):
+            GivenSettings(source=empty, model=empty)
+        with says("the name of the model is empty", "give a name, or omit it"):
+            read_settings(str(write("run.toml", f'source = "a.csv"\nmodel = "{empty}"\n')))
+    for value in [b"[" * 5000, b"9" * 5000, b"'\xff'"]:
+        path = write("run.toml", b"[training]\nseed = " + value)
+        with pytest.raises(SettingsError, match=f"config {re.escape(str(path))}: not TOML: "):
+            read_settings(str(path))
 
 
 @pytest.mark.usefixtures("no_hang")
@@ -105,14 +106,7 @@ def test_what_is_no_file_of_settings_is_not_read(says, write, tmp_path: Path) ->
             read_settings(str(path))
 
 
-@pytest.mark.parametrize("value", [b"[" * 5000, b"9" * 5000, b"'\xff'"], ids=["nested", "5,000 digits", "not UTF-8"])
-def test_values_that_python_does_not_read_are_an_error_of_ours(write, value: bytes) -> None:
-    path = write("run.toml", b"[training]\nseed = " + value)
-    with pytest.raises(SettingsError, match=f"config {re.escape(str(path))}: not TOML: "):
-        read_settings(str(path))
-
-
-def test_values_of_every_kind_are_named(says, write) -> None:
+def test_values_of_every_kind_are_named_and_checked_together(says, write) -> None:
     path = write(
         "run.toml", "[training]\nlearning_rate = [1, 2]\nclass_weights = [1, 2.5]\nlr_scheduler_kwargs = {a = 2020-01-01}\n"
     )
@@ -121,9 +115,6 @@ def test_values_of_every_kind_are_named(says, write) -> None:
     assert given.training["lr_scheduler_kwargs"] == '{"a": "2020-01-01"}'
     with says("learning_rate is '1,2', not a finite number", "set learning_rate to a finite number"):
         given.checked()
-
-
-def test_the_settings_of_both_kinds_are_checked_together(says) -> None:
     with says(
         "learning_rate is -1, not 0 or more; seed is -1, not 0 or more; "
         'empty is "drop", not one of refuse, keep; rows is 3, not a whole number of 10 or more',
@@ -138,23 +129,15 @@ def test_the_settings_of_both_kinds_are_checked_together(says) -> None:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["plain", 'quo"te', "back\\slash", "two\nlines", "\x00\x7f\x1b", "Ü 漢 \U0001f600", "\U000e0001x", "", True, 3, 5e-05, 1.0],
-)
-def test_values_come_back_from_toml(value: Any) -> None:
-    assert tomllib.loads(f"value = {toml(value)}")["value"] == value
-
-
 def test_settings_survive_being_written_and_read(tmp_path: Path) -> None:
+    texts = ["plain", 'quo"te', "back\\slash", "two\nlines", "\x00\x7f\x1b", "Ü 漢 \U0001f600", "\U000e0001x", ""]
+    for value in [*texts, True, 3, 5e-05, 1.0]:
+        assert tomllib.loads(f"value = {toml(value)}")["value"] == value
     training = TrainingArguments("out", learning_rate=1e-5, report_to=["wandb"], lr_scheduler_kwargs={"num_cycles": 2})
     data = DataSettings(text="a", labels=("no, never", "yes"), validation_share=0)
     settings = RunSettings("rows, all.csv", 'a "model"', training, data, new_head=True)
     write_settings(tmp_path / "run.toml", settings.given())
     assert read_settings(str(tmp_path / "run.toml")).checked() == settings
-
-
-def test_only_given_settings_are_written(tmp_path: Path) -> None:
     write_settings(tmp_path / "run.toml", GivenSettings(training={"seed": 3}))
     assert (tmp_path / "run.toml").read_text() == "\n[data]\n\n[training]\nseed = 3\n"
     assert read_settings(str(tmp_path / "run.toml")) == GivenSettings(training={"seed": 3})
@@ -169,10 +152,3 @@ def test_other_settings_override_the_same_ones() -> None:
     assert first.overridden_by(second) == GivenSettings(
         "a.csv", "two", {"seed": 3, "max_steps": 2}, {"text": "a", "label": "b"}, new_head=True
     )
-
-
-def test_a_study_has_a_table_of_its_own(write) -> None:
-    path = write("s.toml", '[study]\nseeds = 5\n[study.vary]\nlearning_rate = [1e-5, 2e-5]\nweight_decay = "linear:0..0.1"\n')
-    found = read_settings(str(path))
-    assert found.study == {"seeds": 5, "vary": {"learning_rate": [1e-5, 2e-5], "weight_decay": "linear:0..0.1"}}
-    assert found.overridden_by(GivenSettings(study={"seeds": 2})).study["seeds"] == 2

@@ -28,11 +28,7 @@ def test_every_problem_is_reported_before_any_work() -> None:
     ):
         assert part in problem
     assert "seed: use seeds" in remedy
-
-
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
+    for given, problem in [
         ({"vary": {}}, "the study varies no setting"),
         ({"vary": {"learning_rate": "1e-5,1e-5"}}, "learning_rate has a value twice: 1e-05,1e-05"),
         ({"vary": {"learning_rate": "log:1e-5..1e-3"}, "strategy": "grid"}, "a grid cannot contain ranges: learning_rate"),
@@ -45,39 +41,28 @@ def test_every_problem_is_reported_before_any_work() -> None:
         ({"vary": {"max_steps": "linear:1.5..3"}}, 'max_steps="linear:1.5..3" needs whole numbers'),
         ({"vary": 3}, "vary in [study] is not a table"),
         ({"vary": {"max_steps": "3"}, "sead": 3}, 'unknown setting "sead" in [study]; did you mean "seeds"?'),
-    ],
-)
-def test_wrong_settings(given: dict, problem: str) -> None:
-    with pytest.raises(SettingsError) as raised:
-        study_settings(given)
-    assert problem in raised.value.problem
+    ]:
+        with pytest.raises(SettingsError) as raised:
+            study_settings(given)
+        assert problem in raised.value.problem
 
 
-def test_the_strategy_is_chosen_by_the_number_of_settings() -> None:
+def test_strategy_settings_and_folds_follow_from_values_and_budget() -> None:
     few, many = {"learning_rate": "1e-5,2e-5"}, {"learning_rate": "1e-5,2e-5,3e-5", "warmup_steps": "0,0.1,0.2"}
     assert (StudySettings(few).chosen_strategy, StudySettings(few).num_settings) == ("grid", 2)
     assert (StudySettings(many).chosen_strategy, StudySettings(many).num_settings) == ("halving", 9)
     drawn = StudySettings({"learning_rate": "log:1e-5..1e-3"})
     assert (drawn.chosen_strategy, drawn.num_settings, drawn.grid_size) == ("halving", 16, None)
     assert StudySettings(few, strategy="random").num_settings == 2, "there are no more"
-
-
-def test_the_budget_limits_settings() -> None:
     vary = {"learning_rate": "log:1e-5..1e-3"}
     assert StudySettings(vary, seeds=5, budget="200_runs").num_settings == 40
     assert StudySettings(vary, seeds=5, budget="200_runs", samples=8).num_settings == 8
     assert StudySettings(vary, seeds=5, budget="50 runs", fold=5).num_settings == 2
     assert StudySettings(vary, budget="1.5h").limit == Budget(seconds=5400)
     assert StudySettings(vary, budget="30m").limit == Budget(seconds=1800)
-
-
-def test_folds_are_all_parts_of_the_rows_or_one_tenth() -> None:
     assert StudySettings({"max_steps": "1,2"}).folds == ("1/10",)
     assert StudySettings({"max_steps": "1,2"}, fold=3).folds == ("1/3", "2/3", "3/3")
     assert StudySettings({"max_steps": "1,2"}, seeds=2, fold=3).runs_per_setting == 6
-
-
-def test_a_grid_varies_the_last_setting_fastest() -> None:
     grid = StudySettings({"max_steps": "1,2", "group_by_length": "true,false"}).grid()
     assert [tuple(values.values()) for values in grid] == [(1, True), (1, False), (2, True), (2, False)]
 
@@ -85,9 +70,8 @@ def test_a_grid_varies_the_last_setting_fastest() -> None:
 # --- The values of varied settings: every form, with the type of the setting, and all wrong ones named.
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "found"),
-    [
+def test_values_have_the_type_of_their_setting_and_a_range_is_drawn_on_its_scale() -> None:
+    for name, text, found in [
         ("learning_rate", "2e-5, 5e-5,1", Choices((2e-5, 5e-5, 1.0))),
         ("per_device_train_batch_size", "8,16", Choices((8, 16))),
         ("group_by_length", "true,False", Choices((True, False))),
@@ -97,27 +81,19 @@ def test_a_grid_varies_the_last_setting_fastest() -> None:
         ("learning_rate", "log:1e-5..1e-3", Range(1e-5, 1e-3, log=True)),
         ("weight_decay", "linear:0..0.1", Range(0.0, 0.1)),
         ("per_device_train_batch_size", "linear:4..16", Range(4.0, 16.0, whole=True)),
-    ],
-)
-def test_values_have_the_type_of_their_setting(name: str, text: str, found: Choices | Range) -> None:
-    assert parsed(name, text) == found
-
-
-def test_a_range_is_drawn_on_its_scale_with_three_digits() -> None:
+    ]:
+        assert parsed(name, text) == found
     assert [Range(1e-5, 1e-3, log=True).at(share) for share in (0.0, 0.5, 1.0)] == [1e-5, 1e-4, 1e-3]
     assert [Range(0.0, 0.1).at(share) for share in (0.0, 0.123456, 1.0)] == [0.0, 0.0123, 0.1]
     assert Range(4, 16, whole=True).at(0.49) == 10
     assert str(Range(1e-5, 1e-3, log=True)) == "log:1e-05..0.001"
 
 
-def test_options_become_settings_and_all_wrong_ones_are_named() -> None:
+def test_options_and_lists_become_settings_and_all_wrong_ones_are_named() -> None:
     assert vary_of(["learning-rate=1e-5,2e-5", "seed_x= 1"]) == {"learning_rate": "1e-5,2e-5", "seed_x": "1"}
     with pytest.raises(SettingsError) as raised:
         vary_of(["learning_rate", "a=1", "a=2"])
     assert raised.value.problem == '--vary "learning_rate" is not name=values; --vary names a twice'
-
-
-def test_lists_of_files_and_python_are_written_like_options() -> None:
     assert [vary_text(value) for value in ([1e-5, 2e-5], (True, None), "log:1..2", 8)] == [
         "1e-05,2e-05", "true,none", "log:1..2", "8",
     ]  # fmt: skip

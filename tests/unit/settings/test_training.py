@@ -51,12 +51,9 @@ def test_every_setting_has_a_default_of_its_kind_and_a_sentence() -> None:
             assert choice in sentence, f"{entry.name} does not say {choice}"
 
 
-@pytest.mark.parametrize("folder", ["out/run", Path("out/run")])
-def test_the_folder_may_come_first(folder: Any) -> None:
-    assert TrainingArguments(folder).output_dir == TrainingArguments(output_dir=folder).output_dir == "out/run"
-
-
-def test_the_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_may_come_first_and_its_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ["out/run", Path("out/run")]:
+        assert TrainingArguments(folder).output_dir == TrainingArguments(output_dir=folder).output_dir == "out/run"
     monkeypatch.setenv("HOME", "/home/somebody")
     assert TrainingArguments("~/run").output_dir == "/home/somebody/run"
     assert TrainingArguments(**TrainingArguments("~/run").to_dict()).output_dir == "/home/somebody/run"
@@ -73,56 +70,36 @@ def test_settings_cannot_be_changed_afterwards(says) -> None:
     assert hash(args) == hash(TrainingArguments(seed=7))
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_every_choice_tracker_and_run_name_with_a_slash_is_taken_and_comes_back_from_a_dict() -> None:
+    for given in [
         {},
         {"output_dir": "somewhere", "learning_rate": 1, "warmup_steps": 0.1, "max_length": 64, "greater_is_better": True},
         {"report_to": ["tensorboard", "wandb"], "class_weights": "balanced", "lr_scheduler_kwargs": '{"num_cycles": 2}'},
-    ],
-)
-def test_a_dict_and_back(given: dict[str, Any]) -> None:
-    args = TrainingArguments(**given)
-    again = TrainingArguments(**json.loads(json.dumps(args.to_dict())))
-    assert again == args
-    assert again.to_dict() == args.to_dict()
-    assert list(args.to_dict()) == [entry.name for entry in fields(TrainingArguments)]
-
-
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in CHOICES.items() for value in values])
-def test_every_choice_is_taken(name: str, value: str) -> None:
-    evaluated = {"eval_strategy": "epoch"} if value == "best" else {}
-    assert getattr(TrainingArguments(**{name: value}, **evaluated), name) == value
-
-
-@pytest.mark.parametrize(
-    ("given", "trackers"),
-    [
+    ]:
+        args = TrainingArguments(**given)
+        again = TrainingArguments(**json.loads(json.dumps(args.to_dict())))
+        assert again == args
+        assert again.to_dict() == args.to_dict()
+        assert list(args.to_dict()) == [entry.name for entry in fields(TrainingArguments)]
+    for name, values in CHOICES.items():
+        for value in values:
+            evaluated = {"eval_strategy": "epoch"} if value == "best" else {}
+            assert getattr(TrainingArguments(**{name: value}, **evaluated), name) == value
+    for given, trackers in [
         *(("none", ()), ("", ()), ([], ()), (None, ()), ("wandb", ("wandb",))),
         ("tensorboard, none,wandb", ("tensorboard", "wandb")),
         (["trackio", "tensorboard"], ("trackio", "tensorboard")),
         ("all", tuple(name for name in TRACKERS if name != "none" and importlib.util.find_spec(name))),
-    ],
-)
-def test_trackers(given: Any, trackers: tuple[str, ...]) -> None:
-    assert TrainingArguments(report_to=given).trackers == trackers
-
-
-def test_the_schedules_are_those_of_transformers_that_need_no_metric() -> None:
-    from transformers.trainer_utils import SchedulerType
-
-    known = {kind.value for kind in SchedulerType}
-    assert {*SCHEDULES} <= known
-    assert known - {*SCHEDULES} <= {"reduce_lr_on_plateau", "greedy"}
-
-
-@pytest.mark.parametrize("name", ["team/run", "../up"])
-def test_a_run_name_may_contain_a_slash(name: str) -> None:
-    assert TrainingArguments(run_name=name).run_name == name
+    ]:
+        assert TrainingArguments(report_to=given).trackers == trackers
+    for name in ["team/run", "../up"]:
+        assert TrainingArguments(run_name=name).run_name == name
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------
 
+WHOLE = {"per_device_train_batch_size": 8.0, "max_steps": True, "max_length": "64"}  # and what is none
+SWITCHES = {"group_by_length": 1, "disable_tqdm": None, "greater_is_better": "yes"}
 NOT_ALLOWED: list[tuple[str, list[Any], str]] = [  # a setting, values that are wrong, and what it must be
     *(
         (name, [0], "1 or more")
@@ -145,86 +122,67 @@ NOT_ALLOWED: list[tuple[str, list[Any], str]] = [  # a setting, values that are 
         for name in ("adam_beta1", "adam_beta2", "label_smoothing_factor", "warmup_ratio")
     ),
     ("warmup_ratio", [1, 6], "a fraction from 0 to less than 1"),
-    ("seed", [2**63], "below 2**63"),
-    ("adam_epsilon", [0.0], "above 0"),
-    ("max_steps", [0, -2], "1 or more (or -1)"),
-    ("run_name", ["..", "."], "a name"),
-    ("output_dir", [" ", "a\nb"], "a folder"),
+    *[("seed", [2**63], "below 2**63"), ("adam_epsilon", [0.0], "above 0"), ("max_steps", [0, -2], "1 or more (or -1)")],
+    *[("run_name", ["..", "."], "a name"), ("output_dir", [" ", "a\nb"], "a folder")],
     ("lr_scheduler_kwargs", ["num_cycles=2", "[2]"], 'JSON such as {"num_cycles": 2}'),
-    # Kinds
     ("learning_rate", ["5e-5", float("nan")], "a finite number"),
-    ("num_train_epochs", [float("inf")], "a finite number"),
-    ("weight_decay", [False], "a finite number"),
-    ("per_device_train_batch_size", [8.0], "a whole number"),
-    ("max_steps", [True], "a whole number"),
-    ("max_length", ["64"], "a whole number"),
-    ("group_by_length", [1], "true or false"),
-    ("disable_tqdm", [None], "true or false"),
-    ("greater_is_better", ["yes"], "true or false"),
+    *[("num_train_epochs", [float("inf")], "a finite number"), ("weight_decay", [False], "a finite number")],
+    *((name, [value], "a whole number") for name, value in WHOLE.items()),
+    *((name, [value], "true or false") for name, value in SWITCHES.items()),
     ("optim", [1], "text"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "wanted"), [(name, value, wanted) for name, values, wanted in NOT_ALLOWED for value in values]
-)
-def test_a_wrong_value(name: str, value: Any, wanted: str) -> None:
-    assert refused(**{name: value}) == f"{name} is {value!r}, not {wanted}"
+def test_a_wrong_value_is_told_and_the_remedy_names_the_fix() -> None:
+    for name, values, wanted in NOT_ALLOWED:
+        for value in values:
+            assert refused(**{name: value}) == f"{name} is {value!r}, not {wanted}"
+    for given, told in [*WRONG, *(({name: 1}, f"{name} is not supported") for name in names_of(REFUSED))]:
+        assert refused(**given) == told
+    for given, remedy in [
+        ({"eval_strategy": "epochs"}, "set eval_strategy to epoch"),
+        ({"device": "quantum"}, "set device to auto, cpu, cuda or mps"),
+        ({"load_best_model_at_end": True}, "set eval_strategy to steps or epoch"),
+        ({"seed": -1, "max_steps": 2.5}, "set max_steps to a whole number; set seed to 0 or more"),
+        ({"nonsense": 1}, "glassloop train --help lists all settings"),
+        ({"fsdp": 1}, f"fsdp: {SETTINGS['fsdp'].text}"),
+        ({"fp16": True, "bf16": True}, "set precision once"),
+    ]:
+        with pytest.raises(SettingsError) as caught:
+            TrainingArguments(**given)
+        assert caught.value.remedy == remedy
 
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "patience": ({"early_stopping_patience": 0, "eval_strategy": "epoch"}, "early_stopping_patience is 0, not 1 or more"),
-    "no epochs": ({"num_train_epochs": 0}, "num_train_epochs is 0 and max_steps is -1, so there is nothing to train"),
-    "best": ({"load_best_model_at_end": True}, "load_best_model_at_end needs evaluations, but eval_strategy is no"),
-    "patience alone": ({"early_stopping_patience": 2}, "early_stopping_patience needs evaluations, but eval_strategy is no"),
-    "choice": ({"eval_strategy": "epochs"}, 'eval_strategy is "epochs", not one of no, steps, epoch'),
-    "choice under an old name": ({"evaluation_strategy": "x"}, 'eval_strategy is "x", not one of no, steps, epoch'),
-    "choice far from all": ({"device": "quantum"}, 'device is "quantum", not one of auto, cpu, cuda, mps'),
-    "schedule": (
-        {"lr_scheduler_type": "reduce_lr_on_plateau"},
-        f'lr_scheduler_type is "reduce_lr_on_plateau", not one of {", ".join(SCHEDULES)}',
-    ),
-    "optimizer": ({"optim": "lion_8bit"}, f'optim is "lion_8bit", not one of {", ".join(OPTIMIZERS)}'),
-    "sampling": ({"train_sampling_strategy": "batch_rebalance"}, "train_sampling_strategy is not supported"),
-    "order": ({"train_sampling_strategy": "sequential"}, "train_sampling_strategy sequential is not supported here"),
-    "tracker": (
-        {"report_to": "tensorbord"},
-        f'report_to lists "tensorbord", not one of {", ".join(TRACKERS)}; did you mean "tensorboard"?',
-    ),
-    "run name of two lines": ({"run_name": "a\nb"}, 'the name "a\\nb" contains a line break or another control character'),
-    "run name without end": (
-        {"run_name": "x" * 300},
-        f'the name "{"x" * 39}…" has 300 characters; at most 200 are allowed',
-    ),
-    "folder with a NUL": ({"output_dir": "a\0b"}, 'output_dir is "a\\x00b": the path contains a NUL character'),
-    "folder of nobody": (
-        {"output_dir": "~nobody-is-called-this/x"},
-        'output_dir is "~nobody-is-called-this/x": no such user, or the user has no home folder',
-    ),
-    "a long text": ({"learning_rate": "x" * 70_000}, f"learning_rate is '{'x' * 78}…, not a finite number"),
-    "unknown": ({"nonsense": 1}, 'unknown setting "nonsense"'),
-    "nearly known": ({"learning_rat": 1}, 'unknown setting "learning_rat"; did you mean "learning_rate"?'),
-    **{name: ({name: 1}, f"{name} is not supported") for name in names_of(REFUSED)},
-}
-
-
-@pytest.mark.parametrize(("given", "told"), WRONG.values(), ids=WRONG)
-def test_wrong(given: dict[str, Any], told: str) -> None:
-    assert refused(**given) == told
+TOLD = ", ".join(TRACKERS)
+NOBODY = "~nobody-is-called-this/x"
+PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau"}
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"early_stopping_patience": 0, "eval_strategy": "epoch"}, "early_stopping_patience is 0, not 1 or more"),
+    ({"num_train_epochs": 0}, "num_train_epochs is 0 and max_steps is -1, so there is nothing to train"),
+    ({"load_best_model_at_end": True}, "load_best_model_at_end needs evaluations, but eval_strategy is no"),
+    ({"early_stopping_patience": 2}, "early_stopping_patience needs evaluations, but eval_strategy is no"),
+    ({"eval_strategy": "epochs"}, 'eval_strategy is "epochs", not one of no, steps, epoch'),
+    ({"evaluation_strategy": "x"}, 'eval_strategy is "x", not one of no, steps, epoch'),  # under an old name
+    ({"device": "quantum"}, 'device is "quantum", not one of auto, cpu, cuda, mps'),  # far from all
+    (PLATEAU, f'lr_scheduler_type is "reduce_lr_on_plateau", not one of {", ".join(SCHEDULES)}'),
+    ({"optim": "lion_8bit"}, f'optim is "lion_8bit", not one of {", ".join(OPTIMIZERS)}'),
+    ({"train_sampling_strategy": "batch_rebalance"}, "train_sampling_strategy is not supported"),
+    ({"train_sampling_strategy": "sequential"}, "train_sampling_strategy sequential is not supported here"),
+    ({"report_to": "tensorbord"}, f'report_to lists "tensorbord", not one of {TOLD}; did you mean "tensorboard"?'),
+    ({"run_name": "a\nb"}, 'the name "a\\nb" contains a line break or another control character'),
+    ({"run_name": "x" * 300}, f'the name "{"x" * 39}…" has 300 characters; at most 200 are allowed'),
+    ({"output_dir": "a\0b"}, 'output_dir is "a\\x00b": the path contains a NUL character'),
+    ({"output_dir": NOBODY}, f'output_dir is "{NOBODY}": no such user, or the user has no home folder'),
+    ({"learning_rate": "x" * 70_000}, f"learning_rate is '{'x' * 78}…, not a finite number"),
+    ({"nonsense": 1}, 'unknown setting "nonsense"'),
+    ({"learning_rat": 1}, 'unknown setting "learning_rat"; did you mean "learning_rate"?'),
+]
 
 
 def test_all_that_is_wrong_is_reported_at_once() -> None:
     """Names, kinds, values and combinations in one error; nothing is said about a default that nobody chose."""
-    told = refused(
-        nonsense=1,
-        fsdp="full_shard",
-        learning_rate="high",
-        max_steps=2.5,
-        eval_strategy=3,
-        load_best_model_at_end=True,
-        seed=-1,
-        report_to="nobody",
-    )
+    given = {"nonsense": 1, "fsdp": "full_shard", "learning_rate": "high", "max_steps": 2.5, "eval_strategy": 3, "seed": -1}
+    told = refused(**given, load_best_model_at_end=True, report_to="nobody")
     assert told.split("; ") == [
         'unknown setting "nonsense"',
         "fsdp is not supported",
@@ -235,24 +193,6 @@ def test_all_that_is_wrong_is_reported_at_once() -> None:
         'report_to lists "nobody", not one of none, tensorboard, wandb, trackio',
     ]
     assert "\n" not in refused(**{"a\nb": 1, "eval_strategy": "x\x1b[31m\ny", "output_dir": "\n"})
-
-
-@pytest.mark.parametrize(
-    ("given", "remedy"),
-    [
-        ({"eval_strategy": "epochs"}, "set eval_strategy to epoch"),
-        ({"device": "quantum"}, "set device to auto, cpu, cuda or mps"),
-        ({"load_best_model_at_end": True}, "set eval_strategy to steps or epoch"),
-        ({"seed": -1, "max_steps": 2.5}, "set max_steps to a whole number; set seed to 0 or more"),
-        ({"nonsense": 1}, "glassloop train --help lists all settings"),
-        ({"fsdp": 1}, f"fsdp: {SETTINGS['fsdp'].text}"),
-        ({"fp16": True, "bf16": True}, "set precision once"),
-    ],
-)
-def test_the_remedy_names_the_fix(given: dict[str, Any], remedy: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        TrainingArguments(**given)
-    assert caught.value.remedy == remedy
 
 
 # --- old names ---------------------------------------------------------------------------------------------------
@@ -272,124 +212,89 @@ OLD: dict[str, tuple[Any, dict[str, Any], str]] = {
 }
 
 
-def test_the_old_names_are_these() -> None:
+def test_the_old_names_are_these_taken_and_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert {*OLD} == {*names_of(RENAMED)}
     assert not {*OLD} & {entry.name for entry in fields(TrainingArguments)}
+    for name, (value, today, called) in OLD.items():
+        args = TrainingArguments(**{name: value})
+        assert capsys.readouterr() == ("", f"glassloop: {name} is now called {called}\n")
+        assert args == TrainingArguments(**today)
+        assert capsys.readouterr() == ("", ""), "current names are not reported"
 
 
-@pytest.mark.parametrize("name", OLD)
-def test_an_old_name_is_taken_and_reported_in_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    value, today, called = OLD[name]
-    args = TrainingArguments(**{name: value})
-    assert capsys.readouterr() == ("", f"glassloop: {name} is now called {called}\n")
-    assert args == TrainingArguments(**today)
-    assert capsys.readouterr() == ("", ""), "current names are not reported"
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ({"no_cuda": False}, {}),
-        ({"use_cpu": False}, {}),
-        ({"fp16": False}, {}),
-        ({"bf16": False}, {"precision": "fp32"}),
-        ({"bf16": False, "fp16": False}, {"precision": "fp32"}),
-        ({"fp16": False, "bf16": True}, {"precision": "bf16"}),
-        ({"bf16": True, "fp16": False}, {"precision": "bf16"}),
-        ({"bf16": False, "fp16": True}, {"precision": "fp16"}),
-        ({"bf16": False, "precision": "bf16"}, {"precision": "bf16"}),
-        ({"bf16": True, "precision": "bf16"}, {"precision": "bf16"}),
-        ({"precision": "auto", "fp16": True}, {"precision": "fp16"}),
-        ({"no_cuda": True, "use_cpu": True, "device": "cpu"}, {"device": "cpu"}),
+def test_what_other_names_mean_alone_and_together_and_two_values_are_refused() -> None:
+    both = {"warmup_steps": 500, "warmup_ratio": 0.0}
+    warmed = [both, dict(reversed(both.items())), both | {"warmup_ratio": 0.1}, {"warmup_ratio": 0.1, "warmup_steps": 500}]
+    for meant, several in [
+        ({}, [{"no_cuda": False}, {"use_cpu": False}, {"fp16": False}, {"label_names": ["labels"]}, {"label_names": None}]),
+        ({}, [{"train_sampling_strategy": "random"}]),
+        ({"precision": "fp32"}, [{"bf16": False}, {"bf16": False, "fp16": False}]),
+        ({"precision": "bf16"}, [{"fp16": False, "bf16": True}, {"bf16": True, "fp16": False}]),
+        ({"precision": "bf16"}, [{"bf16": False, "precision": "bf16"}, {"bf16": True, "precision": "bf16"}]),
+        ({"precision": "fp16"}, [{"bf16": False, "fp16": True}, {"precision": "auto", "fp16": True}]),
+        ({"device": "cpu"}, [{"no_cuda": True, "use_cpu": True, "device": "cpu"}]),
         # As in transformers: a warm-up of 0 is none, so the other one counts.
-        ({"warmup_steps": 500, "warmup_ratio": 0.0}, {"warmup_steps": 500}),
-        ({"warmup_ratio": 0.0, "warmup_steps": 500}, {"warmup_steps": 500}),
-        ({"warmup_steps": 0, "warmup_ratio": 0.1}, {"warmup_steps": 0.1}),
-        ({"warmup_steps": 500, "warmup_ratio": 0.1}, {"warmup_steps": 500}),
-        ({"warmup_ratio": 0.1, "warmup_steps": 500}, {"warmup_steps": 500}),
-        ({"warmup_ratio": 0.1, "warmup_steps": 0}, {"warmup_steps": 0.1}),
-        ({"label_names": ["labels"]}, {}),
-        ({"label_names": None}, {}),
-        ({"optim": "adamw_hf"}, {"optim": "adamw_torch"}),
-        ({"train_sampling_strategy": "random"}, {}),
-        ({"train_sampling_strategy": "group_by_length"}, {"group_by_length": True}),
-        ({"lr_scheduler_kwargs": {"num_cycles": 2}}, {"lr_scheduler_kwargs": '{"num_cycles": 2}'}),
-    ],
-    ids=str,
-)
-def test_what_other_names_mean_alone_and_together(given: dict[str, Any], meant: dict[str, Any]) -> None:
-    assert TrainingArguments(**given) == TrainingArguments(**meant)
+        ({"warmup_steps": 500}, warmed),
+        ({"warmup_steps": 0.1}, [{"warmup_steps": 0, "warmup_ratio": 0.1}, {"warmup_ratio": 0.1, "warmup_steps": 0}]),
+        ({"optim": "adamw_torch"}, [{"optim": "adamw_hf"}]),
+        ({"group_by_length": True}, [{"train_sampling_strategy": "group_by_length"}]),
+        ({"lr_scheduler_kwargs": '{"num_cycles": 2}'}, [{"lr_scheduler_kwargs": {"num_cycles": 2}}]),
+    ]:
+        for given in several:
+            assert TrainingArguments(**given) == TrainingArguments(**meant)
+    for given, problem in TWICE:
+        assert refused(**given) == problem
 
 
-TWICE = {
-    "fp16 and bf16": ({"fp16": True, "bf16": True}, 'precision is set twice: "fp16" as fp16, and "bf16" as bf16'),
-    "bf16 and fp16": ({"bf16": True, "fp16": True}, 'precision is set twice: "bf16" as bf16, and "fp16" as fp16'),
-    "another precision": ({"precision": "fp32", "bf16": True}, 'precision is set twice: "fp32", and "bf16" as bf16'),
-    "another device": ({"no_cuda": True, "device": "cuda"}, 'device is set twice: "cuda", and "cpu" as no_cuda'),
-    "another strategy": (
-        {"evaluation_strategy": "epoch", "eval_strategy": "steps"},
-        'eval_strategy is set twice: "steps", and "epoch" as evaluation_strategy',
+STRATEGIES = {"evaluation_strategy": "epoch", "eval_strategy": "steps"}
+TWICE = [
+    ({"fp16": True, "bf16": True}, 'precision is set twice: "fp16" as fp16, and "bf16" as bf16'),
+    ({"bf16": True, "fp16": True}, 'precision is set twice: "bf16" as bf16, and "fp16" as fp16'),
+    ({"precision": "fp32", "bf16": True}, 'precision is set twice: "fp32", and "bf16" as bf16'),
+    ({"no_cuda": True, "device": "cuda"}, 'device is set twice: "cuda", and "cpu" as no_cuda'),
+    *(
+        (given, 'eval_strategy is set twice: "steps", and "epoch" as evaluation_strategy')
+        for given in (STRATEGIES, dict(reversed(STRATEGIES.items())))
     ),
-    "the other order": (
-        {"eval_strategy": "steps", "evaluation_strategy": "epoch"},
-        'eval_strategy is set twice: "steps", and "epoch" as evaluation_strategy',
-    ),
-}
+]
 
 
-@pytest.mark.parametrize(("given", "problem"), TWICE.values(), ids=TWICE)
-def test_a_setting_with_two_values_under_two_names_is_refused(given: dict[str, Any], problem: str) -> None:
-    assert refused(**given) == problem
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
+def test_what_has_no_effect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    without, page = "settings without effect:", "docs/reference/transformers.md"
+    for given, line in [
         ({"remove_unused_columns": True}, ""),
-        (
-            {"remove_unused_columns": False, "dataloader_num_workers": 4},
-            "settings without effect: dataloader_num_workers (docs/reference/transformers.md says why)",
-        ),
-        (
-            {"torch_compile": True, "torch_compile_mode": "default"},
-            "settings without effect: torch_compile, torch_compile_mode",
-        ),
+        ({"remove_unused_columns": False, "dataloader_num_workers": 4}, f"{without} dataloader_num_workers ({page} says why)"),
+        ({"torch_compile": True, "torch_compile_mode": "default"}, f"{without} torch_compile, torch_compile_mode"),
         ({"warmup_steps": 500, "warmup_ratio": 0.1}, "warmup_ratio 0.1 has no effect: warmup_steps 500 is set"),
-    ],
-    ids=lambda part: next(iter(part), "") if isinstance(part, dict) else "",
-)
-def test_what_has_no_effect_is_said(given: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    TrainingArguments("x", **given)
-    said = capsys.readouterr().err
-    assert line in said
-    assert bool(said) == bool(line)
+    ]:
+        TrainingArguments("x", **given)
+        said = capsys.readouterr().err
+        assert line in said
+        assert bool(said) == bool(line)
 
 
 # --- the table of transformers' settings, and the methods that set several at once --------------------------------------
 
 
-def test_every_field_of_the_installed_transformers_is_known() -> None:
+def test_every_field_of_the_installed_transformers_is_known_with_its_outcome_and_a_sentence() -> None:
     import transformers
+    from transformers.trainer_utils import SchedulerType
 
     theirs = {entry.name for entry in fields(transformers.TrainingArguments) if not entry.name.startswith("_")}
     ours = {entry.name for entry in fields(TrainingArguments)}
     assert not theirs - ours - {*SETTINGS}, "add these to the table, or make them work"
     assert not ours & {*SETTINGS}, "these are settings of Glassloop: remove them from the table"
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_every_setting_has_an_outcome_and_a_sentence(name: str) -> None:
-    setting = SETTINGS[name]
-    assert setting.outcome in (RENAMED, KEPT, UNNEEDED, REFUSED)
-    assert len(setting.text.split()) >= 3
-    assert not setting.refuses(setting.default), "the default of transformers asks for nothing"
-    assert not setting.refuses(None)
-
-
-def test_only_some_values_of_a_kept_setting_are_refused() -> None:
+    for setting in SETTINGS.values():
+        assert setting.outcome in (RENAMED, KEPT, UNNEEDED, REFUSED)
+        assert len(setting.text.split()) >= 3
+        assert not setting.refuses(setting.default), "the default of transformers asks for nothing"
+        assert not setting.refuses(None)
     assert SETTINGS["train_sampling_strategy"].refuses("batch_rebalance")
     assert not any(SETTINGS["train_sampling_strategy"].refuses(name) for name in ("random", "sequential", "group_by_length"))
     assert not SETTINGS["do_train"].refuses(True)
+    known = {kind.value for kind in SchedulerType}
+    assert {*SCHEDULES} <= known
+    assert known - {*SCHEDULES} <= {"reduce_lr_on_plateau", "greedy"}
 
 
 def test_every_method_assigns_its_settings_and_returns_the_arguments() -> None:
@@ -407,8 +312,5 @@ def test_every_method_assigns_its_settings_and_returns_the_arguments() -> None:
     assert (args.per_device_train_batch_size, args.dataloader_drop_last, args.data_seed) == (3, True, 5)
     assert args.auto_find_batch_size is True
     args.check()
-
-
-def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(SettingsError, match="there is no setting"):
         glassloop.TrainingArguments("out").set_training(learning_rat=1.0)
