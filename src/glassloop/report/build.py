@@ -88,7 +88,6 @@ def report_of(folder: Path) -> Report:
 
 
 def source_report(source: RunSource) -> Report:
-    """Return the report of a run that was read."""
     with collection_paused():  # it would walk over all rows many times
         drawn = Drawn()
         results = results_of(source)
@@ -110,10 +109,7 @@ def source_report(source: RunSource) -> Report:
 
 
 def write_report(folder: Path) -> Path | None:
-    """Write report.html into a run folder and return its path; None if reports are switched off.
-
-    Never raises: a report must not fail a run. An exception becomes one line on standard error.
-    """
+    """Write report.html into a run folder and return its path; None if reports are off, or after an error: no run fails by it."""
     if os.environ.get(NO_REPORT):
         return None
     try:

@@ -20,16 +20,8 @@ from glassloop.markup.templates import markdown_table, piece, rendered
 from glassloop.markup.terminal import bare_table, text
 from glassloop.report.results import results_of
 from glassloop.report.source import read_source
-from glassloop.runs.record import (
-    CARD_NAME,
-    MODEL_NAME,
-    Calibration,
-    Gain,
-    RunRecord,
-    is_seeds_folder,
-    read_calibration,
-    remove_leftovers,
-)
+from glassloop.runs import record as records
+from glassloop.runs.record import MODEL_NAME, Calibration, Gain, RunRecord
 from glassloop.runs.study import read_seeds
 from glassloop.scores.calibration import Fitted
 from glassloop.scores.result import Score
@@ -60,8 +52,6 @@ class DataName:
 
 @dataclass(frozen=True)
 class Card:
-    """A model card."""
-
     title: str
     data: DataName | None  # what the scores refer to
     scores: Sequence[Score] = ()
@@ -70,7 +60,6 @@ class Card:
 
 
 def scores_table(scores: Sequence[Score]) -> str:
-    """Return the scores as a table."""
     rows = [
         [one.title, one.split, f"{one.value:.4f}", one.interval or "–", "–" if one.baseline is None else f"{one.baseline:.4f}"]
         for one in scores
@@ -126,7 +115,6 @@ def gain_title(gain: Gain, positive: str | None) -> str:
 
 
 def gain_cells(gain: Gain) -> tuple[str, str, str, str]:
-    """Return a score before and after, its change, and the interval of the change."""
     span = "" if gain.low is None or gain.high is None else f"{gain.low:+.4f} to {gain.high:+.4f}"
     return f"{gain.before:.4f}", f"{gain.after:.4f}", f"{gain.change:+.4f}", span
 
@@ -150,7 +138,7 @@ def run_card(folder: Path) -> Card:
     record = source.record
     if record is None:
         return Card(folder.name, None)
-    stored = read_calibration(folder / MODEL_NAME, record.files)
+    stored = records.read_calibration(folder / MODEL_NAME, record.files)
     scores, base, data = results_of(source), base_model(record.model.name), data_name(record)
     head: dict[str, str | list[str]] = {"tags": ["glassloop"], **({"base_model": base} if base else {})}
     if metrics := sorted({score.key for score in scores}):
@@ -197,7 +185,7 @@ def data_name(record: RunRecord) -> DataName:
 def seed_rows(parent: Path) -> tuple[int, list[list[str]]]:
     """Return how many seeds of a folder are finished, and a row for each metric if there are several."""
     try:
-        record = read_seeds(parent) if is_seeds_folder(parent) else None
+        record = read_seeds(parent) if records.is_seeds_folder(parent) else None
     except GlassloopError:
         record = None
     deviation = record.standard_deviation if record else None
@@ -249,8 +237,8 @@ def limits(record: RunRecord) -> str:
 
 def write_card(folder: Path, card: Card) -> bool:
     """Write a card into the folder of a model, unless an edited or foreign one is there. Return whether it was written."""
-    path = folder / CARD_NAME
-    remove_leftovers(folder)
+    path = folder / records.CARD_NAME
+    records.remove_leftovers(folder)
     try:
         known = path.read_text(encoding="utf-8") if path.exists() else None
     except (OSError, UnicodeDecodeError):
@@ -266,10 +254,7 @@ def write_card(folder: Path, card: Card) -> bool:
 
 
 def update_card(run: Path) -> None:
-    """Write the card of a finished run into the folder of its model.
-
-    Never raises: a card must not fail a run. An exception becomes one line on standard error.
-    """
+    """Write the card of a finished run into the folder of its model. An error is one line: a card must not fail a run."""
     try:
         write_card(run / MODEL_NAME, run_card(run))
     except Exception as error:

@@ -1,14 +1,7 @@
-"""Charts as values: each one is a dataclass that becomes SVG in a page, a standalone SVG file, and a data table.
+"""Charts as values: each one is a dataclass that becomes SVG in a page, a standalone SVG file, and a data table."""
 
-    chart = LineChart("Training loss", "Loss by step.", Axis("step"), Axis("loss"), [Series("loss", [(1, 0.7), (2, 0.5)])])
-    svg(chart)         # the drawing alone; `glassloop.report.page.figure` adds title, legend and data table
-    standalone(chart)  # the text of an .svg file with its styles
-    csv_of(chart)      # the data
-
-Every chart has a title, and a description for those who cannot see it. Colors are CSS variables, so that charts follow the
-light or dark style of the page. Marks are named by a <title> child, which the script shows at once and browsers without script
-after a moment. All texts are escaped.
-"""
+# Colors are CSS variables, so that charts follow the light or dark style of the page. Marks are named by a <title> child, which
+# the script shows at once and browsers without script after a moment. All texts are escaped.
 
 from __future__ import annotations
 
@@ -17,6 +10,7 @@ import io
 import math
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -29,15 +23,16 @@ from glassloop.markup.templates import LINEAR, PERCENT, escaped, number_text, pa
 FONT_SIZE = 11.0
 NARROW, WIDE = frozenset("iljtfrI.,:;'|!()[] 1"), frozenset("mwMW@%")
 LOG, COUNT = "log", "count"
+QUIET = "quiet"  # the CSS class of what is gray and dashed
 WIDTH, HEIGHT, SQUARE = 440.0, 260.0, 360.0  # SQUARE is the height of a chart whose axes have the same length
 TOP, BOTTOM = 24.0, 38.0  # above and below the axes of lines, columns and points
 ROWS_TOP, ROW = 8.0, 26.0  # of dots
 BARS_TOP, PARALLEL_TOP, PARALLEL_BOTTOM, SIDE = 6.0, 30.0, 18.0, 46.0
 SMALL = 8.0  # font size in narrow cells
-NUM_COLORS = 8
 MOST_POINTS, MOST_HITS = 400, 200  # of a drawn line, and of places that show values on hover; more would not be visible
 WIDE_RANGE = 20.0  # values of parallel coordinates that differ by more than this factor get a logarithmic axis
 
+Numbers: TypeAlias = Iterable[float]
 Points: TypeAlias = Sequence[tuple[float, float]]
 Value: TypeAlias = str | float | int | None
 
@@ -70,7 +65,6 @@ def element(name: str, *children: str, **attributes: str | float | None) -> str:
 
 
 def title(text: str) -> str:
-    """Return the name of a mark, which is shown when the pointer is over it."""
     return f"<title>{escaped(text)}</title>" if text else ""
 
 
@@ -86,13 +80,13 @@ def turned(text: str, x: float, y: float, **more: str | float) -> str:
     return element("g", label(text, 0, 0, **more), transform=f"translate({x:.1f} {y:.1f}) rotate(-90)")  # type: ignore[arg-type]
 
 
-def path(points: Sequence[tuple[float, float]], kind: str, end: str = "") -> str:
+def path(points: Points, kind: str, end: str = "") -> str:
     """Return a line through points, which `end="z"` closes to an area; empty for fewer than two."""
     places = "L".join(f"{short(x)} {short(y)}" for x, y in points)
     return element("path", class_=kind, d=f"M{places}{end}") if len(points) > 1 else ""
 
 
-def quiet(points: Sequence[tuple[float, float]], name: str = "") -> str:
+def quiet(points: Points, name: str = "") -> str:
     """Return a straight dashed line to compare with."""
     (x, y), (right, bottom) = points
     drawn = f"M{x:g} {y:.1f}H{right:g}" if y == bottom else f"M{x:.1f} {y:g}V{bottom:g}"
@@ -113,12 +107,10 @@ def width_of(text: str, size: float = FONT_SIZE) -> float:
 
 
 def widest(texts: Iterable[str], most: float) -> float:
-    """Return the width of the widest text, but at most `most`."""
     return min(max(map(width_of, texts), default=0.0), most)
 
 
 def cut(text: str, limit: float) -> str:
-    """Return a text that is at most `limit` wide, with an ellipsis where it is cut."""
     if width_of(text) <= limit:
         return text
     fitting = sum(FONT_SIZE + width * FONT_SIZE <= limit for width in accumulate(map(character_width, text)))
@@ -172,7 +164,7 @@ class Scale:
         return f"{value * times:,.{decimals}f}{unit}"
 
 
-def scale_of(axis: Axis, values: Iterable[float], start: float, stop: float, most_ticks: int = 6) -> Scale:
+def scale_of(axis: Axis, values: Numbers, start: float, stop: float, most_ticks: int = 6) -> Scale:
     """Return the scale of an axis that shows all values. Values that are not finite are ignored."""
     finite = [value for value in values if math.isfinite(value)]
     if axis.low is not None and axis.high is not None and axis.high <= axis.low:
@@ -229,17 +221,12 @@ def bottom_axis(scale: Scale, top: float, bottom: float, name: str, *, grid: boo
 
 
 def frame(
-    axes: tuple[Axis, Axis],
-    across: Iterable[float],
-    upward: Iterable[float],
-    height: float = HEIGHT,
-    right: float = 12.0,
-    most_ticks: tuple[int, int] = (7, 6),
+    axes: tuple[Axis, Axis], across: Numbers, upward: Numbers, height: float, right: float = 12, ticks: tuple[int, int] = (7, 6)
 ) -> tuple[Scale, Scale, list[str]]:
     """Return the horizontal and the vertical scale of a chart, and both axes as SVG, with lines across at the ticks."""
-    y = scale_of(axes[1], upward, height - BOTTOM, TOP, most_ticks[1])
+    y = scale_of(axes[1], upward, height - BOTTOM, TOP, ticks[1])
     left = 12 + max((width_of(y.written(tick)) for tick in y.ticks), default=20.0)
-    x = scale_of(axes[0], across, left, WIDTH - right, most_ticks[0])
+    x = scale_of(axes[0], across, left, WIDTH - right, ticks[0])
     marks = []
     for tick in y.ticks:
         place = y.place(tick)
@@ -255,24 +242,16 @@ def frame(
 
 @dataclass(frozen=True)
 class Table:
-    """The data of a chart: column names and rows."""
-
     columns: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]
 
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of a legend: the name of a series and its color, 0 to 7; `quiet` is gray and dashed."""
+    """An entry of a legend: the name of a series, and the CSS class of its color."""
 
     name: str
-    color: int
-    quiet: bool = False
-
-    @property
-    def css(self) -> str:
-        """The CSS class of the color."""
-        return "quiet" if self.quiet else f"s{self.color % NUM_COLORS}"
+    css: str
 
 
 @dataclass(frozen=True)
@@ -285,12 +264,26 @@ class Drawing:
     keys: tuple[Key, ...] = ()
 
 
+@dataclass(frozen=True)
+class Chart(ABC):
+    """What all charts have. The description is for those who cannot see the chart."""
+
+    title: str
+    description: str
+
+    @abstractmethod
+    def draw(self) -> Drawing: ...
+
+    @abstractmethod
+    def table(self) -> Table: ...
+
+
 def keys_of(series: Sequence[Series | Bars | Cloud]) -> tuple[Key, ...]:
-    """Return the legend of a chart: without a color of its own, a series has that of its position."""
-    return tuple(
-        Key(one.name, place if one.color is None else one.color, isinstance(one, Series) and one.quiet)
-        for place, one in enumerate(series)
-    )
+    """Return the legend of a chart: without a color of its own, a series has that of its position, of eight colors."""
+    colors = [place if one.color is None else one.color for place, one in enumerate(series)]
+    quiet = [isinstance(one, Series) and one.quiet for one in series]
+    css = [QUIET if gray else f"s{color % 8}" for color, gray in zip(colors, quiet, strict=True)]
+    return tuple(Key(one.name, color) for one, color in zip(series, css, strict=True))
 
 
 def series_group(number: int, key: Key, *marks: str) -> str:
@@ -309,7 +302,6 @@ def svg(chart: Chart, drawing: Drawing | None = None) -> str:
 
 
 def csv_of(chart: Chart) -> str:
-    """Return the data of a chart as CSV, with all digits."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     for row in (chart.table().columns, *chart.table().rows):
@@ -318,11 +310,7 @@ def csv_of(chart: Chart) -> str:
 
 
 def standalone(chart: Chart, *, dark: bool = True, below: str = "") -> str:
-    """Return a chart as the text of an .svg file with title, legend and styles.
-
-    `dark` adds the dark colors, for viewers that prefer them. `below` is a line below the chart, such as the machine of a
-    measurement.
-    """
+    """Return a chart as an .svg file: with title, legend, a line `below`, and `dark` colors for viewers that prefer them."""
     drawing = chart.draw()
     keys, place, offset = [], drawing.width, 34.0 - 18
     for key in drawing.keys if len(drawing.keys) > 1 else ():
@@ -355,7 +343,7 @@ def standalone(chart: Chart, *, dark: bool = True, below: str = "") -> str:
     return element("svg", *parts, xmlns="http://www.w3.org/2000/svg", class_="plot", viewBox=box, role="img") + "\n"
 
 
-# --- bars and histograms -----------------------------------------------------------------------------------------------
+# --- kinds of charts ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -368,11 +356,9 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class BarChart:
+class BarChart(Chart):
     """Horizontal bars that start at zero, from top to bottom. `colors` has one for each label instead of each series."""
 
-    title: str
-    description: str
     labels: Sequence[str]
     series: Sequence[Bars]
     axis: Axis = field(default_factory=lambda: Axis(kind=COUNT))
@@ -380,7 +366,6 @@ class BarChart:
     width: float = WIDTH
 
     def draw(self) -> Drawing:
-        """Draw the bars with their values."""
         thick, gap = (16.0, 6) if len(self.series) == 1 else (11.0, 9)
         group = thick * len(self.series) + gap
         bottom = BARS_TOP + group * len(self.labels)
@@ -407,28 +392,24 @@ class BarChart:
         return Drawing(self.width, bottom + (BOTTOM if self.axis.title else 22), "".join(body), keys)
 
     def table(self) -> Table:
-        """Return one row per label."""
         rows = tuple((name, *(bars.values[place] for bars in self.series)) for place, name in enumerate(self.labels))
         return Table(("", *(bars.name for bars in self.series)), rows)
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Chart):
     """Counts between edges, of which there is one more than counts. Series are drawn on top of each other."""
 
-    title: str
-    description: str
     edges: Sequence[float]
     series: Sequence[Bars]
     x: Axis
     y: Axis = field(default_factory=lambda: Axis("rows", COUNT))
 
     def draw(self) -> Drawing:
-        """Draw the columns."""
         height, places = 220.0, range(len(self.edges) - 1)
         totals = [sum(bars.values[place] or 0 for bars in self.series) for place in places]
         axis = replace(self.x, low=self.edges[0], high=self.edges[-1])
-        x, y, body = frame((axis, self.y), (), [0.0, *totals], height, most_ticks=(8, 5))
+        x, y, body = frame((axis, self.y), (), [0.0, *totals], height, ticks=(8, 5))
         keys, below = keys_of(self.series), [0.0] * len(totals)
         for number, bars in enumerate(self.series):
             marks = []
@@ -445,7 +426,6 @@ class Histogram:
         return Drawing(WIDTH, height, "".join(body), keys)
 
     def table(self) -> Table:
-        """Return one row per bin."""
         rows = (
             (self.edges[place], self.edges[place + 1], *(bars.values[place] for bars in self.series))
             for place in range(len(self.edges) - 1)
@@ -454,11 +434,7 @@ class Histogram:
 
 
 def even_edges(low: float, high: float, bins: int) -> list[float]:
-    """Return the limits of bins of equal width."""
     return [low + (high - low) * place / bins for place in range(bins + 1)]
-
-
-# --- lines -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -483,11 +459,9 @@ class Event:
 
 
 @dataclass(frozen=True)
-class LineChart:
+class LineChart(Chart):
     """Several lines over a common axis."""
 
-    title: str
-    description: str
     x: Axis
     y: Axis
     series: Sequence[Series]
@@ -512,7 +486,7 @@ class LineChart:
         for name, value, place in references:
             body.append(quiet([(x.start, place), (x.stop, place)], f"{name}: {value_text(value, y.kind)}"))
         keys = keys_of(self.series)
-        for number in sorted(range(len(keys)), key=lambda number: not keys[number].quiet):
+        for number in sorted(range(len(keys)), key=lambda number: keys[number].css != QUIET):
             line = self.series[number]
             places, raw = ([(x.place(a), y.place(b)) for a, b in thinned(points)] for points in (line.points, line.raw))
             upper = [(x.place(a), y.place(high)) for a, _, high in line.band]
@@ -579,19 +553,13 @@ def thinned(points: Points) -> Points:
 
 
 def smoothed(points: Points, share: float = 0.04) -> Points:
-    """Return the mean of each point and those around it, in a window of a share of all points, which is smaller at both ends.
-
-    Few points are returned as they are.
-    """
+    """Return the mean of each point and those around it, a share of all; few points are returned as they are."""
     reach = int(len(points) * share / 2)
     if reach < 1:
         return points
     sums = [*accumulate((value for _, value in points), initial=0.0)]
     windows = [(max(0, place - reach), min(len(points), place + reach + 1)) for place in range(len(points))]
     return [(x, (sums[last] - sums[first]) / (last - first)) for (x, _), (first, last) in zip(points, windows, strict=True)]
-
-
-# --- values with intervals, and points ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -609,18 +577,15 @@ class Dots:
 
 
 @dataclass(frozen=True)
-class DotChart:
+class DotChart(Chart):
     """Values with intervals, from top to bottom."""
 
-    title: str
-    description: str
     rows: Sequence[Dots]
     axis: Axis = field(default_factory=Axis)
     reference: float | None = None  # a dashed line through all rows, such as zero for differences
     baseline_name: str = "baseline"
 
     def draw(self) -> Drawing:
-        """Draw the rows."""
         values = [] if self.reference is None else [self.reference]
         for row in self.rows:
             values += [one for one in (row.value, row.low, row.high, row.baseline, *row.points) if one is not None]
@@ -666,17 +631,15 @@ class DotChart:
 
     def table(self) -> Table:
         """Return one row per row of the chart, and its points in columns of their own."""
-        most = max((len(row.points) for row in self.rows), default=0)
-        named = any(row.baseline is not None for row in self.rows)
-        noted = any(row.note for row in self.rows)
-        columns = ["", "value", "low", "high", *([self.baseline_name] if named else [])]
-        columns += [f"point {number + 1}" for number in range(most)] + (["note"] if noted else [])
-        rows = []
-        for row in self.rows:
-            cells: list[Value] = [row.name, row.value, row.low, row.high, *([row.baseline] if named else [])]
-            cells += [*row.points, *[None] * (most - len(row.points))]
-            rows.append((*cells, *([row.note] if noted else [])))
-        return Table(tuple(columns), tuple(rows))
+        columns: dict[str, list[Value]] = {"": [row.name for row in self.rows]}
+        columns |= {name: [getattr(row, name) for row in self.rows] for name in ("value", "low", "high")}
+        if any(row.baseline is not None for row in self.rows):
+            columns[self.baseline_name] = [row.baseline for row in self.rows]
+        for place in range(max((len(row.points) for row in self.rows), default=0)):
+            columns[f"point {place + 1}"] = [row.points[place] if place < len(row.points) else None for row in self.rows]
+        if any(row.note for row in self.rows):
+            columns["note"] = [row.note for row in self.rows]
+        return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -690,11 +653,9 @@ class Cloud:
 
 
 @dataclass(frozen=True)
-class ScatterChart:
+class ScatterChart(Chart):
     """Points of two values."""
 
-    title: str
-    description: str
     x: Axis
     y: Axis
     clouds: Sequence[Cloud]
@@ -702,7 +663,6 @@ class ScatterChart:
     level: float | None = None  # a horizontal dashed line, such as a residual of zero
 
     def draw(self) -> Drawing:
-        """Draw the points."""
         height = SQUARE if self.diagonal else HEIGHT
         across, upward = ([point[side] for cloud in self.clouds for point in cloud.points] for side in (0, 1))
         if self.diagonal:
@@ -725,7 +685,6 @@ class ScatterChart:
         return Drawing(WIDTH, height, "".join(body), keys)
 
     def table(self) -> Table:
-        """Return one row per point."""
         named = any(cloud.names for cloud in self.clouds)
         rows = [
             (cloud.name, *((cloud.names[place] if cloud.names else "",) if named else ()), a, b)
@@ -733,9 +692,6 @@ class ScatterChart:
             for place, (a, b) in enumerate(cloud.points)
         ]
         return Table(("series", *(("name",) if named else ()), self.x.title or "x", self.y.title or "y"), tuple(rows))
-
-
-# --- parallel coordinates ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -748,11 +704,9 @@ class Thread:
 
 
 @dataclass(frozen=True)
-class ParallelChart:
+class ParallelChart(Chart):
     """Lines over several vertical axes."""
 
-    title: str
-    description: str
     axes: Sequence[str]
     threads: Sequence[Thread]
 
@@ -768,7 +722,7 @@ class ParallelChart:
             body.append(element("path", class_="axis", d=f"M{x:.1f} {PARALLEL_TOP:g}V{HEIGHT - PARALLEL_BOTTOM:g}"))
             body.append(label(name, x, PARALLEL_TOP - 14, limit=max(gap - 6, 60.0)))
             body += [label(text, x + 5, y + 4, side="start", kind="tick halo") for text, y in texts]
-        keys = (Key("others", 0, quiet=True), Key("chosen", 1))
+        keys = (Key("others", QUIET), Key("chosen", "s1"))
         for number, key in enumerate(keys):
             lines = []
             for thread in (thread for thread in self.threads if thread.chosen == bool(number)):
@@ -780,7 +734,6 @@ class ParallelChart:
         return Drawing(width, HEIGHT, "".join(body), keys)
 
     def table(self) -> Table:
-        """Return one row per line."""
         rows = (
             (thread.name, *(str(value).lower() if isinstance(value, bool) else value for value in thread.values))
             for thread in self.threads
@@ -806,15 +759,10 @@ def axis_places(values: Sequence[Value]) -> tuple[dict[Value, float], list[tuple
     return known, [(str(value), place) for value, place in known.items()]
 
 
-# --- heat maps ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class HeatMap:
+class HeatMap(Chart):
     """Cells whose color is a share between 0 and 1, row by row."""
 
-    title: str
-    description: str
     rows: Sequence[str]
     columns: Sequence[str]
     values: Sequence[Sequence[float]]
@@ -824,7 +772,6 @@ class HeatMap:
     diagonal: bool = False  # cells off the diagonal are errors and have another color
 
     def draw(self) -> Drawing:
-        """Draw the cells with the names of rows and columns."""
         top, most = 8.0, WIDTH * 0.3
         left = 26 + widest(self.rows, most)
         width = min(96.0, (WIDTH - left - 6) / max(len(self.columns), 1))
@@ -882,6 +829,3 @@ class HeatMap:
 
         rows = tuple((name, *map(content, self.texts[row])) for row, name in enumerate(self.rows))
         return Table((f"{self.row_title} \\ {self.column_title}" if self.row_title else "", *self.columns), rows)
-
-
-Chart: TypeAlias = LineChart | BarChart | Histogram | ScatterChart | DotChart | ParallelChart | HeatMap

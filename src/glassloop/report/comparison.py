@@ -20,32 +20,18 @@ from glassloop.markup.templates import piece
 from glassloop.markup.terminal import bare_table, text
 from glassloop.report.charts import Axis, DotChart, Dots, LineChart, Series
 from glassloop.report.page import PARTS, Cell, Number, Section, figure, page, score
+from glassloop.runs import record as records
 from glassloop.runs.history import Entry, numbers_by_step, read_history
-from glassloop.runs.record import (
-    RunRecord,
-    is_run,
-    is_seeds_folder,
-    predicted_splits,
-    predictions_name,
-    read_predictions,
-    read_run,
-    record_of,
-    seed_name,
-)
+from glassloop.runs.record import RunRecord, seed_name
 from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import Conclusion, SettingRuns, concluded
 from glassloop.scores.metrics import Array, Measures, default_measures
-from glassloop.scores.statistics import (
-    NO_INTERVAL,
-    ROW_METRICS,
-    Interval,
-    ScoredRows,
-    scored_rows,
-)
+from glassloop.scores.statistics import NO_INTERVAL, ROW_METRICS, Interval, ScoredRows, scored_rows
 from glassloop.settings.training import SCORE, TrainingArguments
 
 VALIDATION = "validation"
 OMITTED = ("output_dir", "seed", "disable_tqdm")  # settings that explain no difference
+RECORDED = ("max_length", "class_weights", "device", "precision", "backend", "processes", "best_step")
 LONGEST_NAME = 20
 MOST_SETTINGS, MOST_ROWS = 20, 3  # in the terminal
 MOST_TEXT = 2000  # characters of a text on the page
@@ -78,13 +64,10 @@ class Side:
 
 
 def read_side(name: str) -> Side:
-    """Return a run folder, or a folder of several seeds. Seeds that are not finished are omitted with a line.
-
-    Raises `ModelError` if the folder is no run folder, is damaged, or has no finished seed.
-    """
+    """Return a run folder, or a folder of several seeds, of which one must be finished; the others are omitted with a line."""
     folder = user_path(name)
-    if is_run(folder) or not is_seeds_folder(folder):
-        record = record_of(folder)
+    if records.is_run(folder) or not records.is_seeds_folder(folder):
+        record = records.record_of(folder)
         return Side(near_name(str(folder)), {record.settings.seed: folder}, {record.settings.seed: record})
     seeds = read_seeds(folder)
     if not seeds.finished:
@@ -92,15 +75,12 @@ def read_side(name: str) -> Side:
     if seeds.unfinished:
         say(f"{folder}: omitted, because they are not finished: {listed(map(seed_name, seeds.unfinished))}")
     folders = {seed: folder / seed_name(seed) for seed in seeds.finished}
-    return Side(near_name(str(folder)), folders, {seed: read_run(path) for seed, path in folders.items()})
+    return Side(near_name(str(folder)), folders, {seed: records.read_run(path) for seed, path in folders.items()})
 
 
 def common_split(sides: Sequence[Side], wanted: str | None) -> str:
-    """Return the split to compare on: the one that is wanted, else validation, else the first that all runs predicted.
-
-    Raises `SettingsError` if a run has no predictions for it.
-    """
-    known = {str(path): predicted_splits(path) for side in sides for path in side.folders.values()}
+    """Return the split to compare on: the one that is wanted, else validation, else the first that all runs predicted."""
+    known = {str(path): records.predicted_splits(path) for side in sides for path in side.folders.values()}
     shared = set.intersection(*(set(splits) for splits in known.values()))
     if wanted is None:
         wanted = VALIDATION if VALIDATION in shared or not shared else min(shared)
@@ -114,21 +94,20 @@ def read_rows(sides: Sequence[Side], split: str) -> list[Side]:
     """Return the sides with their predictions for a split. Raises `SettingsError` if tasks, labels or rows differ."""
     complete = []
     for side in sides:
-        entries = {seed: read_predictions(path, split) for seed, path in side.folders.items()}
-        seeds = {
-            seed: scored_rows(entries[seed], record.data.task, record.data.labels, side.folders[seed] / predictions_name(split))
-            for seed, record in side.records.items()
-        }
+        entries = {seed: records.read_predictions(path, split) for seed, path in side.folders.items()}
+        files = {seed: path / records.predictions_name(split) for seed, path in side.folders.items()}
+        data = {seed: record.data for seed, record in side.records.items()}
+        seeds = {seed: scored_rows(entries[seed], one.task, one.labels, files[seed]) for seed, one in data.items()}
         complete.append(replace(side, seeds=seeds, entries=entries))
     first = complete[0]
-    data = first.record.data
+    mine = first.record.data
     for other in complete:
         for seed, path in other.folders.items():
             theirs = other.records[seed].data
-            if theirs.task != data.task:
-                raise SettingsError(f"{first.name} is {data.task}, but {path} is {theirs.task}", "compare runs of one task")
-            if theirs.labels != data.labels:
-                labels = f"the labels {listed(data.labels or ())}, but {path} has {listed(theirs.labels or ())}"
+            if theirs.task != mine.task:
+                raise SettingsError(f"{first.name} is {mine.task}, but {path} is {theirs.task}", "compare runs of one task")
+            if theirs.labels != mine.labels:
+                labels = f"the labels {listed(mine.labels or ())}, but {path} has {listed(theirs.labels or ())}"
                 raise SettingsError(f"{first.name} has {labels}", "compare runs with the same labels")
             refuse_other_rows(first, other, seed, split)
     return complete
@@ -156,7 +135,6 @@ def refuse_other_rows(first: Side, other: Side, seed: int, split: str) -> None:
 
 
 def content_of(entry: Mapping[str, Json], record: RunRecord) -> tuple[str, ...]:
-    """Return the texts and the label of a row."""
     label = entry.get("label")
     wanted = ", ".join(sorted(map(str, label))) if isinstance(label, list) else str(label)
     return (*(str(entry.get(name)) for name in record.data.columns.texts), wanted)
@@ -179,13 +157,7 @@ def facts_of(record: RunRecord) -> dict[str, object]:
         **{name: value for name, value in settings.items() if name not in OMITTED},
         "steps": record.plan.max_steps,
         "warmup_steps": record.plan.warmup_steps,
-        "max_length": record.max_length,
-        "class_weights": record.class_weights,
-        "device": record.device,
-        "precision": record.precision,
-        "backend": record.backend,
-        "processes": record.processes,
-        "best_step": record.best_step,
+        **{name: getattr(record, name) for name in RECORDED},
         **{f"{name} version": version for name, version in record.versions.items()},
     }
 
@@ -204,7 +176,6 @@ def different_settings(sides: Sequence[Side]) -> dict[str, list[str]]:
 
 
 def in_words(value: object) -> str:
-    """Return a value as people write it."""
     match value:
         case None:
             return "-"
@@ -260,7 +231,6 @@ def quality_of(side: Side) -> Array:
 
 
 def row_differences(first: Side, other: Side, most: int) -> RowDifferences:
-    """Return the rows on which two sides differ."""
     before, after = quality_of(first), quality_of(other)
     change = after - before
     order = np.argsort(-np.abs(change), kind="stable")
@@ -295,17 +265,14 @@ class ComparedRuns:
 
     @property
     def names(self) -> list[str]:
-        """The names of the sides."""
         return [side.name for side in self.sides]
 
     @property
     def has_several_seeds(self) -> bool:
-        """Whether a side has more than one seed."""
         return any(len(side.seeds) > 1 for side in self.sides)
 
     @property
     def task(self) -> str:
-        """The task of all runs."""
         return self.sides[0].record.data.task
 
     @property
@@ -356,17 +323,9 @@ class ComparedRuns:
 def compare_runs(
     names: Sequence[str], split: str | None = None, margin: float | None = None, most_rows: int = 100
 ) -> ComparedRuns:
-    """Compare runs on the same rows: every other one with the first.
+    """Compare every other run with the first on the same rows, of which `most_rows` are listed for each direction.
 
-    Args:
-        names: Run folders, or folders of several seeds.
-        split: The split to compare on. Default: validation, or the first that all runs have predictions for.
-        margin: The largest difference that does not matter.
-        most_rows: How many rows to list for each direction.
-
-    Raises:
-        SettingsError: If there are fewer than two different runs, or if their rows, labels or tasks differ.
-        ModelError: If a folder is not a run folder, or is damaged.
+    `margin` is the largest difference that does not matter. Without `split`, rows are those of `common_split`.
     """
     if len(names) < 2:
         raise SettingsError("a comparison needs two runs", "name two or more run folders: glassloop compare RUN RUN")
@@ -395,8 +354,7 @@ def compare_runs(
 def measures_of(record: RunRecord) -> Measures:
     """Return the metrics of a run that can be computed from stored predictions, else the default ones of its task."""
     task, labels = record.data.task, record.data.labels or ("score",)
-    known = ROW_METRICS[task]
-    keys = tuple(key for key in record.metrics if key in known)
+    keys = tuple(key for key in record.metrics if key in ROW_METRICS[task])
     return Measures(keys, record.positive_label) if keys else default_measures(task, labels)
 
 
@@ -459,7 +417,6 @@ def in_dots(interval: Interval | None, sign: str = "") -> str:
 
 
 def p_text(value: float) -> str:
-    """Return a p-value with three decimals."""
     return f"{value:.3f}" if value >= 0.001 else "<0.001"
 
 
@@ -519,7 +476,6 @@ def comparison_page(compared: ComparedRuns) -> str:
 
 
 def values_chart(title: str, conclusion: Conclusion) -> DotChart:
-    """Return all points, the mean and its interval for each side."""
     rows = []
     for place, one in enumerate(conclusion.results):
         low, high = (one.interval.low, one.interval.high) if one.interval else (None, None)
@@ -530,7 +486,6 @@ def values_chart(title: str, conclusion: Conclusion) -> DotChart:
 
 
 def differences_chart(title: str, conclusion: Conclusion) -> DotChart:
-    """Return the difference of each other side from the first with its interval."""
     rows = []
     for place, one in enumerate(conclusion.comparisons, start=1):
         span = one.difference.interval
@@ -541,7 +496,6 @@ def differences_chart(title: str, conclusion: Conclusion) -> DotChart:
 
 
 def metric_rows(conclusion: Conclusion) -> list[list[Cell]]:
-    """Return values, intervals and tests of one metric, a row for each side."""
     compared = {one.name: one for one in conclusion.comparisons}
     rows: list[list[Cell]] = []
     for result in conclusion.results:
@@ -556,7 +510,6 @@ def metric_rows(conclusion: Conclusion) -> list[list[Cell]]:
 
 
 def span(interval: Interval | None) -> Number:
-    """Return both ends of an interval as a cell."""
     return Number(interval.low, f"{interval.low:.4f} to {interval.high:.4f}") if interval else Number(None, "–")
 
 
@@ -565,10 +518,8 @@ def row_items(compared: ComparedRuns, rows: RowDifferences) -> list[tuple[str, s
     items = []
     for kind, row in [("better", row) for row in rows.better] + [("worse", row) for row in rows.worse]:
         words = [f"row {row.row}, label {cut(row.entry.get('label'))}"]
-        for side, answer, share in (
-            (compared.names[0], row.first_answer, row.first),
-            (rows.name, row.second_answer, row.second),
-        ):
+        sides = (compared.names[0], row.first_answer, row.first), (rows.name, row.second_answer, row.second)
+        for side, answer, share in sides:
             if compared.task == SCORE:
                 words.append(f"{side}: {cut(answer)} (off by {share:.3g})")
             else:
@@ -578,7 +529,6 @@ def row_items(compared: ComparedRuns, rows: RowDifferences) -> list[tuple[str, s
 
 
 def cut(value: object) -> str:
-    """Return a text or label, cut if it is very long."""
     text = answer_text(value)
     return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "…"
 

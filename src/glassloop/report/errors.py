@@ -43,7 +43,6 @@ def errors(source: RunSource, drawn: Drawn) -> str:
 
 
 def row_lists(source: RunSource, result: Result) -> list[tuple[str, Markup]]:
-    """Return the lists of rows that deserve a look, each with its title."""
     rows = result.rows
     certain = certainty(rows)
     if rows.task == SCORE:
@@ -91,13 +90,9 @@ def certainty(rows: ScoredRows) -> Array:
 
 
 def row_list(name: str, source: RunSource, result: Result, order: Array, certain: Array, seeds: Array | None = None) -> Markup:
-    """Return rows with their texts, and a search field above. Stops before the page becomes too large.
-
-    `order` are the numbers of the rows, `certain` the probability of each answer. `seeds` is the share of seeds that get each
-    row wrong: it is shown instead, and the list cannot be filtered by class.
-    """
-    rows, items, left = result.rows, list[Markup](), MOST_IN_ALL
-    choices = {}
+    """Return the rows of an `order` with their texts, and a search field above. Stops before the page becomes too large."""
+    # `seeds` is the share of seeds that get each row wrong: it is shown instead, and the list cannot be filtered by class.
+    rows, items, left, choices = result.rows, list[Markup](), MOST_IN_ALL, {}
     if rows.task == CLASSES and seeds is None:
         for key, title, numbers in (("label", "True", rows.references), ("predicted", "Predicted", rows.predictions)):
             choices[key] = (title, sorted({rows.labels[place] for place in numbers[order]}))
@@ -188,7 +183,6 @@ def by_length(lengths: Array, unit: str) -> list[tuple[str, Array]]:
 
 
 def by_class(rows: ScoredRows) -> list[tuple[str, Array]]:
-    """Return the rows of each class; of many classes, of those with the most rows."""
     *_, counts = class_counts(rows.predictions, rows.references, len(rows.labels))
     largest = np.sort(np.argsort(-counts, kind="stable")[:MOST_SLICED_CLASSES]).tolist()
     masks = [rows.references == place if rows.task == CLASSES else rows.references[:, place] == 1 for place in largest]
@@ -209,7 +203,6 @@ def by_score(rows: ScoredRows) -> list[tuple[str, Array]]:
 
 
 def class_parts(rows: ScoredRows, drawn: Drawn) -> Markup:
-    """Return the confusion matrix and the scores of the classes."""
     size, pairs = len(rows.labels), list[list[Cell]]()
     if rows.task == CLASSES:
         matrix = confusion(rows)
@@ -259,7 +252,6 @@ def most_confused(off: np.ndarray) -> np.ndarray:
 
 
 def confused_pairs(rows: ScoredRows, matrix: np.ndarray) -> list[list[Cell]]:
-    """Return the pairs of classes that are confused most often."""
     off, totals = matrix - np.diag(np.diag(matrix)), np.maximum(matrix.sum(axis=1), 1)
     order = np.argsort(-off, axis=None, kind="stable")[:MOST_PAIRS]
     return [

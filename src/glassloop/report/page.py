@@ -28,12 +28,10 @@ Cell: TypeAlias = str | float | int | Markup | Number | None
 
 
 def number(value: float | None, kind: str = LINEAR) -> Number:
-    """Return a number with its text, such as a share as percent."""
     return Number(value, value_text(value, kind))
 
 
 def score(value: float | None, digits: int = 4) -> Number:
-    """Return a metric with a fixed number of digits."""
     return Number(value, "–" if value is None else f"{value:.{digits}f}")
 
 
@@ -76,19 +74,11 @@ def page(
     style: str = "",
     script: str = "",
 ) -> str:
-    """Return a complete HTML document. Only its own style and script can run.
+    """Return a complete HTML document with all sections that have content. Subtitle and footer are HTML.
 
-    Args:
-        title: The heading of the page, plain text.
-        sections: The parts of the page; those without content are omitted.
-        subtitle: HTML below the heading.
-        footer: HTML at the end.
-        connect: Whether the script may send requests to the server that the page came from.
-        style: More CSS.
-        script: More JavaScript, which runs after page.js.
+    Only its own style and script run; they may `connect` to the server that the page came from.
     """
-    style = CHART_CSS + PAGE_CSS + style
-    script = PAGE_JS + script
+    style, script = CHART_CSS + PAGE_CSS + style, PAGE_JS + script
     parts = {"subtitle": subtitle, "footer": footer, "policy": policy(style, script, connect), "style": style, "script": script}
     html = {name: Markup(part) for name, part in parts.items()}
     return rendered("report/page.html.j2", title=title, sections=[section for section in sections if section.body], **html)

@@ -10,32 +10,13 @@ from markupsafe import Markup
 
 from glassloop.base.errors import GlassloopError, listed
 from glassloop.markup.templates import PERCENT, bars_escaped, latex_table, markdown_table, piece
-from glassloop.report.charts import (
-    Axis,
-    Bars,
-    Cloud,
-    DotChart,
-    Dots,
-    Event,
-    Histogram,
-    LineChart,
-    Points,
-    ScatterChart,
-    Series,
-    even_edges,
-)
+from glassloop.report import charts
+from glassloop.report.charts import Axis, Bars, Cloud, DotChart, Dots, Event, Histogram, LineChart, Points, ScatterChart, Series
 from glassloop.report.page import Cell, Drawn, Number, score
 from glassloop.report.source import TEMPLATE, RunSource
 from glassloop.runs.record import FAILED, KILLED, MODEL_NAME, RUNNING, STOPPED, Calibration, read_calibration
-from glassloop.scores.calibration import (
-    LEAST_SURE,
-    MOST_SURE,
-    confidences,
-    fitted_temperature,
-    negative_log_likelihood,
-    reliability,
-    threshold_curve,
-)
+from glassloop.scores import calibration
+from glassloop.scores.calibration import confidences, reliability, threshold_curve
 from glassloop.scores.metrics import Array, probabilities, short_metrics
 from glassloop.scores.result import Score
 from glassloop.scores.statistics import ScoredRows, wilson
@@ -85,13 +66,11 @@ def cells_of(results: Sequence[Score]) -> list[list[str]]:
 
 
 def markdown(results: Sequence[Score]) -> str:
-    """Return the results as a Markdown table."""
     head, *rows = cells_of(results)
     return f"{markdown_table(head, rows, 2, bars_escaped)}\n"
 
 
 def latex(results: Sequence[Score]) -> str:
-    """Return the results as a LaTeX table. It needs the package booktabs."""
     head, *rows = cells_of(results)
     return latex_table(head, rows, "ll" + "r" * (len(head) - 2))
 
@@ -100,7 +79,6 @@ def latex(results: Sequence[Score]) -> str:
 
 
 def results_section(source: RunSource, results: Sequence[Score], drawn: Drawn) -> Markup:
-    """Return the results of a run, or how far it is."""
     record = source.record
     if results and record:
         lead = f"{record.verdict}." if record.verdict else ""
@@ -127,11 +105,10 @@ def headline(
     figures = []
     for group in (within, *([result] for result in results if reach(result) > WITHIN_ONE)):
         if group:
-            names = [f"{one.title}, {one.split}" if several else one.title for one in group]
-            dots = [
-                Dots(name, one.value, one.low, one.high, one.points, one.baseline)
-                for name, one in zip(names, group, strict=True)
-            ]
+            dots = []
+            for one in group:
+                name = f"{one.title}, {one.split}" if several else one.title
+                dots.append(Dots(name, one.value, one.low, one.high, one.points, one.baseline))
             told = "; ".join(f"{one.title} {one.value:.4f} ({one.interval or one.note or 'no interval'})" for one in group)
             chart = DotChart("Metrics with 95 % intervals", told, dots, Axis("score"), baseline_name=baseline)
             note = f"Vertical mark: {baseline}." if any(one.baseline is not None for one in group) else ""
@@ -160,8 +137,7 @@ def confidence(source: RunSource, drawn: Drawn) -> str:
     """Return how far the probabilities of a classifier, or the scores of a regression, can be trusted."""
     if not source.results:
         return ""
-    result = source.results[0]
-    rows = result.rows
+    result, rows = source.results[0], source.results[0].rows
     if rows.task == SCORE:
         return residuals(rows, drawn)
     confident, right = confidences(rows)
@@ -188,16 +164,11 @@ def calibrated_part(stored: Calibration, rows: ScoredRows, calibrated: ScoredRow
     chart, _ = reliability_chart(*confidences(calibrated))
     chart = replace(chart, title=f"Calibrated {chart.title[0].lower()}{chart.title[1:]}")
     note = "" if split != stored.split else "The chart shows the rows that the temperature was fitted on; the table does not."
-    gains: list[list[Cell]] = [
-        [
-            gain.name if gain.name != "f1" else "F1",
-            score(gain.before),
-            score(gain.after),
-            Number(gain.change, f"{gain.change:+.4f}"),
-            "" if gain.low is None or gain.high is None else f"{gain.low:+.4f} to {gain.high:+.4f}",
-        ]
-        for gain in stored.gains
-    ]
+    gains: list[list[Cell]] = []
+    for gain in stored.gains:
+        span = "" if gain.low is None or gain.high is None else f"{gain.low:+.4f} to {gain.high:+.4f}"
+        cells = (score(gain.before), score(gain.after), Number(gain.change, f"{gain.change:+.4f}"), span)
+        gains.append([gain.name if gain.name != "f1" else "F1", *cells])
     thresholds: list[list[Cell]] = [[name, score(value)] for name, value in [*stored.thresholds.items()][:MOST_THRESHOLDS]]
     if rest := [*stored.thresholds][MOST_THRESHOLDS:]:
         thresholds.append([f"and {listed(rest, 3)}", ""])
@@ -212,16 +183,16 @@ def calibration_sentences(rows: ScoredRows) -> tuple[str, str]:
         number = min(MOST_ROWS, max(MOST_LOGITS // rows.logits.shape[1], 1))
         drawn = np.random.default_rng(0).choice(every, number, replace=False)
         rows = replace(rows, **{name: getattr(rows, name)[drawn] for name in ("predictions", "references", "logits")})
-    temperature = fitted_temperature(rows)
+    temperature = calibration.fitted_temperature(rows)
     before, after = (reliability(*confidences(rows, value)).error for value in (1.0, temperature))
     text = f"Expected calibration error (ECE): {before:.3f}."
-    if not LEAST_SURE < temperature < MOST_SURE:
+    if not calibration.LEAST_SURE < temperature < calibration.MOST_SURE:
         return f"{text} These rows do not determine a temperature.", ""
     if abs(np.log(temperature)) < 0.05:
         text += f" The best temperature is {temperature:.2f}, close to 1."
     else:
         lean = "too confident" if temperature > 1 else "not confident enough"
-        losses = " to ".join(f"{negative_log_likelihood(rows, value):.3f}" for value in (1.0, temperature))
+        losses = " to ".join(f"{calibration.negative_log_likelihood(rows, value):.3f}" for value in (1.0, temperature))
         text += f" The answers are {lean}: dividing the logits by the temperature {temperature:.2f}"
         text += f" lowers the loss from {losses} (ECE {after:.3f})."
     note = "The temperature is fitted on the rows it is judged on. For an unbiased value, use: glassloop calibrate."
@@ -244,8 +215,7 @@ def reliability_chart(confident: Array, right: Array) -> tuple[LineChart, str]:
 
 
 def histogram(confident: Array, right: Array) -> Histogram:
-    """Return how many right and wrong answers have which confidence."""
-    edges = even_edges(float(np.floor(confident.min() * BINS) / BINS), 1.0, BINS)
+    edges = charts.even_edges(float(np.floor(confident.min() * BINS) / BINS), 1.0, BINS)
     good, bad = (np.histogram(confident[chosen], bins=edges)[0].tolist() for chosen in (right, ~right))
     told = f"{int((confident > 0.9).sum()):,} of {len(confident):,} answers have a confidence above 90 %."
     bars = [Bars("right", good, 2), Bars("wrong", bad, 1)]
@@ -269,7 +239,6 @@ def threshold_chart(rows: ScoredRows, positive: int, stored: Calibration | None)
 
 
 def coverage_chart(confident: Array, right: Array) -> LineChart:
-    """Return the accuracy of the most confident answers, by their share."""
     curve = threshold_curve(confident, right)
     half = int(np.argmin(np.abs(curve.answered - 0.5)))
     told = f"Of the most confident {curve.answered[half]:.0%} of the answers, {curve.precision[half]:.1%} are right."
@@ -283,7 +252,6 @@ def points_of(across: Array, upward: Array) -> Points:
 
 
 def residuals(rows: ScoredRows, drawn: Drawn) -> Markup:
-    """Return predicted against true scores, and the residuals."""
     rest = rows.predictions - rows.references
     bias, reach = float(rest.mean()), float(np.abs(rest).max()) or 1.0
     lean = f"{abs(bias):.3f} too {'high' if bias > 0 else 'low'}"
@@ -295,7 +263,7 @@ def residuals(rows: ScoredRows, drawn: Drawn) -> Markup:
     names = [f"row {place:,}" for place in places.tolist()]
     true, predicted, left = (np.round(values[places], 4).tolist() for values in (rows.references, rows.predictions, rest))
     pairs, gaps = ([Cloud("rows", [*zip(*both, strict=True)], names)] for both in ((true, predicted), (predicted, left)))
-    edges, off = even_edges(-reach, reach, BINS), Axis("predicted minus true")
+    edges, off = charts.even_edges(-reach, reach, BINS), Axis("predicted minus true")
     bars = [Bars("rows", np.histogram(rest, bins=edges)[0].tolist())]
     scatter = ScatterChart("Predicted against true", told, Axis("true"), Axis("predicted"), pairs, diagonal=True)
     figures = [

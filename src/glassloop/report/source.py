@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -15,37 +16,11 @@ from glassloop.base.errors import GlassloopError
 from glassloop.base.files import holder, home_name
 from glassloop.base.records import Json
 from glassloop.markup.templates import LINEAR, PERCENT, piece
-from glassloop.report.charts import (
-    COUNT,
-    LOG,
-    Axis,
-    BarChart,
-    Bars,
-    Event,
-    Histogram,
-    LineChart,
-    Series,
-    even_edges,
-    smoothed,
-)
+from glassloop.report.charts import COUNT, LOG, Axis, BarChart, Bars, Event, Histogram, LineChart, Series, even_edges, smoothed
 from glassloop.report.page import Cell, Drawn
+from glassloop.runs import record as records
 from glassloop.runs.history import Entry, numbers_by_step, read_history, read_moments, resumed_steps
-from glassloop.runs.record import (
-    HISTORY_NAME,
-    KEPT_CHECKPOINTS_NAME,
-    DataRecord,
-    RunRecord,
-    checkpoints_in,
-    is_checkpoint_name,
-    is_run,
-    is_timing,
-    is_trainer_folder,
-    objects_in,
-    predicted_splits,
-    predictions_name,
-    read_predictions,
-    record_of,
-)
+from glassloop.runs.record import DataRecord, RunRecord
 from glassloop.runs.status import status_of
 from glassloop.scores.metrics import LOWER_IS_BETTER, Measures
 from glassloop.scores.result import Result, split_scores
@@ -68,12 +43,9 @@ TRAIN, HELD_OUT = "train", "validation"
 
 
 def read_answers(folder: Path, split: str, data: DataRecord) -> tuple[ScoredRows | None, Sequence[Mapping[str, Json]]]:
-    """Return the predictions of a split as arrays, None without labels, and its lines with the texts.
-
-    Raises `ModelError` if the file is damaged or does not fit the labels of the run, and `SettingsError` without one.
-    """
-    path = folder / predictions_name(split)
-    entries = wide_entries(path) or read_predictions(folder, split)
+    """Return the predictions of a split as arrays, None without labels, and its lines with the texts."""
+    path = folder / records.predictions_name(split)
+    entries = wide_entries(path) or records.read_predictions(folder, split)
     labelled = bool(entries) and "label" in entries[0]
     return scored_rows(entries, data.task, data.labels, path) if labelled else None, entries
 
@@ -103,7 +75,9 @@ def wide_entries(path: Path) -> list[dict[str, Json]] | None:
     logits = np.asarray(column["x"].to_numpy())
     if len(logits) != width * len(lines) or any(number.count(b",") + 1 != width for number in numbers):
         return None
-    entries = objects_in([before + b'"logits": 0' + behind for (before, _, _), behind in zip(parts, rest, strict=True)], path)
+    entries = records.objects_in(
+        [before + b'"logits": 0' + behind for (before, _, _), behind in zip(parts, rest, strict=True)], path
+    )
     for entry, row in zip(entries, logits.reshape(len(lines), width), strict=True):
         entry["logits"] = row  # type: ignore[assignment]  # an array instead of a list
     return entries
@@ -124,25 +98,23 @@ class RunSource:
 
     @property
     def measures(self) -> Measures:
-        """The metrics of the run."""
         return Measures(self.record.metrics, self.record.positive_label) if self.record else Measures(())
 
     @property
     def text_columns(self) -> tuple[str, ...]:
-        """The columns with the texts."""
         return self.record.data.columns.texts if self.record else ()
 
 
 def read_source(folder: Path) -> RunSource:
     """Return what a run folder contains. Raises `ModelError` if it is not a run folder, or if its record is damaged."""
-    by_trainer = is_trainer_folder(folder)
-    if not is_run(folder) and not by_trainer and (folder / HISTORY_NAME).is_file():
+    by_trainer = records.is_trainer_folder(folder)
+    if not records.is_run(folder) and not by_trainer and (folder / records.HISTORY_NAME).is_file():
         return RunSource(folder, None, UNKNOWN, read_history(folder), resumed_steps(read_moments(folder)), by_trainer=True)
     held = holder(folder)  # before the record is read: a run writes its result before it releases the lock
-    record = record_of(folder)
+    record = records.record_of(folder)
     measures = Measures(record.metrics, record.positive_label)
     results, problems = [], []
-    for split in sorted(predicted_splits(folder), key=lambda name: (not name.startswith(HELD_OUT), len(name), name)):
+    for split in sorted(records.predicted_splits(folder), key=lambda name: (not name.startswith(HELD_OUT), len(name), name)):
         try:
             rows, entries = read_answers(folder, split, record.data)
             if rows is not None:
@@ -162,7 +134,7 @@ def metric_names(source: RunSource) -> Mapping[str, str]:
     if source.measures.keys:
         return {key: source.measures.title(key) for key in source.measures.keys}
     names = dict.fromkeys(name for entry in source.history for name in entry if name.startswith("eval_"))
-    keys = [name.removeprefix("eval_") for name in names if not is_timing(name)]
+    keys = [name.removeprefix("eval_") for name in names if not records.is_timing(name)]
     return {key: key for key in keys if key != "loss"}
 
 
@@ -182,25 +154,23 @@ def curves(source: RunSource, drawn: Drawn) -> Markup:
         figures.append(drawn.figure("loss", LineChart("Loss", told, STEPS, Axis("loss"), lines, events), note))
     names = metric_names(source)
     # An error has another range than scores, and the loss of the evaluations shows it.
-    scores = [
-        (title, numbers_by_step(source.history, f"eval_{key}")) for key, title in names.items() if key not in LOWER_IS_BETTER
-    ]
-    if lines := [Series(title, points, dots=True) for title, points in scores if points]:
+    scores = {title: f"eval_{key}" for key, title in names.items() if key not in LOWER_IS_BETTER}
+    values = {title: numbers_by_step(source.history, name) for title, name in scores.items()}
+    if lines := [Series(title, points, dots=True) for title, points in values.items() if points]:
         first, baseline = next(iter(names)), (record.baseline if record else None) or {}
         references = [(f"baseline: {first}", baseline[first])] if first in baseline else []
         told = f"The last evaluation: {', '.join(f'{line.name} {line.points[-1][1]:.4f}' for line in lines)}."
         chart = LineChart("Evaluations", told, STEPS, Axis("score"), lines[:8], events, references)
         figures.append(drawn.figure("evaluations", chart))
     if len(rates) > 1:
-        told = f"The learning rate reaches {max(rate for _, rate in rates):g}."
-        line = Series("learning rate", rates)
-        chart = LineChart("Learning rate", told, STEPS, Axis("learning rate", low=0), [line])
+        told, lines = f"The learning rate reaches {max(rate for _, rate in rates):g}.", [Series("learning rate", rates)]
+        chart = LineChart("Learning rate", told, STEPS, Axis("learning rate", low=0), lines)
         figures.append(drawn.figure("learning-rate", chart))
     if len(norms) > 1:
-        values = [value for _, value in norms if value > 0]
-        wide = bool(values) and max(values) / min(values) > WIDEST_RANGE
+        positive = [value for _, value in norms if value > 0]
+        wide = bool(positive) and max(positive) / min(positive) > WIDEST_RANGE
         limit = record.settings.max_grad_norm if record else 0
-        told = f"The gradient norm is between {min(values, default=0):.3g} and {max(values, default=0):.3g}."
+        told = f"The gradient norm is between {min(positive, default=0):.3g} and {max(positive, default=0):.3g}."
         line = Series("gradient norm", smoothed(norms, SMOOTHED_SHARE), raw=norms if len(norms) > MANY_STEPS else ())
         axis = Axis("norm before clipping", LOG if wide else LINEAR, low=None if wide else 0)
         references = [("clipped above", limit)] if limit else []
@@ -264,38 +234,31 @@ def about(source: RunSource) -> Markup:
     files: list[list[Cell]] = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):
         name = path.relative_to(folder)
-        saved = is_checkpoint_name(name.parts[0]) or name.parts[0].startswith(f"{KEPT_CHECKPOINTS_NAME}.")
+        saved = records.is_checkpoint_name(name.parts[0]) or name.parts[0].startswith(f"{records.KEPT_CHECKPOINTS_NAME}.")
         if not saved and path.suffix != ".html" and len(files) < MOST_FILES:
             checksum = record.files.get(name.relative_to("model").as_posix(), "") if record and name.parts[0] == "model" else ""
-            files.append([name.as_posix(), size_of(path), checksum[:16]])
-    checkpoints = ", ".join(path.name for path in reversed(checkpoints_in(folder))) or "none"
+            with suppress(OSError):  # it may be gone by now
+                files.append([name.as_posix(), path.stat().st_size, checksum[:16]])
+    checkpoints = ", ".join(path.name for path in reversed(records.checkpoints_in(folder))) or "none"
     place = {"folder": home_name(str(folder.absolute())), "checkpoints": checkpoints}
     if record is None:
         return piece(TEMPLATE, "files_part", place, files)
     usual, plan = TrainingArguments().to_dict(), record.plan
-    changed: list[list[Cell]] = [
+    other: list[list[Cell]] = [
         [name, option(value), option(usual.get(name)), "default rule" if name in record.chosen else ""]
-        for name, value in changed_settings(record).items()
+        for name, value in changed(record.settings).items()
     ]
-    changed += [[name, option(value), "", ""] for name, value in changed_data(record).items()]
+    other += [[name, option(value), "", ""] for name, value in changed(record.data.settings).items()]
     every = [[name, option(value)] for name, value in record.settings.to_dict().items()]
     numbers = [[entry.name, option(getattr(plan, entry.name))] for entry in fields(plan)]
-    parts = (command(record), changed, every, numbers, stages(record), place, files)
+    parts = (command(record), other, every, numbers, stages(record), place, files)
     return piece(TEMPLATE, "about", source, *parts)
-
-
-def size_of(path: Path) -> int | None:
-    """Return the size of a file; None if it is gone."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
 
 
 def command(record: RunRecord) -> str:
     """Return the command that trains the same model: data, model and every setting that is not the default."""
     words = ["glassloop", "train", home_name(record.data.source), "--model", home_name(record.model.name)]
-    for name, value in {**changed_data(record), **changed_settings(record)}.items():
+    for name, value in {**changed(record.data.settings), **changed(record.settings)}.items():
         words += [f"--{name}"] if value is True else [f"--{name}", option(value)]
     return " ".join(map(shlex.quote, words + (["--new_head"] if record.model.new_head else [])))
 
@@ -309,22 +272,13 @@ def option(value: object) -> str:
     return json.dumps(value) if isinstance(value, dict) else home_name(str(value))
 
 
-def changed_settings(record: RunRecord) -> dict[str, object]:
-    """Return the training settings that differ from the defaults, without the folder of the run."""
-    usual = TrainingArguments().to_dict()
-    settings = record.settings.to_dict()
-    return {name: value for name, value in settings.items() if value != usual.get(name) and name != "output_dir"}
-
-
-def changed_data(record: RunRecord) -> dict[str, object]:
-    """Return the settings for reading the data that differ from the defaults."""
-    settings, usual = record.data.settings, DataSettings()
-    names = [entry.name for entry in fields(DataSettings)]
-    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(usual, name)}
+def changed(settings: TrainingArguments | DataSettings) -> dict[str, object]:
+    """Return the settings that differ from the defaults, without the folder of the run."""
+    usual = asdict(type(settings)())
+    return {name: value for name, value in asdict(settings).items() if value != usual[name] and name != "output_dir"}
 
 
 def stages(record: RunRecord) -> list[list[Cell]]:
-    """Return how long each stage took, and how fast it was."""
     result, evaluation = record.result or {}, record.evaluation or {}
     rows: list[list[Cell]] = []
     if (train := result.get("train_runtime")) is not None:

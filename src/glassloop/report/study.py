@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from glassloop.report.results import headline
 from glassloop.report.source import TEMPLATE, RunSource, command, data_section, metric_names, read_source
 from glassloop.runs.history import numbers_by_step
 from glassloop.runs.record import REPORT_NAME, seed_name
-from glassloop.runs.study import RoundRecord, SeedRecord, SeedsRecord, StudyRecord, read_seeds
+from glassloop.runs.study import SeedRecord, SeedsRecord, StudyRecord, read_seeds
 from glassloop.scores.conclusions import ExpectedBest
 from glassloop.scores.metrics import COMPUTED, LOSS
 from glassloop.scores.result import ROUNDING, Score, mean_verdict
@@ -109,7 +110,6 @@ class Results:
 
     @property
     def finals(self) -> dict[str, Estimate]:
-        """The results of the chosen setting on the splits that it was evaluated on."""
         return {split: result for split, result in self.final.items() if result}
 
     @property
@@ -153,12 +153,10 @@ def ranked(record: StudyRecord) -> list[Tried]:
 
 
 def figure_text(value: float | None, sign: str = "") -> str:
-    """Return a score with four digits; a difference with its sign."""
     return "–" if value is None else f"{value:{sign}.4f}"
 
 
 def between(result: Estimate | Gap, sign: str = "") -> str:
-    """Return the interval of a mean, or of a difference with signs."""
     ends = [figure_text(end, sign) for end in (result.low, result.high)]
     return " to ".join(ends) if result.low is not None else "–"
 
@@ -170,7 +168,6 @@ def mean_and_deviation(result: Estimate) -> str:
 
 
 def table_of(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and the cells of the table of all settings."""
     names, results = [*record.study.vary], results_of(record)
     number = results.comparisons
     columns = [*names, "trained", f"{record.metric} (selection)", f"{results.metric} (validation)"]
@@ -191,18 +188,15 @@ def table_of(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
 
 
 def markdown_table(record: StudyRecord) -> str:
-    """Return the table of all settings in Markdown."""
     return f"{templates.markdown_table(*table_of(record), escape=templates.bars_escaped)}\n"
 
 
 def latex_table(record: StudyRecord) -> str:
-    """Return the table of all settings in LaTeX, for the booktabs package."""
     columns, rows = table_of(record)
     return templates.latex_table(columns, rows, "l" * len(columns))
 
 
 def lines_of(record: StudyRecord) -> list[str]:
-    """Return what a study shows in sentences."""
     results = results_of(record)
     lines = [f"{results.sentence} ({HOW_CHOSEN})"] if results.sentence else []
     if results.comparisons > 1:
@@ -225,7 +219,6 @@ def lines_of(record: StudyRecord) -> list[str]:
 
 
 def show_study(folder: Path, record: StudyRecord, console: Console | None = None) -> None:
-    """Print the table of the settings and what the study shows."""
     from rich.console import Console
 
     from glassloop.markup.terminal import bare_table, text
@@ -243,11 +236,6 @@ def show_study(folder: Path, record: StudyRecord, console: Console | None = None
         console.print(text(line))
 
 
-def rounds_in_words(rounds: Sequence[RoundRecord]) -> str:
-    """Return the rounds of a search: `24 to 25 %, 12 to 50 %, 6 to 100 %`."""
-    return ", ".join(f"{len(part.settings)} to {part.fraction:.0%}" for part in rounds)
-
-
 # --- the page of a study -----------------------------------------------------------------------------------------------
 
 
@@ -260,13 +248,12 @@ def write_page(folder: Path, record: StudyRecord) -> None:
 
 
 def study_page(name: str, record: StudyRecord) -> str:
-    """Return the page of a study."""
-
     def row(run: SeedRecord, *more: Cell) -> list[Cell]:
         return [setting_name(record.tried[run.setting]), run.seed, run.fold or "final", *more]
 
     failed = [row(run, run.exit_code, " ".join(run.error)) for run in record.failed.values()]
-    design = piece(STUDY_TEMPLATE, "design", record, rounds_in_words(record.rounds), HOW_CHOSEN)
+    rounds = ", ".join(f"{len(part.settings)} to {part.fraction:.0%}" for part in record.rounds)  # 24 to 25%, 12 to 50%
+    design = piece(STUDY_TEMPLATE, "design", record, rounds, HOW_CHOSEN)
     failures = Section("failed", "Failed runs", piece(STUDY_TEMPLATE, "failed", failed))
     if record.results:
         results = results_of(record)
@@ -292,7 +279,8 @@ def study_page(name: str, record: StudyRecord) -> str:
 def points(record: StudyRecord) -> Markup:
     """Return the validation scores of every finished run, and the selection scores of all settings."""
     metric, level = results_of(record).metric, results_of(record).baseline
-    finished, chosen_by = [], []
+    finished: list[Dots] = []
+    chosen_by: list[Dots] = []
     for row in ranked(record):
         name = " · ".join(map(value_text, row.values.values()))  # names of settings would be too long for a chart
         color = 1 if row.number == record.chosen else 0
@@ -303,19 +291,16 @@ def points(record: StudyRecord) -> Markup:
             name = f"{name} ({row.trained:.0%})"
             chosen_by.append(Dots(name, row.selection, points=row.selection_points, color=color))
     named = f"Settings are named by {' · '.join(record.study.vary)}; the chosen one has another color."
-    figures = []
-    if finished:
-        title = f"{metric} on validation (not used to choose)"
-        text = "One row per setting that was trained to its end: every run, the mean and its 95 % interval over seeds and rows."
-        chart = DotChart(title, text, finished, Axis(metric), baseline_name="majority baseline")
-        figures.append(figure(chart, wide=True, note=f"{text} {named}"))
-    text = "One row per setting: every run and the mean, after the share of its steps in brackets."
-    chart = DotChart(f"{record.metric} on the selection split (used to choose)", text, chosen_by, Axis(record.metric))
-    return Markup("").join([*figures, figure(chart, wide=True, note=f"{text} {named}")])
+    told = "One row per setting that was trained to its end: every run, the mean and its 95 % interval over seeds and rows."
+    title = f"{metric} on validation (not used to choose)"
+    charts = [DotChart(title, told, finished, Axis(metric), baseline_name="majority baseline")] if finished else []
+    told = "One row per setting: every run and the mean, after the share of its steps in brackets."
+    title = f"{record.metric} on the selection split (used to choose)"
+    charts.append(DotChart(title, told, chosen_by, Axis(record.metric)))
+    return Markup("").join(figure(chart, wide=True, note=f"{chart.description} {named}") for chart in charts)
 
 
 def parallel(record: StudyRecord) -> str:
-    """Return the settings as lines over one axis each."""
     names = [*record.study.vary]
     threads = [
         Thread(row.name, [*map(row.values.get, names), row.selection], row.number == record.chosen)
@@ -328,15 +313,13 @@ def parallel(record: StudyRecord) -> str:
 
 
 def expected(record: StudyRecord) -> str:
-    """Return the expected best validation score against the number of runs."""
     results = results_of(record)
-    if not results.expected_best:
-        return ""
     band = [(one.runs, one.value - one.deviation, one.value + one.deviation) for one in results.expected_best]
     series = [Series("expected best", [(one.runs, one.value) for one in results.expected_best], band=band)]
     text = "The best validation score to expect from a random choice of so many of the finished runs, with its deviation."
     title = "Expected validation performance against budget"
-    return figure(LineChart(title, text, Axis("runs", COUNT), Axis(results.metric), series), wide=True)
+    chart = LineChart(title, text, Axis("runs", COUNT), Axis(results.metric), series)
+    return figure(chart, wide=True) if band else ""
 
 
 # --- several seeds -----------------------------------------------------------------------------------------------------
@@ -346,10 +329,8 @@ def read_all_seeds(folder: Path) -> tuple[SeedsRecord, dict[int, RunSource], lis
     """Return the record of several seeds, their runs, unless one is missing or damaged, and the results."""
     record, runs = read_seeds(folder), {}
     for seed in record.seeds:
-        try:
+        with suppress(GlassloopError):
             runs[seed] = read_source(folder / seed_name(seed))
-        except GlassloopError:
-            continue
     return record, runs, seeds_results(record, runs)
 
 
@@ -360,7 +341,6 @@ def seeds_verdict(folder: Path) -> str:
 
 
 def seeds_sections(folder: Path, drawn: Drawn) -> tuple[list[Section], list[Score], str]:
-    """Return the sections, the results, and the line below the heading."""
     record, runs, results = read_all_seeds(folder)
     first = next(iter(runs.values()), None)
     task = first.record.data.task if first and first.record else ""
@@ -440,7 +420,6 @@ def shared_errors(runs: Mapping[int, RunSource]) -> str:
 
 
 def seeds_about(record: SeedsRecord, runs: Mapping[int, RunSource]) -> Markup:
-    """Return the state and the scores of each seed, and how to train one of them again."""
     keys = [*record.values()]
     rows: list[list[Cell]] = [
         [f"seed {seed}", entry.status, *(score(entry.metrics.get(key)) for key in keys), entry.seconds or None]

@@ -55,7 +55,7 @@ def test_few_logits_are_read_with_the_rest(tmp_path: Path, monkeypatch: pytest.M
     rows, _ = read_answers(tmp_path, "validation", record.data)
     assert rows is not None
     assert len(rows) == 60
-    monkeypatch.setattr(answers, "read_predictions", lambda folder, split: [{"row": 0, "prediction": "a"}])
+    monkeypatch.setattr(answers.records, "read_predictions", lambda folder, split: [{"row": 0, "prediction": "a"}])
     assert read_answers(tmp_path, "validation", record.data) == (None, [{"row": 0, "prediction": "a"}]), "without labels"
 
 

@@ -14,7 +14,6 @@ from trials import write_data
 from glassloop import Study
 from glassloop.base.errors import DivergedError, GlassloopError, LockedError, ResourceError, ResumeError, SettingsError
 from glassloop.base.files import locked
-from glassloop.report.study import rounds_in_words
 from glassloop.runs.study import SeedRecord, StudyRecord, read_study, write_study
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings, setting_name
@@ -258,7 +257,7 @@ def test_a_failed_run_counts_as_the_baseline_and_is_kept(run: Run) -> None:
 def test_a_study_continues_with_the_runs_it_has(run: Run, tmp_path: Path) -> None:
     wanted = StudySettings({"max_steps": STEPS}, seeds=2)
     whole, _, _ = run(wanted, folder="whole")
-    assert rounds_in_words(whole.rounds) == "8 to 25%, 4 to 50%, 2 to 100%"
+    assert [(len(part.settings), part.fraction) for part in whole.rounds] == [(8, 0.25), (4, 0.5), (2, 1.0)]
     signals: list[int] = []
 
     class Cut(FakeExecutor):
