@@ -109,7 +109,7 @@ def source_report(source: RunSource) -> Report:
 
 
 def write_report(folder: Path) -> Path | None:
-    """Write report.html into a run folder and return its path; None if reports are off, or after an error: no run fails by it."""
+    """Write report.html into a run folder and return its path; None if reports are off, or after an error, which is a line."""
     if os.environ.get(NO_REPORT):
         return None
     try:

@@ -45,16 +45,12 @@ HEADER = '<header class="top">'
 # The token is part of the path, not a cookie: cookies of 127.0.0.1 are shared by all ports. The Host header is checked
 # against DNS rebinding; any port is accepted, for ssh -L.
 class Guard:
-    """Refuses every request that does not come from the user, and answers an unexpected error without details.
-
-    `token` is the first part of every path.
-    """
+    """Refuses every request that does not come from the user, and answers an unexpected error without details."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self.app, self.token = app, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] != "http":
             return
         try:
@@ -64,7 +60,6 @@ class Guard:
             await plain_answer("This page could not be shown. See the terminal of glassloop ui.", 500)(scope, receive, send)
 
     def refusal(self, scope: Scope) -> Response | None:
-        """Return why a request is refused, or None."""
         if HOSTS.refuses(scope["headers"]):
             return plain_answer("This page answers only to 127.0.0.1 and localhost.", 400)
         if not secrets.compare_digest(path_parts(scope)[0], self.token):
@@ -79,12 +74,10 @@ def path_parts(scope: Scope) -> list[bytes]:
 
 
 def plain_answer(text: str, status: int) -> Response:
-    """Return a short answer in plain text."""
     return secured(Response(f"{text}\n", status, media_type="text/plain"))
 
 
 def page_answer(html: str) -> Response:
-    """Return a page."""
     return secured(Response(html.encode("utf-8", "replace"), media_type="text/html"))
 
 
@@ -105,7 +98,6 @@ class LivePage:
         self.views, self.reports = Latest[View](MOST_VIEWS), Latest[Report](MOST_REPORTS)
 
     def home(self, request: Request) -> Response:
-        """Return the list of runs."""
         runs = self.watcher.runs()
         found, groups = self.watcher.found, self.watcher.groups(runs)
         versions = (tuple((run.version, run.silent) for run in runs), tuple((one.version, one.status) for one in groups))
@@ -132,7 +124,6 @@ class LivePage:
         return answered(request, self.views.of(run.name, version, lambda: run_view(run, curves, self.base, report.problem)))
 
     def compare(self, request: Request) -> Response:
-        """Return several runs side by side."""
         runs = self.chosen(request)
         if len(runs) < 2:
             return plain_answer(TWO_RUNS, 404)
@@ -149,15 +140,11 @@ class LivePage:
         return self.report_page("Comparison", "These runs cannot be compared", *runs)
 
     def chosen(self, request: Request) -> list[RunSummary]:
-        """Return the runs that an address names."""
         names = [os.fsdecode(unquote_to_bytes(name)) for name in request.query_params.getlist("run")]
         return [run for name in dict.fromkeys(names) if (run := self.watcher.run(name))][:MOST_COMPARED]
 
     def report(self, *runs: RunSummary | GroupSummary) -> Report:
-        """Return the report of a run, of several seeds or of a study, or the comparison of several runs.
-
-        It is made once for each version of their files.
-        """
+        """Return the report of a run, of seeds or of a study, or the comparison of runs, made once for each version of them."""
         folders = tuple(run.folder for run in runs)
         return self.reports.of(folders, tuple(run.version for run in runs), lambda: made(*folders))
 

@@ -20,17 +20,7 @@ NICENESS = 10  # trainings on the same machine come first
 
 
 def start_page(folder: str | None, port: int | None, *, open_browser: bool) -> None:
-    """Serve the runs of a folder until the user stops it.
-
-    Args:
-        folder: The folder with the runs. None: runs/, which need not exist yet.
-        port: The port. None: the first free one from 8000 on; 0: any free one.
-        open_browser: Whether to open the page in a browser.
-
-    Raises:
-        SettingsError: If the folder does not exist, or if a package is missing.
-        ResourceError: If the port cannot be used.
-    """
+    """Serve the runs of a folder, by default runs/, until the user stops it. Port: the first free one from 8000, 0 for any."""
     root = root_of(folder)
     try:
         import uvicorn
@@ -53,7 +43,6 @@ def start_page(folder: str | None, port: int | None, *, open_browser: bool) -> N
 
 
 def root_of(folder: str | None) -> Path:
-    """Return the folder with the runs. Raises `SettingsError` if it is a file, or if the user named one that does not exist."""
     root = RUNS_DIR if folder is None else user_path(folder)
     missing = folder is not None and not root.exists()
     if missing or (root.exists() and not root.is_dir()):
@@ -76,7 +65,6 @@ def opened_socket(port: int | None) -> socket.socket:
 
 
 def bound(port: int) -> socket.socket:
-    """Return a socket with this port. Raises `ResourceError` if it cannot be had."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -23,7 +23,7 @@ from glassloop.report.page import Cell, Drawn, Number, Section, figure, page, sc
 from glassloop.report.source import RunSource
 from glassloop.report.source import curves as learning_curves
 from glassloop.runs.history import Curves, Entry
-from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, RunRecord, is_timing
+from glassloop.runs.record import DAMAGED, FAILED, FINISHED, KILLED, RUNNING, STOPPED, is_timing
 from glassloop.runs.status import RunFolders, RunSummary, duration
 from glassloop.scores.metrics import LOSS, Measures, short_metrics
 from glassloop.web.watch import GroupSummary
@@ -61,7 +61,6 @@ def local_time(seconds: float | None) -> str:
 
 
 def percent(run: RunSummary) -> int:
-    """Return how much of the training is done, in percent."""
     return min(100, int(100 * run.step / run.max_steps)) if run.max_steps > 0 else 0
 
 
@@ -85,7 +84,6 @@ def list_progress(run: RunSummary) -> str:
 
 
 def status_words(run: RunSummary) -> str:
-    """Return what the status of a run means, in a sentence or two."""
     after = f" after step {run.step:,}" if run.step else " before its first log entry"
     if run.status == DAMAGED:
         return f"The record of this run cannot be read. {run.problem}"
@@ -146,7 +144,6 @@ class View:
 
 
 def seconds_between_updates(runs: Sequence[RunSummary]) -> float:
-    """Return how long a page waits before it asks again."""
     return LIVE_SECONDS if any(run.running and not run.silent for run in runs) else QUIET_SECONDS
 
 
@@ -156,28 +153,21 @@ def quoted(name: str) -> str:
 
 
 def link(name: str, base: str, kind: str = "") -> Markup:
-    """Return a link to a run, or to several of a kind."""
     return piece(TEMPLATE, "link", name, f"{base}run/{quoted(name)}", kind)
 
 
 def status_tag(entry: RunSummary | GroupSummary) -> Markup:
-    """Return the status of a run, or of several, as a tag."""
     silent = isinstance(entry, RunSummary) and entry.silent
     return piece(TEMPLATE, "status", *(("silent", "bad") if silent else (entry.status, TAGS.get(entry.status, ""))))
 
 
 def way_back(base: str) -> Markup:
-    """Return the link to the list."""
     return piece(TEMPLATE, "way_back", base)
 
 
 def group_links(group: GroupSummary, base: str) -> Markup:
     """Return links to the runs of several seeds or of a study, and what its page does not show yet."""
-    links = [link(name, base) for name in group.runs[:MOST_LINKS]]
-    return piece(TEMPLATE, "group_links", group, links)
-
-
-# --- the list ----------------------------------------------------------------------------------------------------------
+    return piece(TEMPLATE, "group_links", group, [link(name, base) for name in group.runs[:MOST_LINKS]])
 
 
 def list_view(
@@ -220,11 +210,7 @@ def list_row(entry: RunSummary | GroupSummary, base: str) -> list[Cell]:
     ]
 
 
-# --- curves ------------------------------------------------------------------------------------------------------------
-
-
 def title_of(name: str, run: RunSummary) -> str:
-    """Return the name of a curve for a person."""
     if name == LOSS or name in LAST:
         return LAST.get(name, "Training loss")
     measures = Measures(run.record.metrics, run.record.positive_label) if run.record else Measures(())
@@ -241,18 +227,16 @@ def ordered(names: Sequence[str]) -> list[str]:
 
 
 def run_figures(run: RunSummary, curves: Curves) -> Markup:
-    """Return the charts of one run as its report shows them, with resumes and the best evaluation so far marked."""
+    """Return the charts of one run as its report shows them, with resumes and the best of several evaluations marked."""
     history: list[Entry] = [{"step": step, name: value} for name, points in curves.points.items() for step, value in points]
-    record = replace(run.record, best_step=best_step(run.record, curves)) if run.record else None
+    record = run.record
+    if record:
+        points = curves.points.get(record.plan.best_metric, [])
+        sign = 1 if record.plan.greater_is_better else -1
+        best = max(points, key=lambda point: sign * point[1]) if len(points) > 1 else None
+        record = replace(record, best_step=int(best[0]) if best else None)
     resumed = [step for step in run.resumed if step <= curves.step]
     return learning_curves(RunSource(run.folder, record, run.status, history, resumed), Drawn())
-
-
-def best_step(record: RunRecord, curves: Curves) -> int | None:
-    """Return the step of the best of several evaluations, by the metric that counts for the run."""
-    points = curves.points.get(record.plan.best_metric, [])
-    sign = 1 if record.plan.greater_is_better else -1
-    return int(max(points, key=lambda point: sign * point[1])[0]) if len(points) > 1 else None
 
 
 def compared_figures(runs: Sequence[RunSummary], every: Sequence[Curves]) -> list[Markup]:
@@ -270,9 +254,6 @@ def compared_figures(runs: Sequence[RunSummary], every: Sequence[Curves]) -> lis
         title = title_of(name, runs[0])
         figures.append(figure(LineChart(title, f"{title} by step. Latest: {latest}.", steps, Axis(), lines)))
     return figures
-
-
-# --- one run -----------------------------------------------------------------------------------------------------------
 
 
 def run_view(run: RunSummary, curves: Curves, base: str, problem: str = "") -> View:
@@ -295,9 +276,6 @@ def run_view(run: RunSummary, curves: Curves, base: str, problem: str = "") -> V
     tab = f"{percent(run)} % {run.name}" if run.running else f"{run.status}: {run.name}"
     seconds = LIVE_SECONDS / 4 if not curves.complete else seconds_between_updates([run])
     return View(run.name, head, sections, seconds, tab=printable(tab))
-
-
-# --- several runs side by side -----------------------------------------------------------------------------------------
 
 
 def compare_view(runs: Sequence[RunSummary], every: Sequence[Curves], base: str) -> View:
@@ -323,7 +301,6 @@ def compare_view(runs: Sequence[RunSummary], every: Sequence[Curves], base: str)
 
 
 def compared_results(runs: Sequence[RunSummary], every: Sequence[Curves]) -> list[list[Cell]]:
-    """Return the metrics of the final evaluation of each run or, while it trains, of its latest evaluation."""
     metrics = []
     for run, curves in zip(runs, every, strict=True):
         latest = {name: curves.latest[name] for name in ordered([*curves.latest]) if name.startswith(EVALUATION)}
@@ -334,16 +311,14 @@ def compared_results(runs: Sequence[RunSummary], every: Sequence[Curves]) -> lis
 
 def different_settings(runs: Sequence[RunSummary]) -> list[list[Cell]]:
     """Return the settings, data and models that are not the same in all runs, as text."""
-    described: list[dict[str, object]] = []
-    for record in (run.record for run in runs):
-        values: dict[str, object] = {}
-        if record:
+    described: list[dict[str, object]] = [{} for _ in runs]
+    for run, values in zip(runs, described, strict=True):
+        if record := run.record:
             values |= {"data": record.data.source, "model": record.model.name}
             values |= {name: value for name, value in asdict(record.settings).items() if name not in OWN_SETTINGS}
             values["max_length"] = record.max_length  # as it was chosen
             values |= {f"rows of {name}": split.fingerprint[:8] for name, split in record.data.splits.items()}
             values |= {"device": record.device, "precision": record.precision, "backend": record.backend}
-        described.append(values)
     names = dict.fromkeys(name for values in described for name in values)
     rows = [[name, *(str(values.get(name, "–")) for values in described)] for name in names]
     return [[*row] for row in rows if len({*row[1:]}) > 1]

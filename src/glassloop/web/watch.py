@@ -17,31 +17,10 @@ from glassloop.base.files import Holder, holder
 from glassloop.report.build import report_of
 from glassloop.report.comparison import compare_runs, comparison_page
 from glassloop.report.study import study_page
+from glassloop.runs import record as records
+from glassloop.runs import status as states
 from glassloop.runs.history import Curves, HistoryTail
-from glassloop.runs.record import (
-    DAMAGED,
-    FINISHED,
-    HISTORY_NAME,
-    KILLED,
-    RUN_NAME,
-    RUNNING,
-    SEEDS_NAME,
-    STOPPED,
-    STUDY_NAME,
-    TRAINER_NAME,
-    is_study,
-)
-from glassloop.runs.status import (
-    RunFolders,
-    RunSummary,
-    changed,
-    file_states,
-    find_runs,
-    listed_run,
-    listed_seeds,
-    state_of,
-    summary_of,
-)
+from glassloop.runs.status import RunSummary, summary_of
 from glassloop.runs.study import read_study
 from glassloop.scores.metrics import Measures
 
@@ -71,9 +50,6 @@ class Latest(Generic[Answer]):
         return known[1]
 
 
-# --- several seeds and studies -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class GroupSummary:
     """What the files of several seeds or of a study say."""
@@ -96,16 +72,15 @@ class GroupSummary:
 
     @property
     def progress(self) -> str:
-        """Return `2 of 3 runs`."""
         return f"{self.done:,} of {counted(self.number, 'run', 'runs')}" if self.number else ""
 
 
 def group_of(name: str, folder: Path, runs: Sequence[RunSummary]) -> GroupSummary:
     """Return the summary of a folder, given the runs in it. A damaged file is part of the result."""
-    kind = STUDY if is_study(folder) else SEEDS
-    version = (str(folder), state_of(folder / (STUDY_NAME if kind == STUDY else SEEDS_NAME)), *(run.version for run in runs))
+    kind, file = (STUDY, records.STUDY_NAME) if records.is_study(folder) else (SEEDS, records.SEEDS_NAME)
+    version = (str(folder), states.state_of(folder / file), *(run.version for run in runs))
     names = sorted((run.name for run in runs), key=lambda name: (len(name), name))  # seed-2 before seed-10
-    group = GroupSummary(name, folder, kind, DAMAGED, runs=tuple(names), version=version)
+    group = GroupSummary(name, folder, kind, records.DAMAGED, runs=tuple(names), version=version)
     try:
         return with_study(group, runs) if kind == STUDY else with_seeds(group, runs)
     except GlassloopError as error:
@@ -114,7 +89,7 @@ def group_of(name: str, folder: Path, runs: Sequence[RunSummary]) -> GroupSummar
 
 def with_seeds(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
     """Return the summary of several seeds: the mean of their first metric and its standard deviation."""
-    seeds = listed_seeds(group.name, group.folder, map(listed_run, runs))
+    seeds = states.listed_seeds(group.name, group.folder, map(states.listed_run, runs))
     key, value = next(iter(seeds.metrics.items()), ("", None))
     spread = f" ± {seeds.deviation[key]:.4f}" if key in seeds.deviation else ""
     title = Measures((key,), seeds.positive_label).title(key)
@@ -122,7 +97,7 @@ def with_seeds(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
     return replace(
         group,
         status=seeds.status,
-        done=sum(seed.status == FINISHED for seed in seeds.seeds),
+        done=sum(seed.status == records.FINISHED for seed in seeds.seeds),
         number=len(seeds.seeds),
         value=value,
         result="" if value is None else f"{title} {value:.4f}{spread}",
@@ -138,8 +113,8 @@ def with_study(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
     """Return the summary of a study: the score of its chosen setting. Raises `ModelError` if study.json is damaged."""
     record = read_study(group.folder)
     status, held = record.status, holder(group.folder)
-    if status == RUNNING and held in (Holder.DEAD, Holder.NOBODY):
-        status = KILLED if held is Holder.DEAD else STOPPED
+    if status == records.RUNNING and held in (Holder.DEAD, Holder.NOBODY):
+        status = records.KILLED if held is Holder.DEAD else records.STOPPED
     final: Any = record.results.get("final")
     scores = [one.get("mean") for one in final.values() if isinstance(one, dict)] if isinstance(final, dict) else []
     value = next((score for score in scores if isinstance(score, float)), None)
@@ -155,9 +130,6 @@ def with_study(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
         started=min((run.started for run in runs if run.started), default=""),
         seconds=record.seconds or None,
     )
-
-
-# --- runs --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -185,7 +157,7 @@ class Watcher:
 
     def __init__(self, root: Path) -> None:
         self.root, self.lock = root, Lock()
-        self.found, self.scanned, self.summarized = RunFolders({}), float("-inf"), float("-inf")
+        self.found, self.scanned, self.summarized = states.RunFolders({}), float("-inf"), float("-inf")
         self.seen: dict[str, Seen] = {}
         self.followed: OrderedDict[str, Followed] = OrderedDict()
 
@@ -214,7 +186,6 @@ class Watcher:
         return [group_of(name, folder, [run for run in runs if folder in run.folder.parents]) for name, folder in known]
 
     def exists(self, name: str) -> bool:
-        """Return whether a run was found before and is still there."""
         return name in self.found.runs and os.path.lexists(self.found.runs[name])
 
     def curves(self, run: RunSummary) -> Curves:
@@ -234,7 +205,7 @@ class Watcher:
         """Look for new and removed runs, unless that was done a moment ago."""
         if time.monotonic() - self.scanned < SCAN_SECONDS:
             return
-        self.found, self.scanned = find_runs(self.root), time.monotonic()
+        self.found, self.scanned = states.find_runs(self.root), time.monotonic()
         for name in [name for name in self.seen if name not in self.found.runs]:
             del self.seen[name]
             self.followed.pop(name, None)
@@ -243,10 +214,10 @@ class Watcher:
         """Return the summary of a run, made again if its files or the holder of its lock have changed."""
         folder, known, now = self.found.runs[name], self.seen.get(name), time.monotonic()
         held = holder(folder)  # before the files are read: a run writes its result before it releases the lock
-        files = file_states(folder)
+        files = states.file_states(folder)
         signature = (held, *files.values())
         if known is None or known.signature != signature:
-            written = changed(files[HISTORY_NAME], files[RUN_NAME], files[TRAINER_NAME])
+            written = states.changed(files[records.HISTORY_NAME], files[records.RUN_NAME], files[records.TRAINER_NAME])
             since = now if known else now - max(0.0, time.time() - written)
             known = self.seen[name] = Seen(signature, summary_of(name, folder, held, files), since)
         if (silent := silence(known.summary, now - known.since)) != known.summary.silent:
@@ -259,9 +230,6 @@ def silence(run: RunSummary, seconds: float) -> float:
     every = run.record.plan.log_every if run.record else 0
     usual = SILENT_TIMES * (run.step_seconds or 0.0) * max(every, 1)
     return seconds // 60 * 60 if run.running and run.elsewhere and seconds > max(SILENT_SECONDS, usual) else 0.0
-
-
-# --- reports -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -283,7 +251,7 @@ def made(*folders: Path) -> Report:
         first, *others = folders
         if others:
             return Report(comparison_page(compare_runs([str(folder) for folder in folders])))
-        return Report(study_page(first.name, read_study(first)) if is_study(first) else report_of(first).html)
+        return Report(study_page(first.name, read_study(first)) if records.is_study(first) else report_of(first).html)
     except GlassloopError as error:
         return Report(problem=f"{error.problem}. {error.remedy}.")
     except Exception as error:
