@@ -69,9 +69,7 @@ def agree(found: list[list[torch.Tensor]], **tolerance: float) -> None:
         torch.testing.assert_close(triton / scale, plain / scale, **tolerance)
 
 
-# --- operations --------------------------------------------------------------------------------------------------
-
-
+# --- operations
 def check_add_and_norm(device: str, dtype: torch.dtype, width: int, rows: int, *, extra: bool) -> None:
     found = []
     x, residual, grad, other = (drawn(rows, width, seed=seed, device=device) for seed in range(4))
@@ -155,9 +153,7 @@ def check_repeated_rows(device: str, width: int) -> None:
     assert bench.gradient(weight).any(1).nonzero().flatten().tolist() == [5], "rows of the step before are zero again"
 
 
-# --- dropout -----------------------------------------------------------------------------------------------------
-
-
+# --- dropout
 def masked_norm(bench: Bench, rate: float, rows: int) -> tuple[torch.Tensor, Any]:
     """Where the product was dropped: it is one everywhere before, so dropped values lie below the mean of their row."""
     x, residual = (torch.zeros(rows, bench.width).to(bench.device) for _ in range(2))
@@ -231,9 +227,7 @@ def check_dropout_seeds(device: str, width: int, rows: int) -> None:
     assert together == pytest.approx(0.5, abs=5 * 0.5 / first.numel() ** 0.5), "two dropouts of a pass are independent"
 
 
-# --- AdamW -------------------------------------------------------------------------------------------------------
-
-
+# --- AdamW
 def cases(device: str, widths: list[int], rows: int, dropouts: tuple[int, int]) -> dict[str, Callable[[], None]]:
     """Return every check of the operations by its name; `dropouts` is the width and the number of rows that show a share."""
     found: dict[str, Callable[[], None]] = {

@@ -33,9 +33,7 @@ def drawn(*shape: int, seed: int) -> torch.Tensor:
     return checks.drawn(*shape, seed=seed, device="cuda")
 
 
-# --- Triton kernels ----------------------------------------------------------------------------------------------
-
-
+# --- Triton kernels
 CASES = checks.cases("cuda", [WIDTH, 768, 1024], ROWS, dropouts=(WIDTH, 512))  # with those of BERT-base and BERT-large
 
 
@@ -51,9 +49,7 @@ def test_an_evaluation_draws_no_random_number() -> None:
     assert torch.equal(before, torch.cuda.get_rng_state())
 
 
-# --- attention ---------------------------------------------------------------------------------------------------
-
-
+# --- attention
 @pytest.mark.parametrize(("window", "first_tokens_only"), [(-1, False), (-1, True), (3, False)])
 def test_flash_attention_is_that_of_the_grid(window: int, first_tokens_only: bool) -> None:
     packing = checks.moved(packing_of(token_rows((7, 2, 40, 5)), multiple=32), "cuda")
@@ -73,9 +69,7 @@ def test_flash_attention_is_that_of_the_grid(window: int, first_tokens_only: boo
         torch.testing.assert_close(mine, plain, atol=5e-2, rtol=5e-2)
 
 
-# --- the update --------------------------------------------------------------------------------------------------
-
-
+# --- the update
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("max_norm", [0.0, 0.7])
 @DTYPES
@@ -91,9 +85,7 @@ def test_twenty_steps_are_bit_identical_to_torchs_adamw(dtype: torch.dtype, deca
     assert torch.equal(pair.storage.matmul_bias(bias), bias.detach().to(dtype))
 
 
-# --- whole trainings ---------------------------------------------------------------------------------------------
-
-
+# --- whole trainings
 @pytest.fixture(scope="module")
 def rows() -> Dataset:
     source = np.random.default_rng(3)

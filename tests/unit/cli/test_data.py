@@ -81,9 +81,7 @@ def section(output: str, title: str) -> list[str]:
     return lines[start : lines.index("", start)]
 
 
-# --- the command -------------------------------------------------------------------------------------------------
-
-
+# --- the command
 def test_the_settings_reach_the_data_and_the_model_has_a_longest_input(says, write, tiny_model_dir: Path, capsys) -> None:
     rows = "body,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))
     path, model = str(write("rows.csv", rows)), str(tiny_model_dir)
@@ -98,9 +96,7 @@ def test_the_settings_reach_the_data_and_the_model_has_a_longest_input(says, wri
         describe_data(path, model, 0, 4, text="body")
 
 
-# --- every part --------------------------------------------------------------------------------------------------
-
-
+# --- every part
 def test_the_parts_are_these_in_this_order(show: Show) -> None:
     output = show(MANY_PAIRS)
     assert [line.rstrip() for line in output.splitlines()[:5]] == [
@@ -202,9 +198,7 @@ def test_the_notes(show: Show) -> None:
     assert "• train: 2 rows contain the text of a special token ([SEP]), which the tokenizer reads as that token" in output
 
 
-# --- one row, token by token -------------------------------------------------------------------------------------
-
-
+# --- one row, token by token
 def blocks(output: str) -> list[list[list[str]]]:
     """The cells of tokens, ids, types and mask in each block. Cells that do not end at the same places fail."""
     found: list[list[str]] = []
@@ -258,8 +252,7 @@ def test_wide_characters_are_aligned_by_their_width(capsys: pytest.CaptureFixtur
     assert ends[0][1:] == ends[1][1:] == ends[2][1:]
 
 
-# --- nasty texts -------------------------------------------------------------------------------------------------
-
+# --- nasty texts
 NASTY = [
     ("[red]good[/red] <script>alert(1)</script>", "\x1b[31mbad\x1b[0m \x9b31m", "[bold]yes[/bold]"),
     ("two\nlines\r\nor three", "[link=file:///etc/passwd]film[/link] \u202eevil", "<b>no</b>"),
@@ -314,9 +307,7 @@ def test_every_width_works(show: Show, columns: int) -> None:
         assert title in output
 
 
-# --- other tasks -------------------------------------------------------------------------------------------------
-
-
+# --- other tasks
 def test_scores(show: Show) -> None:
     output = show(csv_of(["text", "score"], [(f"good film {number}", number / 7) for number in range(40)]))
     assert "task   regression" in output

@@ -58,9 +58,7 @@ def share_right(run: Path, rows: list[tuple[str, str]]) -> float:
     return sum(answer.label == label for answer, (_, label) in zip(found, rows, strict=True)) / len(rows)
 
 
-# --- the data of the run -----------------------------------------------------------------------------------------
-
-
+# --- the data of the run
 def test_its_own_data_give_the_figures_of_the_run(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored = json.loads((text_run / "run.json").read_text())
     found = evaluated(text_run)
@@ -152,9 +150,7 @@ def test_a_split_that_was_added_later_may_be_scored(text_run: Path, tmp_path: Pa
     assert evaluated(folder / "run", split="test")["eval_accuracy"] >= 0
 
 
-# --- other data --------------------------------------------------------------------------------------------------
-
-
+# --- other data
 def test_labels_of_other_data_are_compared_by_name(text_run: Path, tmp_path: Path) -> None:
     """The model numbers its labels against the alphabet, the data would number them by it."""
     expected = share_right(text_run, OTHERS)
@@ -218,8 +214,6 @@ def test_other_data_stand_beside_the_majority_of_training(text_run: Path, tmp_pa
 
 
 # --- A folder of seeds: each seed as if alone, mean and deviation, and all seeds as one model.
-
-
 def test_each_seed_the_mean_and_all_seeds_as_one(
     seeds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,8 +42,6 @@ def test_no_heavy_package_is_loaded(tmp_path: Path) -> None:
 
 
 # --- The table of runs: at most 80 columns, results, progress and problems.
-
-
 HERE = Path()
 
 

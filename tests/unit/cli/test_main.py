@@ -101,9 +101,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-# --- the words of the command ------------------------------------------------------------------------------------
-
-
+# --- the words of the command
 def test_the_commands_and_general_flags_are_these() -> None:
     assert [*COMMANDS] == [*FROZEN]
     assert [f"--{entry.name}" for entry in fields(DataSettings)] == DATA_FLAGS
@@ -182,9 +180,7 @@ def test_version(run) -> None:
     assert run("--version", "data", "nosuch.csv") == (0, f"glassloop {glassloop.__version__}\n", "")
 
 
-# --- wrong words -------------------------------------------------------------------------------------------------
-
-
+# --- wrong words
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -208,9 +204,7 @@ def test_unknown_words_have_exit_code_2(run, arguments: list[str], told: str) ->
     assert "--debug" in arguments or len(err.splitlines()) == 2
 
 
-# --- errors ------------------------------------------------------------------------------------------------------
-
-
+# --- errors
 @pytest.mark.parametrize(
     ("kind", "code", "area"),
     [(SettingsError, 2, "settings"), (DataError, 3, "data"), (ModelError, 4, "model"), (ResourceError, 6, "resources")],
@@ -291,9 +285,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         cli.main()
 
 
-# --- JSON --------------------------------------------------------------------------------------------------------
-
-
+# --- JSON
 def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) -> None:
     def remove(*_: Any) -> CommandResult:
         print("a table")
@@ -343,9 +335,7 @@ def test_an_error_is_json_too(run) -> None:
     assert json.loads(run("train", "--json", "--bs", "3")[1])["error"]["remedy"] == "use --batch_size"
 
 
-# --- what the flags become ---------------------------------------------------------------------------------------
-
-
+# --- what the flags become
 def test_the_flags_reach_the_settings(run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, dict[str, Any]]] = []
 
@@ -378,9 +368,7 @@ def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPa
     assert seen == [(GivenSettings("a.csv", training={"seed": 5}), 3, 2, "newest", rest)]
 
 
-# --- from the command --------------------------------------------------------------------------------------------
-
-
+# --- from the command
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch):
     """Runs `glassloop train` with a train_run that only writes down what it is given."""

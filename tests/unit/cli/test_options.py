@@ -107,8 +107,6 @@ def test_help_all_exits_after_the_page(capsys: pytest.CaptureFixture[str]) -> No
 
 
 # --- Options made from settings: only what was given, text where a number is wrong, and `--resume` with and without a value.
-
-
 def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
     flags = {"seed": 7, "split_seed": 3, "task": None, "learning_rate": 0.1, "nonsense": 1}
     assert given_for(DataSettings, flags) == {"split_seed": 3}
@@ -153,9 +151,7 @@ def test_resume_without_a_value_means_the_newest(arguments: str, explicit: str) 
     assert with_resume_value(arguments.split()) == explicit.split()
 
 
-# --- completion --------------------------------------------------------------------------------------------------
-
-
+# --- completion
 def test_run_folders_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert completed_runs("") == []
@@ -181,8 +177,6 @@ def test_every_shell_gets_completions(shell: str) -> None:
 
 
 # --- Wrong options: the one that was meant, and never one of another meaning.
-
-
 OPTIONS = option_names()
 
 

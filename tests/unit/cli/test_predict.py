@@ -49,9 +49,7 @@ def predict_file(run: Path, file: Path | str, out: Path | str | None = None, **o
     return json.loads(str(predict(str(run), file=str(file), out=target, device="cpu", **options)))
 
 
-# --- a text ------------------------------------------------------------------------------------------------------
-
-
+# --- a text
 def test_a_text(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = answered(text_run, "a good film")
     expected = Predictor(text_run, device="cpu").predict("a good film")[0]
@@ -120,9 +118,7 @@ def test_a_label_is_no_markup(save_model, capsys: pytest.CaptureFixture[str]) ->
     assert "b\\x1b[31m" in out
 
 
-# --- a file ------------------------------------------------------------------------------------------------------
-
-
+# --- a file
 def test_a_file(text_run: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "in-predictions.csv"
     content = predict_file(text_run, source)
@@ -210,8 +206,7 @@ def test_an_interrupted_file_says_that_it_continues(text_run: Path, source: Path
     assert len(out.read_text().splitlines()) == 13
 
 
-# --- notes, and several seeds ------------------------------------------------------------------------------------
-
+# --- notes, and several seeds
 LONG = "good film " * 20
 CUT = "glassloop: 1 of {} lost the end of the text: cut to 24 tokens, the longest had 42; "
 CUT += "train with --max_length 42 to keep everything\n"

@@ -154,8 +154,6 @@ def test_two_processes_have_the_losses_of_one(trial: verify_module.Trial) -> Non
 
 
 # --- The table of `glassloop verify`: one row per claim, and whether it holds.
-
-
 def test_one_row_per_claim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     claims = [Claim("equal", 0.0, 0.0), Claim("close", 2e-6, 1e-4), Claim("far", math.inf, 0.0), Claim("no", math.nan, 1.0)]
     monkeypatch.setattr(verify_module, "check_claims", lambda *_: claims)

@@ -92,8 +92,6 @@ def test_scripts_read_how_several_devices_are_used(monkeypatch: pytest.MonkeyPat
 
 
 # --- Settings as scripts for transformers read them, and combinations that transformers refuses, too.
-
-
 @pytest.mark.parametrize(
     ("given", "name", "value"),
     [

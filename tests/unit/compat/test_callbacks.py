@@ -180,8 +180,6 @@ def test_a_callback_that_reads_gradients_trains_on_the_plain_backend(watched, ca
 
 
 # --- logs, and the state under the names of transformers
-
-
 PLAN = Plan(
     max_steps=4, steps_per_epoch=2, batches_per_epoch=2, accumulate=1, warmup_steps=0, log_every=1, eval_every=0, save_every=0
 )

@@ -19,9 +19,7 @@ from glassloop.compat.substitution import LEDGER
 pytestmark = pytest.mark.usefixtures("ledger")
 
 
-# --- AdamW -------------------------------------------------------------------------------------------------------
-
-
+# --- AdamW
 @pytest.mark.parametrize("correct_bias", [True, False])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_adamw_follows_the_former_formula(correct_bias: bool, decay: float) -> None:
@@ -71,9 +69,7 @@ def test_the_former_schedule_falls_to_zero() -> None:
     assert rates == [0.0, 1.0, 0.5]
 
 
-# --- arguments ---------------------------------------------------------------------------------------------------
-
-
+# --- arguments
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -140,9 +136,7 @@ def test_settings_of_transformers_under_former_names(tmp_path: Path) -> None:
         TrainingArguments(str(tmp_path), unheard_of=1)
 
 
-# --- metrics and data --------------------------------------------------------------------------------------------
-
-
+# --- metrics and data
 def test_metrics_take_rows_by_place_and_by_name() -> None:
     metric = loading.load_metric("glue", "mrpc", cache_dir="x", experiment_id="y")
     metric.add_batch([1, 0], [1, 1])

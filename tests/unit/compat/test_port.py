@@ -17,7 +17,6 @@ from glassloop.compat.port import DIFFERS, NOT_TRANSLATED, SUGGESTED, Finding, P
 from glassloop.training.losses import make_loss
 
 # --- imports, names and arguments are rewritten; comments and layout stay; a second run changes nothing
-
 # What the script has -> what it has afterwards.
 REWRITTEN = {
     "one name": ("from transformers import Trainer\n", "from glassloop import Trainer\n"),
@@ -241,7 +240,6 @@ def test_everything_else_stays(code: str) -> None:
 
 
 # --- what a port cannot translate, and what runs differently, is reported with its line
-
 START = "from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments\n"
 
 # What follows these imports -> the line, a part of the problem, and a part of the remedy.
@@ -339,7 +337,6 @@ def test_what_runs_differently_is_reported_if_a_script_reads_it(code: str, line:
 
 
 # --- a Trainer that overrides `compute_loss` only for a usual loss gets a suggestion whose code computes the same
-
 IMPORTS = """
 import torch
 import torch.nn as nn
@@ -484,7 +481,6 @@ def test_settings_compute_the_loss_of_the_script_up_to_the_divisor_of_weights() 
 
 
 # --- notebooks: cells are rewritten, magics and outputs are not, and the file keeps its style
-
 CELLS = [
     "!pip install -q transformers datasets",
     "%%time\n%matplotlib inline\nimport transformers\nfrom transformers import Trainer, set_seed",
@@ -548,7 +544,6 @@ def test_other_files_are_refused(text: str) -> None:
 
 
 # --- the diff, and the work for a long script
-
 LINES = [f"line {number}" for number in range(30)]
 
 CASES = {

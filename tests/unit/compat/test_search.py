@@ -177,8 +177,6 @@ def test_without_optuna_the_error_names_the_extra(searching, monkeypatch) -> Non
 
 
 # --- study.json
-
-
 def recorded(folder: Path) -> dict[str, Any]:
     """study.json without timings and without places."""
     record = json.loads((folder / "study.json").read_text(encoding="utf-8"))

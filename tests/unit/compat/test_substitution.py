@@ -165,8 +165,6 @@ def test_advice_for_names_that_nothing_stands_for() -> None:
 
 
 # --- what a port replaces
-
-
 def test_every_replacement_is_public() -> None:
     ours = [place for place in (*MOVED.values(), *MOVED_BY_CALL.values()) if place.startswith("glassloop.")]
     assert {place.removeprefix("glassloop.") for place in ours} <= {*glassloop.PUBLIC}

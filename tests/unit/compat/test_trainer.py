@@ -37,9 +37,8 @@ from glassloop.models.interface import config_of
 from glassloop.report.card import card_text
 from glassloop.training.checkpoints import open_checkpoint
 
+
 # --- a script's loss, steps and loader as parts of the loop
-
-
 def batch(rows: int = 4, labels: bool = True) -> Any:
     known = torch.arange(rows).float() if labels else None
     return SimpleNamespace(inputs={"x": torch.ones(rows, 1)}, labels=known, numbers=range(rows))
@@ -170,8 +169,6 @@ def test_models_whose_losses_transformers_adds_up_are_known() -> None:
 
 
 # --- models of scripts
-
-
 def test_a_plain_module_gets_a_config_with_its_number_of_labels() -> None:
     module = with_config(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)))
     assert is_bare(module)
@@ -216,8 +213,6 @@ def test_a_model_is_no_function_that_makes_one(make) -> None:
 
 
 # --- what a script replaces decides the backend, and only that: the rest stays as fast as it was
-
-
 class OwnLoss(Trainer):
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         labels = inputs.pop("labels")
@@ -407,8 +402,6 @@ def test_a_save_model_of_a_script_writes_the_model_of_checkpoints(make, tmp_path
 
 
 # --- methods that a script calls itself, and lines that a training says
-
-
 def test_loaders_have_all_rows_and_only_columns_of_the_model(make, few) -> None:
     rows = few["train"].add_column("idx", list(range(len(few["train"]))))
     trainer = make(parts={"train_dataset": rows})
@@ -514,8 +507,6 @@ def test_a_second_training_says_that_its_optimizer_is_new(make, capsys) -> None:
 
 
 # --- cards and uploads
-
-
 def test_a_card_has_facts_settings_and_the_latest_metrics() -> None:
     history = [{"step": 1, "eval_loss": 2.0}, {"step": 2, "eval_loss": 1.0, "eval_runtime": 3.0}, {"step": 3, "loss": 1.0}]
     facts = {"language": "en", "tags": ["mine"], "model_name": "My model", "finetuned_from": "bert", "license": None}

@@ -164,8 +164,6 @@ def test_recognition_draws_no_random_number() -> None:
 
 
 # --- The parts of an encoder: found in every family with a layout, and in no other.
-
-
 def test_dropout_rates_are_those_of_the_modules() -> None:
     model = tiny_model("bert", dropout=0.1)
     layer = layers_of(model)[0]

@@ -84,8 +84,6 @@ def test_the_additive_mask_hides_slots_without_a_token_but_never_all() -> None:
 
 
 # --- Which rows can be packed: their columns, and masks that hide tokens only at the end.
-
-
 def test_tokens_may_be_hidden_at_the_end_only() -> None:
     at_the_end = ([[1, 1, 0], [1, 0, 0]], [[1, 1], [1, 1, 1]], [[1, 0], [1, 1]], [[True, False]])
     inside = ([[0, 1, 1]], [[1, 1], [1, 0, 1]], [[1, 1], [0, 0]], [[1, 2]], [[1.0, 0.5]], [[1], []])

@@ -95,9 +95,7 @@ def test_onnx_on_a_gpu_without_its_runtime_and_damaged(says, tmp_path: Path, mon
     assert caught.value.problem.startswith(f"{path}: the exported model cannot be loaded: ")
 
 
-# --- programs of torch.export ------------------------------------------------------------------------------------
-
-
+# --- programs of torch.export
 class Small(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

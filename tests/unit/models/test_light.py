@@ -160,8 +160,6 @@ def test_every_family_with_a_layout_has_a_head() -> None:
 
 
 # --- Tokenizers without transformers: the same ids for awkward texts, and only those that a run recorded.
-
-
 AWKWARD = [
     "a good film",
     "",

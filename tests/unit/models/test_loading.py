@@ -104,9 +104,7 @@ def output_of(code: str, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-# --- the packaged model ------------------------------------------------------------------------------------------
-
-
+# --- the packaged model
 def test_the_packaged_model_is_found_without_running_its_package(packaged: Path) -> None:
     assert find_model("quickstart") == Place(str(packaged))
     assert (packaged / "model.safetensors").is_file()
@@ -172,9 +170,7 @@ def test_an_absent_package_names_the_command_that_installs_it(listed_package, mo
         refused(load_tokenizer, Path("quickstart"), "quickstart: the packaged model is not installed", INSTALL)
 
 
-# --- names -------------------------------------------------------------------------------------------------------
-
-
+# --- names
 @pytest.fixture
 def no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -260,9 +256,7 @@ def test_the_folder_of_a_run_means_its_model(says, model_dir: Path, tmp_path: Pa
     assert load_config(run).model_type == load_config(model_dir).model_type
 
 
-# --- the hub -----------------------------------------------------------------------------------------------------
-
-
+# --- the hub
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What tried to use the network (libraries swallow what is raised at them)."""
@@ -336,9 +330,7 @@ def test_a_model_of_the_hub_is_looked_at_like_a_folder(model_dir: Path, tmp_path
     assert adapter == "owner/adapter: the folder contains an adapter (adapter_config.json)"
 
 
-# --- what a folder may hold --------------------------------------------------------------------------------------
-
-
+# --- what a folder may hold
 def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
     problem = f"{tmp_path}: there is no config.json (found "
     refused(load_model, tmp_path, f"{problem}nothing)", "name the folder of a saved model")
@@ -467,9 +459,7 @@ def test_warnings_of_transformers_cannot_control_the_terminal(model_dir: Path) -
     assert not handler.filters
 
 
-# --- weights in several files, adapters and kernels --------------------------------------------------------------
-
-
+# --- weights in several files, adapters and kernels
 def shard(folder: Path, name: str = "model-00001-of-00001.safetensors", index: str = "model.safetensors.index.json") -> Path:
     """Put the weights of a model folder into a shard called `name`; return the index that names it."""
     keys = [*load_file(folder / "model.safetensors")]
@@ -545,7 +535,6 @@ def test_an_adapter_is_refused_before_it_names_another_model_to_load(load, whole
 
 
 # --- Numbers in a config that would hang the machine or fill its memory: refused before anything is built.
-
 PATH = Path("model/config.json")
 
 
@@ -632,9 +621,7 @@ def test_the_memory_of_a_container_counts(write, monkeypatch: pytest.MonkeyPatch
     assert memory_bytes() == unlimited > 10**8
 
 
-# --- weights that do not belong to their config ------------------------------------------------------------------
-
-
+# --- weights that do not belong to their config
 @pytest.mark.parametrize(
     "lost",
     [
@@ -724,9 +711,7 @@ def test_a_lack_of_memory_or_disk_is_no_fault_of_the_model(model_dir: Path, monk
     assert error_of(load_config, model_dir, kind=ResourceError).exit_code == 6
 
 
-# --- tokenizers --------------------------------------------------------------------------------------------------
-
-
+# --- tokenizers
 def test_a_folder_without_a_tokenizer_is_refused(model_dir: Path) -> None:
     """transformers makes one that knows no word at all, and everything would become [UNK]."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -755,9 +740,7 @@ def test_a_longest_input_that_is_a_number_is_taken(length: Any, longest: int, mo
     assert longest_input(load_tokenizer(model_dir), load_config(model_dir)) == longest
 
 
-# --- the head and the labels -------------------------------------------------------------------------------------
-
-
+# --- the head and the labels
 def test_labels_go_into_the_config_and_survive_saving(tiny_model_dir: Path, tmp_path: Path) -> None:
     config = load_model(tiny_model_dir, labels=NO_YES).config
     assert (config.id2label, config.label2id) == ({0: "no", 1: "yes"}, {"no": 0, "yes": 1})

@@ -71,8 +71,6 @@ def test_a_study_without_a_choice_has_no_results(tmp_path: Path) -> None:
 
 
 # --- The model soup: the mean of the weights, and kept only if it is better on validation.
-
-
 FINAL = {1: "final-seed-1", 2: "final-seed-2"}
 
 

@@ -76,9 +76,7 @@ def test_the_record_gets_the_names_of_the_study(tmp_path: Path) -> None:
     assert (found.data.source, found.data.settings.data_dir, found.settings.output_dir) == ("/my/rows.csv", None, str(tmp_path))
 
 
-# --- the address: its form, and whether something answers there, before any work -----------------------------------------
-
-
+# --- the address: its form, and whether something answers there, before any work
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_ray, "find_spec", lambda name: importlib.util.find_spec("json"))

@@ -105,9 +105,7 @@ def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, liv
     assert fingerprints(1) == fingerprints(2) == fingerprints(2, split_seed=42) != fingerprints(2, split_seed=1)
 
 
-# --- what runs of one process share: loaded once, equal to what a run alone loads, and never changed by a run ------------
-
-
+# --- what runs of one process share: loaded once, equal to what a run alone loads, and never changed by a run
 @pytest.fixture
 def given(tmp_path: Path, lively_dir: Path) -> GivenSettings:
     return GivenSettings(str(write_data(tmp_path / "data", 40, 12)), str(lively_dir), {"max_steps": 2, "device": "cpu"})
@@ -193,9 +191,7 @@ def test_a_tokenizer_is_as_it_was_loaded(given: GivenSettings, tiny_tokenizer) -
     assert load_tokenizer(given.model).backend_tokenizer.to_str() == saved
 
 
-# --- the banner: one row per fact of a run, and no name that controls the terminal ---------------------------------------
-
-
+# --- the banner: one row per fact of a run, and no name that controls the terminal
 def rows_of(record: RunRecord) -> dict[str, str]:
     labels = SimpleNamespace(names=record.data.labels)
     examples: Any = SimpleNamespace(task=record.data.task, labels=labels, facts=record.data.splits)

@@ -33,8 +33,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return FakeSeeds(tmp_path, monkeypatch, capsys)
 
 
-# --- from the command ------------------------------------------------------------------------------------------------
-
+# --- from the command
 Run = Callable[..., tuple[int, list[str]]]
 
 
@@ -173,9 +172,7 @@ def test_what_cannot_be_combined(run: Run, fake: FakeSeeds, says, monkeypatch: p
     assert not fake.out.exists()
 
 
-# --- the table: titles that name the class, a baseline that may not exist, and whether it is beaten ----------------------
-
-
+# --- the table: titles that name the class, a baseline that may not exist, and whether it is beaten
 def record_of(*accuracies: float, measures: MeasuresRecord | None = None, **rows: str) -> SeedsRecord:
     entry = SeedRecord(status="finished", baseline={"accuracy": 0.6})
     measures = measures or MeasuresRecord(("accuracy", "f1"), "spam")
@@ -220,9 +217,7 @@ def test_what_the_table_ends_with(record: SeedsRecord, last: str, capsys: pytest
     assert lines[-1].startswith(last) if last else lines == []
 
 
-# --- from Python -----------------------------------------------------------------------------------------------------
-
-
+# --- from Python
 def test_each_seed_is_started_from_a_file_of_its_settings(fake: FakeSeeds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["notebook", "--learning_rate", "9"])  # which plays no part
     settings = RunSettings("rows.csv", "tiny", TrainingArguments(max_steps=4), DataSettings(text="a"), new_head=True)
@@ -351,9 +346,7 @@ def test_a_folder_of_seeds_is_not_overwritten(fake: FakeSeeds, says) -> None:
         resume_seeds(fake.out)
 
 
-# --- what is refused before anything starts ----------------------------------------------------------------------
-
-
+# --- what is refused before anything starts
 def test_seeds_that_are_not_allowed(fake: FakeSeeds, says) -> None:
     with says(f"seed is {2**63}, not below 2**63"):
         train_seeds(SETTINGS, range(2**63 - 1, 2**63 + 1), output_dir=fake.out)

@@ -47,8 +47,6 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- Which settings are trained next: a pure function of what was tried and how it scored.
-
-
 def played_by(study: StudySettings, goodness: list[float]) -> list[Played]:
     """All rounds of a search in which each setting always has the same score."""
     tried, rounds = [], []

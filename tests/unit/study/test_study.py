@@ -23,9 +23,8 @@ from glassloop.study.tasks import Task
 VARY = StudySettings({"learning_rate": "1e-3,2e-3"}, seeds=2)
 STEPS = "1,2,3,4,5,6,7,8"
 
-# --- before the first run --------------------------------------------------------------------------------------------
 
-
+# --- before the first run
 def test_a_setting_is_either_set_or_varied(says) -> None:
     given = GivenSettings("rows.csv", training={"learning_rate": 1e-3}, data={"selection_fold": "1/2"})
     with says("learning_rate is both set and varied; selection_fold is set by the study"):
@@ -101,9 +100,7 @@ def test_a_study_whose_data_or_model_changed_is_not_continued(tmp_path: Path, ti
     assert [*folder.iterdir()] == [folder / "study.json"]
 
 
-# --- the settings of a run, and names that depend on everything that its numbers depend on ------------------------------
-
-
+# --- the settings of a run, and names that depend on everything that its numbers depend on
 @pytest.fixture
 def record(tmp_path: Path, tiny_model_dir: Path) -> StudyRecord:
     rows = "".join(f"{'good' if number % 2 else 'bad'} film {number},{number % 2}\n" for number in range(60))
@@ -161,9 +158,7 @@ def test_known_runs_keep_what_they_have_reached(record: StudyRecord, tmp_path: P
     assert all(name.startswith("final-seed-") for name in planned(final=True))
 
 
-# --- from the first round to the final runs ----------------------------------------------------------------------------
-
-
+# --- from the first round to the final runs
 def by_steps(training, fraction: float) -> float:
     return 0.5 + training["max_steps"] / 100 + training["seed"] / 1000
 

@@ -20,9 +20,8 @@ from glassloop.settings.file import GivenSettings
 from glassloop.study import tasks
 from glassloop.study.tasks import LocalWorkers, Place, Task, places_for, reached, stored_answer, visible_gpus
 
-# --- what a run has reached ------------------------------------------------------------------------------------------
 
-
+# --- what a run has reached
 def test_a_run_has_reached_what_its_folder_says(tmp_path: Path) -> None:
     assert stored_answer(tmp_path / "none", 0.25) is None
     (tmp_path / "run.json").write_text("{")
@@ -57,8 +56,7 @@ def test_scores_go_to_their_splits(fold: str | None, scores, selection, validati
     assert (run.setting, run.seed, run.fold, run.status, run.fraction, run.seconds) == (4, 1, fold, "finished", 1.0, 4.0)
 
 
-# --- worker processes ------------------------------------------------------------------------------------------------
-
+# --- worker processes
 CHILD = """
 import json, os, signal, sys, time
 for line in sys.stdin:

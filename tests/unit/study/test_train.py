@@ -38,9 +38,7 @@ def times_of(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-# --- a whole run -------------------------------------------------------------------------------------------------
-
-
+# --- a whole run
 @pytest.fixture(scope="module")
 def run(lively_dir: Path, session_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of a run on a file, and all that it said."""
@@ -134,8 +132,7 @@ def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively
     assert lines[-1].endswith(f" s, 8 steps → {folder}")
 
 
-# --- runs that do not come to their end --------------------------------------------------------------------------
-
+# --- runs that do not come to their end
 Start = Callable[..., Path]
 
 
@@ -209,9 +206,7 @@ def test_a_failed_start_leaves_nothing_behind(start: Start, tmp_path: Path, made
     assert read_run(start()).finished
 
 
-# --- resuming ----------------------------------------------------------------------------------------------------
-
-
+# --- resuming
 def unfinished(folder: Path, *, checkpoints: bool = True) -> None:
     """Make a finished run one that was killed, with or without a checkpoint of its first step."""
     write_run(folder, replace(read_run(folder), status="running", evaluation=None, result=None))
@@ -340,9 +335,7 @@ def test_a_run_that_was_killed_while_it_wrote_its_report_writes_it_when_it_is_re
     assert (folder / "report.html").is_file()
 
 
-# --- other starts and ends ---------------------------------------------------------------------------------------
-
-
+# --- other starts and ends
 def test_a_run_is_a_model_to_start_from_and_is_moved_aside_where_that_is_asked_for(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -409,9 +402,7 @@ def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(
     assert not str(found.verdict).startswith("Better")
 
 
-# --- several processes -------------------------------------------------------------------------------------------
-
-
+# --- several processes
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, GivenSettings]]:
     """The arguments, the number of processes and the settings file of each launch; nothing is started."""
