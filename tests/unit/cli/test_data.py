@@ -51,17 +51,10 @@ Show = Callable[..., str]
 def show(tiny_tokenizer, write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Show:
     """Prints the overview of a CSV file (or of other data) and returns what was printed."""
 
-    def run(
-        data: Any,
-        *,
-        max_length: int = 64,
-        batch_size: int = 4,
-        columns: int = 100,
-        tokenizer: Any = tiny_tokenizer,
-        names: tuple[str, str] = ("data.csv", "tiny"),
-        **settings: Any,
-    ) -> str:
+    def run(data: Any, *, columns: int = 100, tokenizer: Any = tiny_tokenizer, **settings: Any) -> str:
         monkeypatch.setenv("COLUMNS", str(columns))
+        max_length, batch_size = settings.pop("max_length", 64), settings.pop("batch_size", 4)
+        names = settings.pop("names", ("data.csv", "tiny"))
         examples = load_examples(write("data.csv", data) if isinstance(data, str) else data, split_seed=3, **settings)
         show_data(examples, tokenizer, LengthLimit(max_length, 64), batch_size, 3, names)
         return capsys.readouterr().out
@@ -99,13 +92,8 @@ def test_the_settings_reach_the_data_and_the_model_has_a_longest_input(says, wri
 # --- every part
 def test_the_parts_are_these_in_this_order(show: Show) -> None:
     output = show(MANY_PAIRS)
-    assert [line.rstrip() for line in output.splitlines()[:5]] == [
-        "data   data.csv",
-        "task   single label classification",
-        "text   sentence1 + sentence2",
-        "label  label",
-        "model  tiny, at most 64 tokens",
-    ]
+    heads = "data   data.csv|task   single label classification|text   sentence1 + sentence2|label  label"
+    assert [line.rstrip() for line in output.splitlines()[:5]] == [*heads.split("|"), "model  tiny, at most 64 tokens"]
     titles = ["Splits", "Columns", "Labels", "Tokens per row of train", "Padding of train in batches of 4"]
     titles += ["First row of train, padded in a batch of 4", "Notes"]
     lines = [line.strip() for line in output.splitlines()]
@@ -115,24 +103,28 @@ def test_the_parts_are_these_in_this_order(show: Show) -> None:
     assert "\x1b" not in output, "colours only in a terminal"
 
 
-def test_the_splits(show: Show, encoded: dict[str, Encoding]) -> None:
+def test_the_splits_and_the_histogram_count_every_row(show: Show, encoded: dict[str, Encoding]) -> None:
     header, *rows = section(show(MANY_PAIRS), "Splits")
     assert header.split("  ")[0] == "split"
     for row, (name, encoding) in zip(rows, encoded.items(), strict=True):
         lengths = encoding.lengths
         wanted = [name, str(len(lengths)), f"{lengths.mean():.1f}", str(lengths.max()), "0", "0"]
         assert row.split() == wanted + ["0"] * (name != "train")
+    lines, lengths = section(show(MANY_PAIRS), "Tokens per row of train"), encoded["train"].lengths
+    counted = {span: number for span, (_, number) in bars_in(lines).items()}
+    assert len(counted) == len(lines)
+    assert counted == {span: sum(int(length) in span for length in lengths) for span in counted}
+    assert sum(counted.values()) == len(lengths)
 
 
-def test_truncation_is_reported_by_side(show: Show) -> None:
+def test_truncation_is_reported_by_side_and_a_text_that_is_read_in_part_too(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
     long = "good " * 30
     rows = [(long, "bad", "a"), ("bad", long, "b"), (long, long, "a"), ("good", "bad", "b")] * 3
     output = show({"train": records(pairs_csv(rows)), "validation": records(pairs_csv(rows[:4]))}, max_length=16)
     shown = [re.split(r" {2,}", line)[4] for line in section(output, "Splits")[-2:]]
     assert shown == ["9 (6 first, 6 second)", "3 (2 first, 2 second)"]
-
-
-def test_a_text_that_is_read_in_part_is_reported(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizing, "MOST_CHARACTERS", 1000)
     monkeypatch.setattr(tokenizing, "MOST_CHARACTERS_PER_TOKEN", 1)
     rows = [("good " * size, "ab"[size % 2]) for size in (1, 2, 3, 300)]
@@ -140,14 +132,18 @@ def test_a_text_that_is_read_in_part_is_reported(show: Show, monkeypatch: pytest
     assert "1; 1 text shortened before tokenizing" in shown
 
 
-def test_the_labels_with_their_shares(show: Show) -> None:
+def test_the_labels_with_their_shares_and_the_notes(show: Show) -> None:
     rows = [("good", "film", "yes")] * 6 + [("bad", "story", "no")] * 2
     header, *lines = section(show(pairs_csv(rows), validation_share=0.5), "Labels")
     assert header.split() == ["label", "train", "validation"]
-    assert [line.split() for line in lines] == [
-        ["0", "no", "1", "25%", "1", "25%"],
-        ["1", "yes", "3", "75%", "3", "75%"],
-    ]
+    assert [line.split() for line in lines] == [["0", "no", "1", "25%", "1", "25%"], ["1", "yes", "3", "75%", "3", "75%"]]
+    rows = [("good film", "a", "yes"), ("good film", "a", "yes"), ("bad film", "b", "no"), ("bad story", "b", "no")]
+    lines = section(show(csv_of(["sentence1", "sentence2", "label"], rows * 2)), "Notes")
+    assert lines[0].startswith("• no validation split: ")
+    assert any("rows repeat the text of another row" in line for line in lines)
+    rows = [("good [SEP] film", "yes"), ("bad film", "no")] * 2
+    output = show(csv_of(["text", "label"], rows), validation_share=0, columns=200)
+    assert "• train: 2 rows contain the text of a special token ([SEP]), which the tokenizer reads as that token" in output
 
 
 def bars_in(lines: list[str]) -> dict[range, tuple[str, int]]:
@@ -156,20 +152,9 @@ def bars_in(lines: list[str]) -> dict[range, tuple[str, int]]:
     return {range(int(one[1]), int(one[2] or one[1]) + 1): (one[3], int(one[4])) for one in found if one}
 
 
-def test_the_histogram_counts_every_row(show: Show, encoded: dict[str, Encoding]) -> None:
-    lines, lengths = section(show(MANY_PAIRS), "Tokens per row of train"), encoded["train"].lengths
-    counted = {span: number for span, (_, number) in bars_in(lines).items()}
-    assert len(counted) == len(lines)
-    assert counted == {span: sum(int(length) in span for length in lengths) for span in counted}
-    assert sum(counted.values()) == len(lengths)
-
-
-@pytest.mark.parametrize("lengths", [[7], [7, 7, 7], [3, 512], [*range(3, 513)], [3, 12], [3, 13]], ids=str)
-def test_a_histogram_has_at_most_ten_bars(lengths: list[int]) -> None:
-    assert 1 <= histogram(np.array(lengths)).row_count <= 10
-
-
-def test_a_bar_is_as_long_as_its_share(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_histogram_has_at_most_ten_bars_as_long_as_their_shares(capsys: pytest.CaptureFixture[str]) -> None:
+    for lengths in ([7], [7, 7, 7], [3, 512], [*range(3, 513)], [3, 12], [3, 13]):
+        assert 1 <= histogram(np.array(lengths)).row_count <= 10
     Console(width=80).print(histogram(np.array([3] * 320 + [4] * 160 + [5] * 4 + [6])))
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert [bar for bar, _ in bars_in(lines).values()] == ["█" * 40, "█" * 20, "▌", "▏"]
@@ -186,16 +171,6 @@ def test_the_padding_figures_are_those_of_padding_waste(show: Show, encoded: dic
     shown = dict(re.split(r" {2,}", line) for line in lines)
     assert shown == {name: f"{padding_waste(lengths, order):.1%}" for name, order in orders.items()}
     assert len({*shown.values()}) == 3, "the figures of this test should differ"
-
-
-def test_the_notes(show: Show) -> None:
-    rows = [("good film", "a", "yes"), ("good film", "a", "yes"), ("bad film", "b", "no"), ("bad story", "b", "no")]
-    lines = section(show(csv_of(["sentence1", "sentence2", "label"], rows * 2)), "Notes")
-    assert lines[0].startswith("• no validation split: ")
-    assert any("rows repeat the text of another row" in line for line in lines)
-    rows = [("good [SEP] film", "yes"), ("bad film", "no")] * 2
-    output = show(csv_of(["text", "label"], rows), validation_share=0, columns=200)
-    assert "• train: 2 rows contain the text of a special token ([SEP]), which the tokenizer reads as that token" in output
 
 
 # --- one row, token by token
@@ -270,14 +245,13 @@ def test_nasty_texts_and_labels_are_shown_and_not_interpreted(show: Show, column
         assert "ClassLabel(<b>no</b>, [bold]yes[/bold])" in output
 
 
-def test_markup_in_the_names_of_columns_is_shown(show: Show) -> None:
+def test_markup_in_the_names_of_columns_files_and_models_is_shown_escaped(
+    show: Show, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [("good film", "yes"), ("bad film", "no")] * 4
     output = show(csv_of(["[red]text[/red]", "label"], [(f"{text} {n}", label) for n, (text, label) in enumerate(rows)]))
     assert "text   [red]text[/red]\n" in re.sub(r" +\n", "\n", output)
     assert section(output, "Columns")[0].split() == ["[red]text[/red]", "string"]
-
-
-def test_names_are_shown_escaped(show: Show, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.rstrip() for line in show(MANY_PAIRS, names=("[red]\x1b[31m\n.csv", "\udcff[/]")).splitlines()]
     assert lines[0] == r"data   [red]\x1b[31m\n.csv"
     assert lines[4] == r"model  \udcff[/], at most 64 tokens"
@@ -308,15 +282,12 @@ def test_every_width_works(show: Show, columns: int) -> None:
 
 
 # --- other tasks
-def test_scores(show: Show) -> None:
+def test_scores_and_several_labels(show: Show) -> None:
     output = show(csv_of(["text", "score"], [(f"good film {number}", number / 7) for number in range(40)]))
     assert "task   regression" in output
     assert "Labels" not in output
     assert [line.split() for line in section(output, "Columns")] == [["text", "string"], ["score", "float32"]]
     assert "validation" in output
-
-
-def test_several_labels(show: Show) -> None:
     rows = [(f"good film {number}", ["fun|sad", "fun", "", "sad"][number % 4]) for number in range(40)]
     output = show(csv_of(["text", "label"], rows), label_separator="|")
     assert "task   multi label classification" in output

@@ -105,41 +105,35 @@ def cut_run(lively_dir: Path, session_cache: Path, tmp_path: Path, monkeypatch: 
     from glassloop.study.run import train_run
 
     monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
-    write_rows(
-        tmp_path / "rows.csv", [(f"{'good' if row % 3 else 'bad'} film {row}", LABELS[row % 3 == 0]) for row in range(30)]
-    )
+    rows = [(f"{'good' if row % 3 else 'bad'} film {row}", LABELS[row % 3 == 0]) for row in range(30)]
+    write_rows(tmp_path / "rows.csv", rows)
     settings = {"output_dir": str(tmp_path / "run"), "max_steps": 1, "device": "cpu", "precision": "fp32", "disable_tqdm": True}
     return train_run(GivenSettings(str(tmp_path / "rows.csv"), str(lively_dir), {**settings, "save_strategy": "no"}, {}))
 
 
-def test_an_empty_name_is_not_the_data_of_the_run(cut_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is with a shell variable that is not set, even in a folder with data."""
-    monkeypatch.chdir(cut_run.parent)
-    shutil.copy("rows.csv", "train.csv")
-    with pytest.raises(DataError, match='"": there is no such file or folder'):
-        evaluated(cut_run, data="")
-
-
-@pytest.mark.parametrize("change", ["added", "removed", "moved", "edited"])
-def test_its_own_data_that_changed_are_refused(cut_run: Path, change: str) -> None:
+def test_its_own_data_that_changed_are_refused_and_an_empty_name_does_not_mean_them(cut_run: Path, monkeypatch) -> None:
     """The validation rows are cut from the file: another file would score rows that were trained on."""
     path = cut_run.parent / "rows.csv"
     before = path.read_text()
     head, *rows = before.splitlines()
     first, last = rows[0], rows[-1]
-    changed = {"added": [*rows, 'good new film,"pos, really"'], "removed": rows[1:], "moved": [*rows[1:], first]}
-    changed["edited"] = [*rows[:-1], last.replace("film", "story")]
-    path.write_text("\n".join([head, *changed[change]]) + "\n")
-    with pytest.raises(DataError) as caught:
-        evaluated(cut_run)
-    what = re.escape(f"{path}: the data has changed since the run: ")
-    found = re.match(rf"{what}(\w+): \d+ rows \((\w{{8}})\) then, \d+ rows \((\w{{8}})\) now", caught.value.problem)
-    assert found, caught.value.problem
-    assert read_run(cut_run).data.splits[found[1]].fingerprint.startswith(found[2])
-    assert found[2] != found[3]
-    assert caught.value.remedy == "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA"
+    edited, moved = [*rows[:-1], last.replace("film", "story")], [*rows[1:], first]
+    for changed in ([*rows, 'good new film,"pos, really"'], rows[1:], moved, edited):
+        path.write_text("\n".join([head, *changed]) + "\n")
+        with pytest.raises(DataError) as caught:
+            evaluated(cut_run)
+        what = re.escape(f"{path}: the data has changed since the run: ")
+        found = re.match(rf"{what}(\w+): \d+ rows \((\w{{8}})\) then, \d+ rows \((\w{{8}})\) now", caught.value.problem)
+        assert found, caught.value.problem
+        assert read_run(cut_run).data.splits[found[1]].fingerprint.startswith(found[2])
+        assert found[2] != found[3]
+        assert caught.value.remedy == "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA"
     path.write_text(before)
     evaluated(cut_run)
+    monkeypatch.chdir(cut_run.parent)
+    shutil.copy("rows.csv", "train.csv")
+    with pytest.raises(DataError, match='"": there is no such file or folder'):
+        evaluated(cut_run, data="")  # as with a shell variable that is not set, even in a folder with data
 
 
 def test_a_split_that_was_added_later_may_be_scored(text_run: Path, tmp_path: Path) -> None:

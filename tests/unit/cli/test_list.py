@@ -17,15 +17,14 @@ from glassloop.cli.list import list_runs, show_run_list
 from glassloop.runs.status import ListedRun, RunList
 
 
-def test_it_prints_and_returns_all_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_and_returns_all_runs_and_a_folder_that_is_missing_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_drawn_run(tmp_path / "one", drawn_rows(10))
     found = list_runs(str(tmp_path))
     assert "accuracy 0.7500" in capsys.readouterr().out
     assert isinstance(found, CommandResult)
     assert '"status": "finished"' in str(found)
-
-
-def test_a_folder_that_is_missing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match="runs is not a folder"):
         list_runs(None)
@@ -71,12 +70,9 @@ def test_every_kind_of_entry() -> None:
     assert "5 runs, 2 links were not followed, not all folders were searched" in found
 
 
-def test_long_names_fit() -> None:
+def test_long_names_fit_and_no_runs_are_said() -> None:
     entry = ListedRun("folder/" + "x" * 90, HERE, "finished", {"accuracy": 0.5}, seconds=99_000.0, size=12 * 10**9)
     found = shown(entry)
     assert max(map(len, found)) <= 80
     assert "12.0 GB" in found[1]
-
-
-def test_no_runs() -> None:
     assert shown() == ["no runs in runs"]

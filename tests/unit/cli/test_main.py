@@ -17,7 +17,7 @@ import typer
 from commands import without_stages
 
 import glassloop
-from glassloop.base.errors import DataError, GlassloopError, ModelError, ResourceError, SettingsError
+from glassloop.base.errors import DataError, ModelError, ResourceError, SettingsError
 from glassloop.base.output import CommandResult
 from glassloop.cli import main as cli
 from glassloop.cli.options import ALIASES, default_of
@@ -31,29 +31,14 @@ DATA_FLAGS = """--name --data_dir --validation --test --text --text_pair --label
     --limit --rows""".split()
 FILE_FLAGS = [f"--{name}" for name in FILE_SETTINGS]
 DATA, BOTH = (DataSettings,), (TrainingArguments, DataSettings)
+TRAINED = "--model --config --new_head --resume"
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
 FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
     "data": ("data", "--model --max_length --batch_size --json", DATA),
-    "train": (
-        "data",
-        "--model --config --new_head --resume --restart --processes --seeds --seeds_at_once --no_report --json",
-        BOTH,
-    ),
-    "evaluate": (
-        "run data",
-        "--split --metric --positive_label -o --out --overwrite --device --batch_size --json",
-        DATA,
-    ),
-    "calibrate": (
-        "run",
-        "--target --recall --precision --cost --split --positive_label --folds --force --remove --json",
-        (),
-    ),
-    "study": (
-        "data",
-        "--vary --seeds --strategy --budget --fold --samples --model --config --new_head --resume --at_once --on --json",
-        BOTH,
-    ),
+    "train": ("data", f"{TRAINED} --restart --processes --seeds --seeds_at_once --no_report --json", BOTH),
+    "evaluate": ("run data", "--split --metric --positive_label -o --out --overwrite --device --batch_size --json", DATA),
+    "calibrate": ("run", "--target --recall --precision --cost --split --positive_label --folds --force --remove --json", ()),
+    "study": ("data", f"--vary --seeds --strategy --budget --fold --samples {TRAINED} --at_once --on --json", BOTH),
     "predict": (
         "run text text_pair",
         f"--file -o --out --text --text_pair --overwrite --processes --device --precision --json {' '.join(FILE_FLAGS)}",
@@ -107,12 +92,8 @@ def test_the_commands_and_general_flags_are_these() -> None:
     assert [f"--{entry.name}" for entry in fields(DataSettings)] == DATA_FLAGS
     params = typer.main.get_command(cli.app).params
     assert [flag for param in params for flag in param.opts] == ["--version", "--install-completion", "--show-completion"]
-    assert ALIASES == {
-        "learning_rate": "--lr",
-        "num_train_epochs": "--epochs",
-        "per_device_train_batch_size": "--batch_size",
-        "output_dir": "-o",
-    }
+    aliases = {"learning_rate": "--lr", "num_train_epochs": "--epochs", "per_device_train_batch_size": "--batch_size"}
+    assert {**aliases, "output_dir": "-o"} == ALIASES
 
 
 @pytest.mark.parametrize("name", FROZEN)
@@ -157,7 +138,9 @@ def test_the_help_fits_into_80_columns_and_cuts_nothing_off(run, monkeypatch: py
         assert entry.metadata["help"].replace("-", "").replace(" ", "") in plain(out[1]).replace("-", "").replace(" ", "")
 
 
-def test_without_arguments_it_shows_the_help(run) -> None:
+def test_its_version_is_shown_and_without_arguments_its_help(run) -> None:
+    for arguments in (["--version"], ["--version", "data", "nosuch.csv"]):
+        assert run(*arguments) == (0, f"glassloop {glassloop.__version__}\n", "")
     code, out, err = run()
     assert (code, out) == (2, "")
     assert "Usage: glassloop" in err
@@ -173,11 +156,6 @@ def test_a_terminal_without_a_character_gets_its_number(monkeypatch: pytest.Monk
         cli.main()
     assert left.value.code in (0, None)
     assert written.getvalue() == b"glassloop 1.0 \\u2013\n"
-
-
-def test_version(run) -> None:
-    assert run("--version") == (0, f"glassloop {glassloop.__version__}\n", "")
-    assert run("--version", "data", "nosuch.csv") == (0, f"glassloop {glassloop.__version__}\n", "")
 
 
 # --- wrong words
@@ -205,18 +183,21 @@ def test_unknown_words_have_exit_code_2(run, arguments: list[str], told: str) ->
 
 
 # --- errors
-@pytest.mark.parametrize(
-    ("kind", "code", "area"),
-    [(SettingsError, 2, "settings"), (DataError, 3, "data"), (ModelError, 4, "model"), (ResourceError, 6, "resources")],
-)
-def test_an_error_is_two_lines_on_standard_error_and_its_exit_code(
-    run, kind: type[GlassloopError], code: int, area: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+ERRORS = ((SettingsError, 2, "settings"), (DataError, 3, "data"), (ModelError, 4, "model"), (ResourceError, 6, "resources"))
+
+
+def test_an_error_is_two_lines_on_standard_error_and_its_exit_code_and_a_bug_keeps_its_traceback(run, monkeypatch) -> None:
+    raised: list[Exception] = [kind("what is wrong \x1b[31m\n", "what to do") for kind, _, _ in ERRORS]
+
     def fail(*_: Any, **__: Any) -> None:
-        raise kind("what is wrong \x1b[31m\n", "what to do")
+        raise raised.pop(0)
 
     monkeypatch.setattr("glassloop.backends.machine.examine", fail)
-    assert run("doctor") == (code, "", f"{area}: what is wrong \\x1b[31m\\n\ntry:  what to do\n")
+    for _, code, area in ERRORS:
+        assert run("doctor") == (code, "", f"{area}: what is wrong \\x1b[31m\\n\ntry:  what to do\n")
+    raised.append(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
 
 
 def test_wrong_settings(run) -> None:
@@ -233,60 +214,39 @@ NO_DATA = "there is no such file or folder"
 NAME_ONE = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
-def test_wrong_data_and_a_wrong_model(run, write, tmp_path: Path) -> None:
+def test_wrong_data_models_numbers_and_caches_are_reported_before_anything_is_shown(
+    run, write, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = write("train.csv", ROWS)
     wrong = file.with_name("trian.csv")
     told = f'data: "{wrong}": {NO_DATA}; did you mean "train.csv"?\ntry:  {NAME_ONE}\n'
     assert run("data", str(wrong)) == (3, "", told)
     told = f"model: {tmp_path}: there is no config.json (found train.csv)\ntry:  name the folder of a saved model\n"
     assert run("data", str(file), "--model", str(tmp_path)) == (4, "", told)
-
-
-def test_a_wrong_number_is_reported_before_anything_is_shown(run, write, tiny_model_dir) -> None:
-    words = ("data", str(write("train.csv", ROWS)), "--model", str(tiny_model_dir))
+    words = ("data", str(file), "--model", str(tiny_model_dir))
     told = "settings: {}\ntry:  use a whole number of {} or more\n"
     assert run(*words, "--batch_size", "0") == (2, "", told.format("the batch size is 0", 1))
     assert run(*words, "--max_length", "7") == (2, "", told.format("max_length is 7", 8))
-
-
-def test_a_cache_that_cannot_be_written_to(run, write, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write("train.csv", ROWS)
+    for name in ("x" * 300, "~nobody-is-called-this/x.csv"):
+        code, out, err = run("data", name)
+        assert (code, out) == (3, "")
+        assert re.fullmatch(r'data: ".{20,200}": there is no such file or folder\ntry:  use a file, .*\n', err)
     monkeypatch.setenv("GLASSLOOP_CACHE", str(file / "cache"))
-    code, out, err = run("data", str(file))
-    assert (code, out) == (6, "")
-    assert err == f"resources: {file}/cache/data: Not a directory\ntry:  choose a folder that can be written to\n"
+    told = f"resources: {file}/cache/data: Not a directory\ntry:  choose a folder that can be written to\n"
+    assert run("data", str(file)) == (6, "", told)
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "~nobody-is-called-this/x.csv"], ids=["300 characters", "nobody's home"])
-def test_a_name_that_can_be_nothing(run, name: str) -> None:
-    code, out, err = run("data", name)
-    assert (code, out) == (3, "")
-    assert re.fullmatch(r'data: ".{20,200}": there is no such file or folder\ntry:  use a file, .*\n', err)
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_debug_shows_the_traceback_wherever_it_stands(run, place: int) -> None:
-    arguments = ["data", "nosuch.csv"]
-    arguments.insert(place, "--debug")
-    code, out, err = run(*arguments)
-    assert (code, out) == (3, "")
-    assert err.startswith("Traceback (most recent call last):\n")
-    assert "find_source" in err
-    assert err.endswith(f'data: "nosuch.csv": {NO_DATA}\ntry:  {NAME_ONE}\n')
-
-
-def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("glassloop.backends.machine.examine", fail)
-    monkeypatch.setattr(sys, "argv", ["glassloop", "doctor"])
-    with pytest.raises(ZeroDivisionError):
-        cli.main()
+def test_debug_shows_the_traceback_wherever_it_stands(run) -> None:
+    for arguments in (("--debug", "data", "nosuch.csv"), ("data", "--debug", "nosuch.csv"), ("data", "nosuch.csv", "--debug")):
+        code, out, err = run(*arguments)
+        assert (code, out) == (3, "")
+        assert err.startswith("Traceback (most recent call last):\n")
+        assert "find_source" in err
+        assert err.endswith(f'data: "nosuch.csv": {NO_DATA}\ntry:  {NAME_ONE}\n')
 
 
 # --- JSON
-def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_alone_on_standard_output_and_an_error_is_json_too(run, monkeypatch: pytest.MonkeyPatch) -> None:
     def remove(*_: Any) -> CommandResult:
         print("a table")
         return CommandResult({"ok": True, "share": float("nan"), "text": "é\n"}, 1)
@@ -297,6 +257,12 @@ def test_json_is_alone_on_standard_output(run, monkeypatch: pytest.MonkeyPatch) 
     assert json.loads(out) == {"ok": True, "share": None, "text": "é\n"}
     assert out.isascii(), "a terminal without these characters must not break the document"
     assert run("calibrate", "x", "--remove") == (1, "a table\n", "")
+    code, out, err = run("data", "nosuch.csv", "--json")
+    assert code == 3
+    error = json.loads(out)["error"]
+    assert error == {"area": "data", "problem": f'"nosuch.csv": {NO_DATA}', "remedy": NAME_ONE, "exit_status": 3}
+    assert err == f"data: {error['problem']}\ntry:  {error['remedy']}\n"
+    assert json.loads(run("train", "--json", "--bs", "3")[1])["error"]["remedy"] == "use --batch_size"
 
 
 def test_every_command_with_json_prints_one_document(
@@ -324,15 +290,6 @@ def test_every_command_with_json_prints_one_document(
     assert keys_of("predict", str(seeds_folder), "good", "--device", "cpu") == ["run", "predictions"]
     out = str(tmp_path / "rows.csv")
     assert keys_of("predict", str(text_run), "--file", f"{data}/test.csv", "-o", out) == ["run", "file", "rows", "out"]
-
-
-def test_an_error_is_json_too(run) -> None:
-    code, out, err = run("data", "nosuch.csv", "--json")
-    assert code == 3
-    error = json.loads(out)["error"]
-    assert error == {"area": "data", "problem": f'"nosuch.csv": {NO_DATA}', "remedy": NAME_ONE, "exit_status": 3}
-    assert err == f"data: {error['problem']}\ntry:  {error['remedy']}\n"
-    assert json.loads(run("train", "--json", "--bs", "3")[1])["error"]["remedy"] == "use --batch_size"
 
 
 # --- what the flags become
@@ -399,19 +356,11 @@ def test_flags_go_before_the_file(write, command) -> None:
         'source = "file.csv"\nmodel = "theirs"\n[data]\ntext = "body"\nsplit_seed = 1\n'
         "[training]\nlearning_rate = 1e-3\nseed = 1\ngroup_by_length = true\n",
     )
-    assert command("--config", str(path)) == (
-        "file.csv",
-        "theirs",
-        {"learning_rate": 1e-3, "seed": 1, "group_by_length": True},
-        {"text": "body", "split_seed": 1},
-    )
+    training = {"learning_rate": 1e-3, "seed": 1, "group_by_length": True}
+    assert command("--config", str(path)) == ("file.csv", "theirs", training, {"text": "body", "split_seed": 1})
     flags = ("--learning_rate", "5e-5", "--seed", "2", "--text", "other", "--no-group_by_length", "--model", "mine")
-    assert command("flag.csv", "--config", str(path), *flags) == (
-        "flag.csv",
-        "mine",
-        {"learning_rate": 5e-5, "seed": 2, "group_by_length": False},
-        {"text": "other", "split_seed": 1},
-    )
+    found, training = command("flag.csv", "--config", str(path), *flags), {"learning_rate": 5e-5, "seed": 2}
+    assert found == ("flag.csv", "mine", {**training, "group_by_length": False}, {"text": "other", "split_seed": 1})
 
 
 def test_a_dash_is_an_underscore_in_every_option(run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,17 +379,6 @@ def test_a_dash_is_an_underscore_in_every_option(run, monkeypatch: pytest.Monkey
                     assert (param.name in found, rest) == (True, []), f"{name} {spelling}"
 
 
-def test_short_names_reach_the_settings(command) -> None:
-    _, _, training, _ = command("--lr", "1e-3", "--epochs=2", "--batch-size", "4", "-o", "out", "--no-eval-on-start")
-    assert training == {
-        "learning_rate": 1e-3,
-        "num_train_epochs": 2.0,
-        "per_device_train_batch_size": 4,
-        "output_dir": "out",
-        "eval_on_start": False,
-    }
-
-
 def test_a_flag_puts_right_what_is_wrong_in_the_file(write, command, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("run.toml", "[training]\nload_best_model_at_end = true\nlearning_rate = -1\n")
     assert command("--config", str(path)) == (2,)
@@ -451,7 +389,7 @@ def test_a_flag_puts_right_what_is_wrong_in_the_file(write, command, capsys: pyt
     assert training == {"load_best_model_at_end": True, "learning_rate": 1e-3, "eval_strategy": "epoch"}
 
 
-def test_every_setting_has_a_flag_that_reaches_it(command) -> None:
+def test_every_setting_has_a_flag_that_reaches_it_and_some_have_short_names(command) -> None:
     values = {
         entry.name: {"bool": True, "int": 3, "float": 0.5}.get(str(entry.type).replace(" | None", ""), "x")
         for entry in fields(TrainingArguments)
@@ -464,3 +402,7 @@ def test_every_setting_has_a_flag_that_reaches_it(command) -> None:
     assert training == values
     assert TrainingArguments(**training).to_dict() == values
     assert settings == {}
+    _, _, training, _ = command("--lr", "1e-3", "--epochs=2", "--batch-size", "4", "-o", "out", "--no-eval-on-start")
+    assert training.pop("eval_on_start") is False
+    wanted = {"learning_rate": 1e-3, "num_train_epochs": 2.0, "per_device_train_batch_size": 4, "output_dir": "out"}
+    assert training == wanted

@@ -15,32 +15,9 @@ import pytest
 import typer
 
 from glassloop.cli import main as cli
-from glassloop.cli import options as help_page
+from glassloop.cli import options
 from glassloop.cli.main import option_names
-from glassloop.cli.options import (
-    COMMON,
-    DATA,
-    GROUPS,
-    INSTEAD,
-    MEANT,
-    MEANT_AS_ARGUMENT,
-    OTHER,
-    RARE,
-    TRAINING,
-    choices_of,
-    completed_runs,
-    default_of,
-    given_for,
-    group_of,
-    is_common,
-    meant_option,
-    number_or_text,
-    options_of,
-    usage_error,
-    with_resume_value,
-    with_settings,
-    wrong_option,
-)
+from glassloop.cli.options import completed_runs, default_of, group_of, is_common, number_or_text, usage_error, wrong_option
 from glassloop.settings.training import DataSettings, TrainingArguments
 
 COMMANDS = typer.main.get_command(cli.app).commands
@@ -51,7 +28,7 @@ def page_of(name: str, width: int = 80, *, every: bool = False) -> str:
     """Return the help page of a command."""
     context = COMMANDS[name].make_context(name, [], resilient_parsing=True)
     context.terminal_width = width
-    context.meta[help_page.EVERY] = every
+    context.meta[options.EVERY] = every
     return context.get_help()
 
 
@@ -61,7 +38,7 @@ def options_in(page: str) -> list[str]:
 
 def test_the_tables_name_options_that_exist() -> None:
     known = {param.name for command in COMMANDS.values() for param in command.params} | {*SETTINGS}
-    assert {*COMMON, *RARE, *(name for names in GROUPS.values() for name in names)} <= known
+    assert {*options.COMMON, *options.RARE, *(name for names in options.GROUPS.values() for name in names)} <= known
 
 
 def test_train_shows_the_options_people_use() -> None:
@@ -92,63 +69,52 @@ def test_help_all_shows_every_option_once_and_cuts_no_name(name: str, width: int
 
 
 def test_a_new_setting_has_a_group_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(help_page, "DATA_SETTINGS", [*help_page.DATA_SETTINGS, "brand_new"])
-    monkeypatch.setattr(help_page, "TRAINING_SETTINGS", [*help_page.TRAINING_SETTINGS, "newer_still"])
-    assert (group_of("brand_new"), group_of("newer_still"), group_of("no_setting")) == (DATA, TRAINING, OTHER)
+    monkeypatch.setattr(options, "DATA_SETTINGS", [*options.DATA_SETTINGS, "brand_new"])
+    monkeypatch.setattr(options, "TRAINING_SETTINGS", [*options.TRAINING_SETTINGS, "newer_still"])
+    assert (group_of("brand_new"), group_of("newer_still"), group_of("no_setting")) == (
+        options.DATA,
+        options.TRAINING,
+        options.OTHER,
+    )
     assert (is_common("brand_new"), is_common("newer_still"), is_common("no_setting")) == (False, False, True)
 
 
 def test_help_all_exits_after_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     context = SimpleNamespace(meta={}, get_help=lambda: "the page")
-    help_page.show_every_option(context, False)
+    options.show_every_option(context, False)
     with pytest.raises(typer.Exit):
-        help_page.show_every_option(context, True)
-    assert (capsys.readouterr().out, context.meta) == ("the page\n", {help_page.EVERY: True})
+        options.show_every_option(context, True)
+    assert (capsys.readouterr().out, context.meta) == ("the page\n", {options.EVERY: True})
 
 
 # --- Options made from settings: only what was given, text where a number is wrong, and `--resume` with and without a value.
-def test_given_for_takes_only_what_was_given_and_belongs_there() -> None:
+def test_given_for_takes_only_what_was_given_and_text_that_is_not_a_number_stays_text() -> None:
     flags = {"seed": 7, "split_seed": 3, "task": None, "learning_rate": 0.1, "nonsense": 1}
-    assert given_for(DataSettings, flags) == {"split_seed": 3}
-    assert given_for(TrainingArguments, flags) == {"seed": 7, "learning_rate": 0.1}
-
-
-def test_every_field_is_an_option_unless_its_name_is_taken_or_others_are_asked_for() -> None:
-    @with_settings(DataSettings)
-    def command(name: str, text: str, **options: object) -> None: ...
-
-    @with_settings(DataSettings, only=("encoding", "header"))
-    def other(**options: object) -> None: ...
-
-    assert [*inspect.signature(command).parameters][:6] == ["name", "text", "data_dir", "validation", "test", "text_pair"]
-    assert [*inspect.signature(other).parameters] == ["header", "encoding", "every_option"]
-    assert all(option.default is None for option in options_of(DataSettings))
-
-
-def test_the_help_of_a_setting_that_is_chosen_says_so() -> None:
+    assert options.given_for(DataSettings, flags) == {"split_seed": 3}
+    assert options.given_for(TrainingArguments, flags) == {"seed": 7, "learning_rate": 0.1}
     assert default_of("learning_rate", 5e-5) == "  [default: chosen from the data and the model; 5e-05 for GLUE]"
     assert (default_of("seed", 42), default_of("max_length", None)) == ("  [default: 42]", "")
-
-
-def test_text_that_is_not_a_number_stays_text() -> None:
-    """So that the settings report it together with all other problems."""
     assert [number_or_text(int)(text) for text in ("3", "3.5", "x")] == [3, "3.5", "x"]
     assert [number_or_text(float)(text) for text in ("3", "1e-5", "x")] == [3.0, 1e-5, "x"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "explicit"),
-    [
-        ("train --resume", "train --resume=newest"),
-        ("train --resume --output_dir x", "train --resume=newest --output_dir x"),
-        ("train --resume -o x", "train --resume=newest -o x"),
-        ("train --resume out", "train --resume out"),
-        ("train --resume=out", "train --resume=out"),
-        ("", ""),
-    ],
-)
-def test_resume_without_a_value_means_the_newest(arguments: str, explicit: str) -> None:
-    assert with_resume_value(arguments.split()) == explicit.split()
+def test_every_field_is_an_option_unless_its_name_is_taken_or_others_are_asked_for() -> None:
+    @options.with_settings(DataSettings)
+    def command(name: str, text: str, **options: object) -> None: ...
+
+    @options.with_settings(DataSettings, only=("encoding", "header"))
+    def other(**options: object) -> None: ...
+
+    assert [*inspect.signature(command).parameters][:6] == ["name", "text", "data_dir", "validation", "test", "text_pair"]
+    assert [*inspect.signature(other).parameters] == ["header", "encoding", "every_option"]
+    assert all(option.default is None for option in options.options_of(DataSettings))
+
+
+def test_resume_without_a_value_means_the_newest() -> None:
+    for rest in ("", " --output_dir x", " -o x"):
+        assert options.with_resume_value(f"train --resume{rest}".split()) == f"train --resume=newest{rest}".split()
+    for arguments in ("train --resume out", "train --resume=out", ""):
+        assert options.with_resume_value(arguments.split()) == arguments.split()
 
 
 # --- completion
@@ -162,7 +128,7 @@ def test_run_folders_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert completed_runs("runs/s") == ["runs/seeds"]
     assert completed_runs("deep/") == completed_runs("deep/e") == ["deep/er"]
     assert completed_runs("elsewhere/x") == []
-    assert choices_of("eval_strategy")() == ["no", "steps", "epoch"]
+    assert options.choices_of("eval_strategy")() == ["no", "steps", "epoch"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -248,37 +214,34 @@ def test_a_guess_is_worse_than_none(verb: str, written: str) -> None:
     assert remedy_of(verb, written) == f"glassloop {verb} --help-all lists the options"
 
 
-def test_the_option_is_shown_as_it_was_written() -> None:
+def test_the_option_is_shown_as_it_was_written_and_other_errors_are_not_about_the_command_line() -> None:
     error = wrong_option("--num_epochs", "train", OPTIONS, ["train", "x.csv", "--num-epochs=3"])
     assert error.problem == "glassloop train has no option --num-epochs"
     assert error.exit_code == 2
+    assert usage_error(ValueError("x"), OPTIONS, ["train"]) is None
+    error = usage_error(typer.BadParameter("no number"), OPTIONS, ["train", "--seeds", "x"])
+    assert error is not None
+    assert (error.problem, error.remedy) == ("invalid value: no number", "see glassloop train --help")
 
 
 def test_every_suggestion_can_be_typed() -> None:
     known = {option for options in OPTIONS.values() for option in options}
     later = {"validation", "test", "limit"}  # suggested as soon as a command has them
-    for option in MEANT:
+    for option in options.MEANT:
         assert option.split()[0].lstrip("-") in known | later, option
-    for _, _, usage in MEANT_AS_ARGUMENT:
+    for _, _, usage in options.MEANT_AS_ARGUMENT:
         assert {*usage} <= {*OPTIONS}
 
 
 @pytest.mark.parametrize("verb", OPTIONS)
 def test_words_have_one_meaning_and_never_that_of_another_option(verb: str) -> None:
-    options = OPTIONS[verb]
-    for name in options:
-        assert (meant_option(name, options) or "").lstrip("-").replace("-", "_") == name
+    own = OPTIONS[verb]
+    for name in own:
+        assert (options.meant_option(name, own) or "").lstrip("-").replace("-", "_") == name
     meanings: dict[str, list[str]] = {}
-    for option, words in MEANT.items():
-        if option.split()[0].lstrip("-") in options:
-            for word in {*words.split()} - {*options}:
+    for option, words in options.MEANT.items():
+        if option.split()[0].lstrip("-") in own:
+            for word in {*words.split()} - {*own}:
                 meanings.setdefault(word, []).append(option)
     assert not {word: several for word, several in meanings.items() if len(several) > 1}
-    assert not {*meanings} & {*INSTEAD}
-
-
-def test_other_errors_are_not_about_the_command_line() -> None:
-    assert usage_error(ValueError("x"), OPTIONS, ["train"]) is None
-    error = usage_error(typer.BadParameter("no number"), OPTIONS, ["train", "--seeds", "x"])
-    assert error is not None
-    assert (error.problem, error.remedy) == ("invalid value: no number", "see glassloop train --help")
+    assert not {*meanings} & {*options.INSTEAD}

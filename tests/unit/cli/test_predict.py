@@ -7,6 +7,7 @@ import gzip
 import json
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,11 @@ def predict_file(run: Path, file: Path | str, out: Path | str | None = None, **o
 
 
 # --- a text
-def test_a_text(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_and_a_pair(text_run: Path, pair_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, expected = answered(pair_run, "good", "bad"), Predictor(pair_run, device="cpu").predict("good", "bad")[0]
+    assert found["label"] == expected.label
+    assert found["scores"] == pytest.approx(expected.scores, abs=1e-5)
+    capsys.readouterr()
     found = answered(text_run, "a good film")
     expected = Predictor(text_run, device="cpu").predict("a good film")[0]
     assert [*found] == ["text", "text_pair", "label", "scores"]
@@ -59,13 +64,6 @@ def test_a_text(text_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = capsys.readouterr().out.splitlines()
     assert first.rsplit(None, 1) == [found["label"], f"{max(found['scores'].values()):.4f}"]
     assert second.split()[-1] == f"{min(found['scores'].values()):.4f}"
-
-
-def test_a_pair(pair_run: Path) -> None:
-    found = answered(pair_run, "good", "bad")
-    expected = Predictor(pair_run, device="cpu").predict("good", "bad")[0]
-    assert found["label"] == expected.label
-    assert found["scores"] == pytest.approx(expected.scores, abs=1e-5)
 
 
 def test_the_answer_for_a_text_imports_little(text_run: Path) -> None:
@@ -103,14 +101,13 @@ def save_model(tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str
     return save
 
 
-def test_of_many_labels_the_most_likely_are_shown(save_model, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_many_labels_the_most_likely_are_shown_and_a_label_is_no_markup(
+    save_model, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = answered(save_model([f"L{number}" for number in range(40)]), "good")
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines[0].split()[0] == found["label"]
     assert (len(lines), lines[-1]) == (16, "and 25 more")
-
-
-def test_a_label_is_no_markup(save_model, capsys: pytest.CaptureFixture[str]) -> None:
     answered(save_model(["[bold]a[/bold]", "b\x1b[31m"]), "good")
     out = capsys.readouterr().out
     assert "[bold]a[/bold]" in out
@@ -134,22 +131,17 @@ def test_a_file(text_run: Path, source: Path, tmp_path: Path, capsys: pytest.Cap
     assert (tmp_path / "out.tsv").read_text().startswith("text\tother\tprediction\t")
 
 
-@pytest.mark.parametrize("file", [".", "..", "/", "loop.csv"])
-def test_what_is_no_data_file(file: str, text_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loop.csv").symlink_to("loop.csv")
-    for out in (tmp_path / "out.csv", None):
+def test_what_is_no_data_file_is_refused_and_the_file_itself_is_not_overwritten(says, text_run, source, monkeypatch) -> None:
+    monkeypatch.chdir(source.parent)
+    Path("loop.csv").symlink_to("loop.csv")
+    for file, out in product((".", "..", "/", "loop.csv"), (source.with_name("out.csv"), None)):
         with pytest.raises(DataError, match="there is no such data file"):
             predict_file(text_run, file, out)
-
-
-@pytest.mark.parametrize("out", ["in.csv", "./folder/../in.csv"])
-def test_the_file_itself_is_not_overwritten(says, text_run: Path, source: Path, monkeypatch, out: str) -> None:
-    monkeypatch.chdir(source.parent)
-    (source.parent / "folder").mkdir()
+    Path("folder").mkdir()
     before = source.read_bytes()
-    with says("the predictions would overwrite the data file", "choose another file with --out"):
-        predict_file(text_run, "in.csv", out)
+    for out in ("in.csv", "./folder/../in.csv"):
+        with says("the predictions would overwrite the data file", "choose another file with --out"):
+            predict_file(text_run, "in.csv", out)
     assert source.read_bytes() == before
 
 

@@ -12,7 +12,9 @@ from glassloop.cli.push import push
 from glassloop.runs.record import RUNNING
 
 
-def test_a_dry_run_lists_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_lists_the_files_and_an_edited_card_is_uploaded_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = write_run_with_model(tmp_path / "run")
     (run / "report.html").write_text("texts")
     content = push(str(run), "me/it", dry_run=True).content
@@ -21,10 +23,6 @@ def test_a_dry_run_lists_the_files(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "model.safetensors  7 bytes" in capsys.readouterr().out
     assert [*push(str(run), "me/it", with_report=True, dry_run=True).content["files"]][-1] == "report.html"
     assert [*push(str(run / "model"), "me/it", dry_run=True).content["files"]] == [*content["files"]]
-
-
-def test_an_edited_card_is_uploaded_as_it_is(tmp_path: Path) -> None:
-    run = write_run_with_model(tmp_path / "run")
     (run / "model" / "README.md").write_text("mine")
     assert push(str(run), "me/it", dry_run=True).content["files"]["README.md"] == 4
 

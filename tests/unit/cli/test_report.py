@@ -12,27 +12,19 @@ from glassloop.cli.report import report
 from glassloop.runs.record import RUNNING
 
 
-def test_the_report_is_written_into_the_run_folder_or_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_its_tables_and_charts_are_written_or_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_fake_run(tmp_path / "run")
     found = report(str(tmp_path / "run"))
     assert found.content["files"] == [tmp_path / "run" / "report.html"]
     assert capsys.readouterr().out == f"{tmp_path / 'run' / 'report.html'}\n"
     assert report(str(tmp_path / "run"), str(tmp_path / "mine.html")).content["files"] == [tmp_path / "mine.html"]
     assert (tmp_path / "mine.html").is_file()
-
-
-def test_tables_are_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_fake_run(tmp_path / "run")
+    capsys.readouterr()
     assert report(str(tmp_path / "run"), form="markdown").content["files"] == []
     assert capsys.readouterr().out.startswith("| split | metric | value |")
     report(str(tmp_path / "run"), str(tmp_path / "table.tex"), "latex")
     assert (tmp_path / "table.tex").read_text(encoding="utf-8").startswith(r"\begin{tabular}")
-
-
-def test_charts_are_written_to_a_folder(tmp_path: Path) -> None:
-    write_fake_run(tmp_path)
-    files = report(str(tmp_path), form="csv").content["files"]
-    assert tmp_path / "charts" / "loss.csv" in files
+    assert tmp_path / "run" / "charts" / "loss.csv" in report(str(tmp_path / "run"), form="csv").content["files"]
 
 
 def test_wrong_formats_and_missing_results_are_refused(tmp_path: Path) -> None:

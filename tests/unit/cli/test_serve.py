@@ -47,23 +47,15 @@ def test_what_is_loaded_is_not_collected_again(text_run: Path) -> None:
         gc.unfreeze()
 
 
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        ({"drain_seconds": math.inf}, "drain_seconds is inf, not a number of 0 or more"),
-        ({"drain_seconds": math.nan}, "drain_seconds is nan, not a number of 0 or more"),
-        ({"drain_seconds": -1.0}, "drain_seconds is -1.0, not a number of 0 or more"),
-        ({"batch_tokens": 0}, "batch_tokens is 0, not a positive number"),
-        ({"batch_tokens": -5}, "batch_tokens is -5, not a positive number"),
-        ({"allowed_hosts": "http://x"}, 'allowed_hosts contains "http://x", which is not the name of a host'),
-    ],
-)
-def test_numbers_and_names_that_cannot_be(says, given: dict[str, Any], problem: str) -> None:
-    with says(problem):
-        serve(["x"], port=0, device="cpu", **given)
-
-
-def test_another_address_needs_a_key(says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_refused(says, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Numbers and names that cannot be, another address without a key, and a run that does not exist."""
+    cases: list[tuple[str, Any, str]] = [("batch_tokens", number, "a positive number") for number in (0, -5)]
+    cases += [("drain_seconds", number, "a number of 0 or more") for number in (math.inf, math.nan, -1.0)]
+    for name, value, wanted in cases:
+        with says(f"{name} is {value}, not {wanted}"):
+            serve(["x"], port=0, device="cpu", **{name: value})
+    with says('allowed_hosts contains "http://x", which is not the name of a host'):
+        serve(["x"], port=0, device="cpu", allowed_hosts="http://x")
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     problem = "without an API key, every machine that reaches 0.0.0.0 could use the models"
     with says(problem, "set GLASSLOOP_API_KEY or --api_key_file, or listen on 127.0.0.1"):
@@ -71,9 +63,6 @@ def test_another_address_needs_a_key(says, monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv(KEY_VARIABLE, "key")
     with pytest.raises(ModelError):
         serve([str(tmp_path / "gone")], "0.0.0.0", 0, device="cpu")
-
-
-def test_a_run_that_does_not_exist(says, tmp_path: Path) -> None:
     problem = f"{tmp_path / 'gone'}: there is no such folder"
     with says(problem, "name the folder of a finished run, or of a model", ModelError):
         serve([str(tmp_path / "gone")], port=0, device="cpu")

@@ -14,7 +14,7 @@ import torch
 from trials import Servers, Trial
 
 from glassloop.base.errors import SettingsError
-from glassloop.cli import verification as verify_module
+from glassloop.cli import verification
 from glassloop.cli.verification import Claim, check_claims, weight_difference
 from glassloop.cli.verify import verify
 from glassloop.settings.training import DataSettings
@@ -23,12 +23,12 @@ from glassloop.settings.training import DataSettings
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes have tests of their own; here they would only take time."""
-    monkeypatch.setattr(verify_module, "two_processes", lambda trial: trial.train(dropout=False)[0][:, 0])
+    monkeypatch.setattr(verification, "two_processes", lambda trial: trial.train(dropout=False)[0][:, 0])
 
 
 @pytest.fixture
 def unkilled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_module, "killed_and_resumed", lambda trial, network: 0.0)
+    monkeypatch.setattr(verification, "killed_and_resumed", lambda trial, network: 0.0)
 
 
 class Forked:
@@ -54,15 +54,15 @@ def forked(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that are killed and resumed need not import everything again; the exhaustive tests start new interpreters."""
 
     def start(folder: Path, *, threads: int, waiting_step: int = 0, resume: bool = False, **settings: Any) -> Forked:
-        what = json.dumps([str(folder), threads, waiting_step, resume, {**verify_module.SETTINGS, **settings}])
+        what = json.dumps([str(folder), threads, waiting_step, resume, {**verification.SETTINGS, **settings}])
         return Forked(servers.start(what, script=folder / "child.py"))
 
-    monkeypatch.setattr(verify_module, "start_program", start)
+    monkeypatch.setattr(verification, "start_program", start)
 
 
 @pytest.fixture
-def trial(tiny_model_dir: Path, tmp_path: Path) -> verify_module.Trial:
-    return verify_module.Trial("quickstart", str(tiny_model_dir), DataSettings(rows=60), tmp_path)
+def trial(tiny_model_dir: Path, tmp_path: Path) -> verification.Trial:
+    return verification.Trial("quickstart", str(tiny_model_dir), DataSettings(rows=60), tmp_path)
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_differences_are_measured() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_is_killed_in_the_middle(trial: verification.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes: the first dies of SIGKILL after a checkpoint, before its end; the second takes the last three steps."""
     codes, found, steps = [], [], []
 
@@ -107,14 +107,13 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
         said = kept(process, what, code)
         codes.append(process.returncode)
         found.append([path.name for path in trial.folder.glob("killed/run/checkpoint-*")])
-        steps.append(
-            [json.loads(line)["step"] for line in (trial.folder / "killed/run/history.jsonl").read_text().splitlines()]
-        )
+        history = (trial.folder / "killed/run/history.jsonl").read_text()
+        steps.append([json.loads(line)["step"] for line in history.splitlines()])
         return said
 
-    kept = verify_module.wait_for
-    monkeypatch.setattr(verify_module, "wait_for", wait_for)
-    assert verify_module.killed_and_resumed(trial, trial.train()[1]) == 0.0
+    kept = verification.wait_for
+    monkeypatch.setattr(verification, "wait_for", wait_for)
+    assert verification.killed_and_resumed(trial, trial.train()[1]) == 0.0
     assert codes == [-signal.SIGKILL, 0]
     assert found == [["checkpoint-3"]] * 2
     assert [taken[-1] for taken in steps] == [3, 6]
@@ -129,34 +128,34 @@ def test_the_run_is_killed_in_the_middle(trial: verify_module.Trial, monkeypatch
     ],
 )
 def test_a_run_that_is_not_resumed_exactly_is_detected(
-    trial: verify_module.Trial, forked: None, monkeypatch: pytest.MonkeyPatch, line: str, broken: str, at_least: float
+    trial: verification.Trial, forked: None, monkeypatch: pytest.MonkeyPatch, line: str, broken: str, at_least: float
 ) -> None:
-    assert line in verify_module.CHILD
-    monkeypatch.setattr(verify_module, "CHILD", verify_module.CHILD.replace(line, broken + line))
-    assert verify_module.killed_and_resumed(trial, trial.train()[1]) >= at_least
+    assert line in verification.CHILD
+    monkeypatch.setattr(verification, "CHILD", verification.CHILD.replace(line, broken + line))
+    assert verification.killed_and_resumed(trial, trial.train()[1]) >= at_least
 
 
-def test_a_run_that_dies_by_itself_is_an_error(trial: verify_module.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_module, "CHILD", "raise SystemExit('no room here')")
+def test_a_run_that_dies_by_itself_is_an_error(trial: verification.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "CHILD", "raise SystemExit('no room here')")
     with pytest.raises(SettingsError, match=r"a run to be killed failed on this machine: no room here"):
-        verify_module.killed_and_resumed(trial, None)
+        verification.killed_and_resumed(trial, None)
     failed = SimpleNamespace(returncode=1, communicate=lambda: ("", "first\nno network here"))
-    monkeypatch.setattr(verify_module.subprocess, "Popen", lambda *_, **__: failed)
+    monkeypatch.setattr(verification.subprocess, "Popen", lambda *_, **__: failed)
     with pytest.raises(SettingsError, match="no network here"):
-        verify_module.two_processes(trial)
+        verification.two_processes(trial)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_two_processes_have_the_losses_of_one(trial: verify_module.Trial) -> None:
+def test_two_processes_have_the_losses_of_one(trial: verification.Trial) -> None:
     one, _ = trial.train(dropout=False)
-    assert (verify_module.two_processes(trial) - one[:, 0]).abs().max() < 1e-6
+    assert (verification.two_processes(trial) - one[:, 0]).abs().max() < 1e-6
 
 
 # --- The table of `glassloop verify`: one row per claim, and whether it holds.
 def test_one_row_per_claim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     claims = [Claim("equal", 0.0, 0.0), Claim("close", 2e-6, 1e-4), Claim("far", math.inf, 0.0), Claim("no", math.nan, 1.0)]
-    monkeypatch.setattr(verify_module, "check_claims", lambda *_: claims)
+    monkeypatch.setattr(verification, "check_claims", lambda *_: claims)
     assert verify().exit_status == 1
     assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
         ["claim", "largest", "difference", "allowed"],

@@ -18,7 +18,9 @@ from glassloop.study.conclusions import Scores, average_weights, conclude
 
 
 def test_settings_are_compared_with_the_chosen_one(tmp_path: Path) -> None:
-    record = conclude(tmp_path, drawn_study(tmp_path), print)
+    drawn = drawn_study(tmp_path)
+    record, undecided = conclude(tmp_path, drawn, print), replace(drawn, chosen=None)
+    assert conclude(tmp_path, undecided, print) is undecided, "without a choice there are no results"
     weak, chosen, stopped = record.results["settings"]
     assert record.results["chosen"] == "learning_rate 0.0001"
     assert weak["comparison"]["difference"] < 0
@@ -65,11 +67,6 @@ def test_the_test_split_is_evaluated_once_and_a_second_setting_is_reported(
     assert again.results["warning"].startswith("the test split was used for 2 settings")
 
 
-def test_a_study_without_a_choice_has_no_results(tmp_path: Path) -> None:
-    record = replace(drawn_study(tmp_path), chosen=None)
-    assert conclude(tmp_path, record, print) is record
-
-
 # --- The model soup: the mean of the weights, and kept only if it is better on validation.
 FINAL = {1: "final-seed-1", 2: "final-seed-2"}
 
@@ -99,17 +96,12 @@ def test_the_soup_is_kept_only_if_it_is_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skill: float, offered: bool
 ) -> None:
     record = drawn_study(tmp_path)
-    write_models(tmp_path)
     seeds = {seed: drawn_rows(120, 1.0, seed) for seed in range(8)}
+    assert Scores(tmp_path, record, "accuracy", "equivalent").soup([*FINAL.values()], seeds) is None, "there are no models"
+    write_models(tmp_path)
     monkeypatch.setattr(Scores, "soup_rows", lambda *given: drawn_rows(120, skill, 9))
     found = Scores(tmp_path, record, "accuracy", "equivalent").soup([*FINAL.values()], seeds)
     assert found is not None
     assert found["offered"] is offered
     assert (tmp_path / "soup").exists() is offered
     assert (found["difference"] > 0) is offered
-
-
-def test_there_is_no_soup_without_models(tmp_path: Path) -> None:
-    record = drawn_study(tmp_path)
-    seeds = {seed: drawn_rows(120, 1.0, seed) for seed in FINAL}
-    assert Scores(tmp_path, record, "accuracy", None).soup([*FINAL.values()], seeds) is None

@@ -49,11 +49,8 @@ def test_local_data_and_models_are_shipped_and_placed_where_they_are_missing(tmp
     moved = placed(given, shipment, tmp_path / "scratch")
     assert Path(str(moved.source), "train.csv").read_text() == "text,label\n"
     assert Path(str(moved.model), "config.json").read_text() == "{}"
-
-
-def test_glue_files_are_shipped_as_a_folder(tmp_path: Path) -> None:
     shipment = Shipment({"/far/MRPC/train.tsv": b"x"}, None, "/far/MRPC")
-    moved = placed(GivenSettings("glue/mrpc", "quickstart"), shipment, tmp_path)
+    moved = placed(GivenSettings("glue/mrpc", "quickstart"), shipment, tmp_path)  # GLUE: its folder
     assert (moved.source, moved.data) == ("glue/mrpc", {"data_dir": str(tmp_path / "far" / "MRPC")})
     assert (tmp_path / "far" / "MRPC" / "train.tsv").read_bytes() == b"x"
 
@@ -77,13 +74,8 @@ def test_the_record_gets_the_names_of_the_study(tmp_path: Path) -> None:
 
 
 # --- the address: its form, and whether something answers there, before any work
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_must_be_there_the_address_have_its_form_and_something_answer_there(monkeypatch) -> None:
     monkeypatch.setattr(study_ray, "find_spec", lambda name: importlib.util.find_spec("json"))
-
-
-@pytest.mark.usefixtures("installed")
-def test_something_must_answer_there() -> None:
     refuse_unreachable("ray")
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
@@ -95,17 +87,10 @@ def test_something_must_answer_there() -> None:
         refuse_unreachable(f"ray://127.0.0.1:{port}")
     with pytest.raises(ResourceError, match="cannot be reached"):
         refuse_unreachable("127.0.0.1:99999")
-
-
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("address", ["slurm", "ray://host", "http://host:1", "host:", ":10001", "host:port"])
-def test_other_forms_are_refused(address: str) -> None:
-    with pytest.raises(SettingsError, match="is not the address of a Ray cluster") as raised:
-        refuse_unreachable(address)
-    assert raised.value.remedy == "use ray, or ray://host:10001"
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("slurm", "ray://host", "http://host:1", "host:", ":10001", "host:port"):
+        with pytest.raises(SettingsError, match="is not the address of a Ray cluster") as raised:
+            refuse_unreachable(address)
+        assert raised.value.remedy == "use ray, or ray://host:10001"
     monkeypatch.setattr(study_ray, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="--on ray needs the package ray") as raised:
         refuse_unreachable("ray://127.0.0.1:10001")

@@ -45,7 +45,9 @@ def test_trainer_parts_and_record_describe_the_same_run(write, lively_dir: Path)
     assert run.record.plan.max_steps == run.record.identity["max_steps"] == 3
 
 
-def test_settings_that_are_not_given_are_chosen_from_data_and_model(write, lively_dir: Path) -> None:
+def test_settings_that_are_not_given_are_chosen_from_data_and_model_but_glue_keeps_those_of_the_notes(
+    write, lively_dir: Path
+) -> None:
     data, args = str(write("data.csv", ROWS)), TrainingArguments(device="cpu", num_train_epochs=2)
     given = GivenSettings(data, str(lively_dir), {"device": "cpu", "num_train_epochs": 2})
     run = assemble(given, args, PlainBackend("cpu", "fp32"))
@@ -53,27 +55,22 @@ def test_settings_that_are_not_given_are_chosen_from_data_and_model(write, livel
     assert run.trainer.args == run.record.settings == run.parts.args
     assert (run.record.settings.num_train_epochs, run.record.settings.warmup_steps) == (2, 0.0)
     assert run.reason.startswith("batch size, learning rate, warm-up: from 27 training rows, 2 outputs")
-
-
-def test_glue_keeps_the_settings_of_the_notes(lively_dir: Path) -> None:
     given, args = GivenSettings("glue/mrpc", str(lively_dir)), TrainingArguments()
     examples = load_examples([{"text": f"film {row}", "label": row % 2} for row in range(9)], validation_share=0)
     assert chosen_settings(given, args, examples, load_config(lively_dir)) == Chosen(args)
     assert chosen_settings(replace(given, source="rows.csv"), args, examples, load_config(lively_dir)).names
 
 
-def test_notes_name_truncated_rows_and_special_tokens(write, lively_dir: Path) -> None:
+def test_notes_name_truncated_rows_and_special_tokens_and_data_need_training_rows(
+    write, lively_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = ROWS.replace("good film 1,", "good [SEP] film 1,") + "good film " * 40 + "good,pos\n"
     run = assembled(write("data.csv", rows), lively_dir, validation_share=0)
-    assert any(
-        note.startswith("train: 1 of 31 rows (3%) lost the end of the text: cut to 64 tokens") for note in run.examples.notes
-    )
+    cut = "train: 1 of 31 rows (3%) lost the end of the text: cut to 64 tokens"
+    assert any(note.startswith(cut) for note in run.examples.notes)
     special = "train: 1 row contains the text of a special token ([SEP]), which the tokenizer reads as that token"
     assert special in run.examples.notes
     assert run.record.data.notes == tuple(run.examples.notes)
-
-
-def test_data_without_training_rows_cannot_be_trained_on(lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = load_examples({"test": [{"text": f"film {number}", "label": number % 2} for number in range(4)]})
     monkeypatch.setattr(module, "load_examples", lambda *_, **__: examples)
     with pytest.raises(SettingsError, match="the data set has no train split"):
@@ -213,9 +210,6 @@ def test_one_row_per_fact() -> None:
         "folder": "out",
     }
     assert rows_of(replace(RECORD, data=replace(RECORD.data, source="\x1b[31m")))["data"] == r"\x1b[31m: 27 train"
-
-
-def test_processes_accumulation_padding_and_the_check() -> None:
     check = Difference(4, 1e-6, 2e-6, 1e-3, 1e-3)
     plan = replace(RECORD.plan, accumulate=2, warmup_steps=3)
     rows = rows_of(replace(RECORD, processes=2, plan=plan, savings=(), padding=0.25, difference=check))

@@ -41,9 +41,7 @@ Run = Callable[..., tuple[int, list[str]]]
 def run(fake: FakeSeeds) -> Run:
     """Calls `train_with_seeds` as the command does. Returns the exit status, and the lines on standard error."""
 
-    def call(
-        count: int | None, *, resume: bool | str = False, does: dict[int, str] | None = None, **given: Any
-    ) -> tuple[int, list[str]]:
+    def call(count: int | None, *, resume: bool | str = False, does: Any = None, **given: Any) -> tuple[int, list[str]]:
         training = given.pop("training", {}) | ({} if resume else {"output_dir": str(fake.out)})
         source = given.pop("source", None if resume else "rows.csv")
         rest = {"at_once": None, "restart": False, "processes": 1} | given
@@ -141,16 +139,12 @@ def test_what_cannot_be_resumed(run: Run, fake: FakeSeeds, says, write) -> None:
         run(2, resume=True)
 
 
-def test_the_same_command_starts_the_seeds_and_continues_them(run: Run, fake: FakeSeeds) -> None:
-    code, lines = run(2, resume=True, source="rows.csv", does={43: "fail"})
+def test_the_same_command_starts_the_seeds_and_continues_them_and_other_settings_are_refused(run: Run, fake, says) -> None:
+    same: dict[str, Any] = {"resume": True, "source": "rows.csv", "training": {"max_steps": 4}}
+    code, lines = run(2, **same, does={43: "fail"})
     assert (code, (fake.out / "seeds.json").exists()) == (3, True), lines
-    code, lines = run(2, resume=True, source="rows.csv", does={})
+    code, lines = run(2, **same, does={})
     assert (code, any("seed 42: already finished" in line for line in lines)) == (0, True)
-
-
-def test_other_settings_are_refused_and_the_same_may_be_repeated(run: Run, fake: FakeSeeds, says) -> None:
-    run(2, training={"max_steps": 4})
-    assert run(2, resume=True, source="rows.csv", training={"max_steps": 4})[0] == 0
     with says(
         f"{fake.out} was started with different settings: source: rows.csv then, other.csv now; max_steps: 4 then, 5 now",
         f"use only --seeds and --resume {fake.out}",
@@ -158,7 +152,13 @@ def test_other_settings_are_refused_and_the_same_may_be_repeated(run: Run, fake:
         run(2, resume=True, source="other.csv", training={"max_steps": 5})
 
 
-def test_what_cannot_be_combined(run: Run, fake: FakeSeeds, says, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_combined_and_seeds_that_are_not_allowed(run: Run, fake: FakeSeeds, says, monkeypatch) -> None:
+    with says(f"seed is {2**63}, not below 2**63"):
+        train_seeds(SETTINGS, range(2**63 - 1, 2**63 + 1), output_dir=fake.out)
+    with says("seed is 'x', not a whole number"):
+        train_seeds(SETTINGS, ["x"], output_dir=fake.out)  # type: ignore[list-item]
+    with pytest.raises(SettingsError):
+        train_seeds(SETTINGS, [], output_dir=fake.out)
     processes = "--seeds and several processes cannot be combined", "omit --processes: each seed trains in one process"
     with says(*processes):
         run(2, processes=2)
@@ -176,19 +176,15 @@ def test_what_cannot_be_combined(run: Run, fake: FakeSeeds, says, monkeypatch: p
 def record_of(*accuracies: float, measures: MeasuresRecord | None = None, **rows: str) -> SeedsRecord:
     entry = SeedRecord(status="finished", baseline={"accuracy": 0.6})
     measures = measures or MeasuresRecord(("accuracy", "f1"), "spam")
-    entries = {
-        seed: replace(
-            entry,
-            validation={"loss": 0.5, "accuracy": accuracy, "f1": 0.25},
-            measures=measures,
-            rows={"validation": rows.get(f"seed{seed}", "same")},
-        )
-        for seed, accuracy in enumerate(accuracies)
-    }
+    entries = {}
+    for seed, accuracy in enumerate(accuracies):
+        read = {"validation": rows.get(f"seed{seed}", "same")}
+        validation = {"loss": 0.5, "accuracy": accuracy, "f1": 0.25}
+        entries[seed] = replace(entry, validation=validation, measures=measures, rows=read)
     return SeedsRecord(RunSettings(), {**entries, 99: SeedRecord()}, Path("out"))
 
 
-def test_the_table_names_the_class_and_what_has_no_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_the_class_what_has_no_baseline_and_who_does_not_beat_it(capsys: pytest.CaptureFixture[str]) -> None:
     show_seeds(record_of(0.5, 0.75))
     assert [line.rstrip() for line in capsys.readouterr().err.splitlines()] == [
         "                      loss  accuracy  f1 (spam)",
@@ -199,22 +195,15 @@ def test_the_table_names_the_class_and_what_has_no_baseline(capsys: pytest.Captu
         "majority baseline        -    0.6000          -",
         "• no better than the majority baseline: accuracy (1 of 2 seeds)",
     ]
-
-
-@pytest.mark.parametrize(
-    ("record", "last"),
-    [
+    for record, last in (
         (record_of(0.7, 0.75), "majority baseline "),  # every seed beats it
         (record_of(0.7, 0.75, seed1="other"), "• the data changed between seeds, so their scores are for different rows"),
         (record_of(0.7, 0.75, measures=MeasuresRecord(("pearson", "mse"))), "mean baseline "),
-        (SeedsRecord(RunSettings(), {1: SeedRecord(status=FAILED)}, Path("out")), ""),
-    ],
-    ids=["better", "other rows", "scores", "none finished"],
-)
-def test_what_the_table_ends_with(record: SeedsRecord, last: str, capsys: pytest.CaptureFixture[str]) -> None:
-    show_seeds(record)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[-1].startswith(last) if last else lines == []
+    ):
+        show_seeds(record)
+        assert capsys.readouterr().err.splitlines()[-1].startswith(last)
+    show_seeds(SeedsRecord(RunSettings(), {1: SeedRecord(status=FAILED)}, Path("out")))
+    assert capsys.readouterr().err == "", "none finished"
 
 
 # --- from Python
@@ -273,10 +262,8 @@ def test_a_signal_reaches_the_children_and_they_can_be_resumed(
 ) -> None:
     status, lines = fake.signalled(number, 2, lambda: run(2))
     assert status == code
-    assert lines[-2:] == [
-        "seed 42: stopped",
-        f"stopped by {number.name}; resume with: glassloop train --seeds 2 --resume {fake.out}",
-    ]
+    advice = f"stopped by {number.name}; resume with: glassloop train --seeds 2 --resume {fake.out}"
+    assert lines[-2:] == ["seed 42: stopped", advice]
     assert not any(line.startswith("seed 43") for line in lines), "none is started after the signal"
     assert read_seeds(fake.out).status == "stopped"
     assert resume_seeds(fake.out).status == "finished"
@@ -347,16 +334,6 @@ def test_a_folder_of_seeds_is_not_overwritten(fake: FakeSeeds, says) -> None:
 
 
 # --- what is refused before anything starts
-def test_seeds_that_are_not_allowed(fake: FakeSeeds, says) -> None:
-    with says(f"seed is {2**63}, not below 2**63"):
-        train_seeds(SETTINGS, range(2**63 - 1, 2**63 + 1), output_dir=fake.out)
-    with says("seed is 'x', not a whole number"):
-        train_seeds(SETTINGS, ["x"], output_dir=fake.out)  # type: ignore[list-item]
-    with pytest.raises(SettingsError):
-        train_seeds(SETTINGS, [], output_dir=fake.out)
-    assert not fake.out.exists()
-
-
 def test_data_model_and_settings_are_checked_first(write, tiny_model_dir, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(LocalWorkers, "start", pytest.fail)
     monkeypatch.chdir(tmp_path)
@@ -382,5 +359,5 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
 
 
 def test_the_public_names() -> None:
-    assert (glassloop.train_seeds, glassloop.resume_seeds) == (train_seeds, resume_seeds)
-    assert (glassloop.RunSettings, glassloop.SeedsRecord) == (RunSettings, SeedsRecord)
+    names = ("train_seeds", "resume_seeds", "RunSettings", "SeedsRecord")
+    assert [getattr(glassloop, name) for name in names] == [train_seeds, resume_seeds, RunSettings, SeedsRecord]

@@ -56,22 +56,13 @@ def played_by(study: StudySettings, goodness: list[float]) -> list[Played]:
     return rounds
 
 
-def test_a_grid_trains_every_setting_to_its_end_in_one_round() -> None:
+def test_a_grid_trains_every_setting_to_its_end_and_halving_stops_the_weaker_half_at_each_rung() -> None:
     rounds = played_by(StudySettings({"learning_rate": "1e-5,2e-5,3e-5"}), [0.1, 0.3, 0.2])
     assert [one.round for one in rounds] == [RoundRecord((0, 1, 2), 1.0)]
-
-
-def test_halving_stops_the_weaker_half_at_each_rung() -> None:
     study = StudySettings({"learning_rate": ",".join(f"{number}e-5" for number in range(1, 9))})
     goodness = [0.1, 0.8, 0.2, 0.7, 0.3, 0.9, 0.4, 0.6]
-    assert [one.round for one in played_by(study, goodness)] == [
-        RoundRecord((0, 1, 2, 3, 4, 5, 6, 7), 0.25),
-        RoundRecord((1, 3, 5, 7), 0.5),
-        RoundRecord((1, 5), 1.0),
-    ]
-
-
-def test_equal_scores_are_ordered_by_loss_then_by_place() -> None:
+    wanted = [RoundRecord((*range(8),), 0.25), RoundRecord((1, 3, 5, 7), 0.5), RoundRecord((1, 5), 1.0)]
+    assert [one.round for one in played_by(study, goodness)] == wanted
     scores = {0: (0.5, -0.9), 1: (0.5, -0.2), 2: (0.7, -3.0), 3: (0.5, -0.9), 4: (0.5, -1.0)}
     study = StudySettings({"max_steps": "1,2,3,4,5"}, strategy="halving")
     found = next_round(study, 1, study.grid(), [Played(RoundRecord((0, 1, 2, 3, 4), 0.25), scores)])
@@ -85,9 +76,6 @@ def test_drawn_settings_depend_on_the_seed_only_and_differ() -> None:
     assert len(first) == 12
     assert all(first.count(values) == 1 for values in first)
     assert all(1e-5 <= values["learning_rate"] <= 1e-3 for values in first)
-
-
-def test_random_search_draws_from_a_grid_without_repetition() -> None:
     study = StudySettings({"max_steps": "1,2,3,4"}, strategy="random", samples=4)
     found = [values["max_steps"] for values in first_settings(study, 1)]
     assert sorted(found) == [1, 2, 3, 4]

@@ -25,19 +25,17 @@ STEPS = "1,2,3,4,5,6,7,8"
 
 
 # --- before the first run
-def test_a_setting_is_either_set_or_varied(says) -> None:
+def test_a_setting_is_either_set_or_varied_and_python_refuses_unknown_ones_before_any_work(says) -> None:
     given = GivenSettings("rows.csv", training={"learning_rate": 1e-3}, data={"selection_fold": "1/2"})
     with says("learning_rate is both set and varied; selection_fold is set by the study"):
         checked(given, VARY)
     with says("model is both set and varied"):
         checked(GivenSettings("rows.csv", "a"), StudySettings({"model": "a,b"}))
-
-
-def test_python_refuses_unknown_settings_before_any_work() -> None:
     with pytest.raises(SettingsError, match='unknown setting "learning_rat"; did you mean "learning_rate"') as raised:
         Study("rows.csv", vary={"max_steps": [1, 2]}, learning_rat=1)
     assert raised.value.exit_code == 2
     found = Study("rows.csv", vary={"max_steps": [1, 2], "weight_decay": "linear:0..0.1"}, text="a", num_train_epochs=2)
+    assert setting_name({"learning_rate": 2e-5, "group_by_length": True}) == "learning_rate 2e-05, group_by_length true"
     assert (found.given.data, found.given.training) == ({"text": "a"}, {"num_train_epochs": 2})
     assert found.study.vary == {"max_steps": "1,2", "weight_decay": "linear:0..0.1"}
 
@@ -58,16 +56,12 @@ def test_the_metric_and_the_shared_settings_are_recorded(tmp_path: Path, tiny_mo
         search_examples(alone, VARY)
 
 
-def test_a_resumed_study_keeps_its_settings(tmp_path: Path, says) -> None:
+def test_a_resumed_study_keeps_its_settings_and_a_folder_in_use_is_refused_before_any_work(tmp_path: Path, says) -> None:
     write_study(tmp_path, record_for(VARY))
     with says(f"--resume continues {tmp_path} with its own settings, but there are others: learning_rate, data"):
         study(GivenSettings("rows.csv", training={"learning_rate": 1e-3}), str(tmp_path))
-
-
-def test_a_folder_in_use_is_refused_before_any_work(tmp_path: Path) -> None:
-    """Neither the data nor the model exists: nothing is loaded."""
     given = GivenSettings("gone.csv", "gone", {"output_dir": str(tmp_path)}, study={"vary": {"max_steps": "1,2"}})
-    with locked(tmp_path, print):
+    with locked(tmp_path, print):  # neither the data nor the model exists: nothing is loaded
         for resume in (None, str(tmp_path)):
             with pytest.raises(LockedError, match="is in use by process") as raised:
                 study(given if resume is None else GivenSettings(), resume)
@@ -110,7 +104,7 @@ def record(tmp_path: Path, tiny_model_dir: Path) -> StudyRecord:
     return replace(found, base=replace(found.base, source=str(tmp_path / "rows.csv"), model=model))
 
 
-def test_a_run_has_its_values_its_seed_and_what_the_rule_chooses(record: StudyRecord) -> None:
+def test_a_run_has_its_values_its_seed_what_the_rule_chooses_and_a_name_of_its_own(record: StudyRecord, tmp_path: Path) -> None:
     settler = RunSettler(record)
     given = settler.given({"learning_rate": 1e-3}, 7, "1/10")
     wanted = {"learning_rate": 1e-3, "seed": 7, "per_device_train_batch_size": 8}
@@ -118,10 +112,12 @@ def test_a_run_has_its_values_its_seed_and_what_the_rule_chooses(record: StudyRe
     assert given.data == {"selection_fold": "1/10"}
     final = settler.given({"learning_rate": 1e-3}, 7, None)
     assert (final.training, final.data) == (given.training, {}), "chosen from the rows of the search, for final runs too"
-
-
-def test_names_depend_on_settings_seed_fold_data_and_model(record: StudyRecord, tmp_path: Path) -> None:
-    settler = RunSettler(record)
+    best = {"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "epoch"}
+    for stopping in (best, {"early_stopping_patience": 2, "eval_strategy": "epoch"}):
+        stopped = RunSettler(replace(record, base=replace(record.base, training=stopping)))
+        found = stopped.given({"learning_rate": 1e-3}, 7, None)
+        assert found.data == {"selection_fold": "1/10"}, "early stopping never sees validation rows"
+    # Its name depends on settings, seed, fold, data and model.
     runs = [(1e-3, 7, "1/10"), (2e-3, 7, "1/10"), (1e-3, 8, "1/10"), (1e-3, 7, "2/10")]
     given, *others = (settler.given({"learning_rate": rate}, seed, fold) for rate, seed, fold in runs)
     names = [settler.name_of(one) for one in (given, *others)]
@@ -131,19 +127,6 @@ def test_names_depend_on_settings_seed_fold_data_and_model(record: StudyRecord, 
     elsewhere = replace(given, training={**given.training, "output_dir": str(tmp_path), "disable_tqdm": True})
     assert settler.name_of(elsewhere) == names[0]
     assert names[0].startswith("seed-7-")
-
-
-@pytest.mark.parametrize(
-    "stopping",
-    [
-        {"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "epoch"},
-        {"early_stopping_patience": 2, "eval_strategy": "epoch"},
-    ],
-)
-def test_early_stopping_never_sees_validation_rows(record: StudyRecord, stopping: dict[str, object]) -> None:
-    base = replace(record.base, training=stopping)
-    given = RunSettler(replace(record, base=base)).given({"learning_rate": 1e-3}, 7, None)
-    assert given.data == {"selection_fold": "1/10"}
 
 
 def test_known_runs_keep_what_they_have_reached(record: StudyRecord, tmp_path: Path) -> None:
@@ -178,13 +161,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return start
 
 
-def test_halving_trains_less_and_chooses_what_the_grid_chooses(run: Run) -> None:
+def test_halving_trains_less_and_chooses_what_the_grid_chooses_and_every_fold_is_a_run_of_its_own(run: Run) -> None:
     sizes = []
     for strategy in ("halving", "grid"):
         record, _, executor = run(StudySettings({"max_steps": STEPS}, seeds=2, strategy=strategy), folder=strategy)
         assert (record.status, record.tried[record.chosen]) == ("finished", {"max_steps": 8})
         sizes.append(sum(task.fraction for task in executor.started))
     assert sizes == [16 * 0.25 + 8 * 0.5 + 4 + 2, 16 + 2], "a paused run counts its whole part here"
+    record, _, _ = run(StudySettings({"max_steps": "1,2"}, seeds=1, fold=3))
+    assert [entry.fold for entry in record.runs_of(0).values()] == ["1/3", "2/3", "3/3"]
 
 
 def test_the_choice_is_made_on_selection_and_final_runs_have_all_rows(run: Run, tmp_path: Path) -> None:
@@ -199,11 +184,6 @@ def test_the_choice_is_made_on_selection_and_final_runs_have_all_rows(run: Run, 
     assert all(entry.selection["accuracy"] > entry.validation["accuracy"] for entry in search.values()), "both are kept apart"
     assert lines[-2].startswith("chosen on the selection split, by mean accuracy: max_steps 2 (0.52")
     assert lines[-1] == "final: 2 runs of the chosen setting on all training rows"
-
-
-def test_every_fold_is_a_run_of_its_own(run: Run) -> None:
-    record, _, _ = run(StudySettings({"max_steps": "1,2"}, seeds=1, fold=3))
-    assert [entry.fold for entry in record.runs_of(0).values()] == ["1/3", "2/3", "3/3"]
 
 
 @pytest.mark.parametrize("is_caught", [True, False])
@@ -268,14 +248,11 @@ def test_a_study_continues_with_the_runs_it_has(run: Run, tmp_path: Path) -> Non
     assert len(again.started) + len(cut.started) == 16 + 8 + 4 + 2
 
 
-def test_an_extended_study_trains_only_what_is_new(run: Run) -> None:
+def test_an_extended_study_trains_only_what_is_new_and_runs_without_memory_again(run: Run) -> None:
     first, _, _ = run(StudySettings({"max_steps": "1,3"}, seeds=1))
     record, _, executor = run(record_for(StudySettings({"max_steps": "1,2,3"}, seeds=1), runs=first.runs))
     assert [task.given.training["max_steps"] for task in executor.started] == [2]
     assert [entry.setting for entry in record.runs.values()] == [0, 1, 2, 2]
-
-
-def test_out_of_memory_is_tried_again_and_a_diverged_run_is_not() -> None:
     settled = {code: SeedRecord(0, 1, "1/10", "failed", exit_code=code).settled for code in (6, 137, 5)}
     assert settled == {6: False, 137: False, 5: True}
 
@@ -310,14 +287,11 @@ def test_a_study_whose_runs_all_fail_says_why(
     assert read_study(tmp_path / "study").status == "failed"
 
 
-def test_a_budget_that_ends_before_the_first_setting_is_an_error(run: Run) -> None:
-    spent = record_for(StudySettings({"max_steps": "1,2"}, seeds=1, budget="1h"), seconds=3600.0)
-    with pytest.raises(SettingsError, match="the budget ended before one setting was trained"):
-        run(spent)
-
-
 def test_a_study_whose_time_is_over_ends_the_same_when_it_is_continued(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time ends in the second of three rounds; what is done is found again, and nothing more is trained."""
+    over = record_for(StudySettings({"max_steps": "1,2"}, seeds=1, budget="1h"), seconds=3600.0)
+    with pytest.raises(SettingsError, match="the budget ended before one setting was trained"):
+        run(over, folder="over")
     spent: list[float] = []
 
     class Slow(FakeExecutor):
@@ -333,7 +307,3 @@ def test_a_study_whose_time_is_over_ends_the_same_when_it_is_continued(run: Run,
     again, _, executor = run(replace(record, chosen=None))
     assert (again.chosen, again.rounds, again.runs) == (record.chosen, record.rounds, record.runs)
     assert executor.started == []
-
-
-def test_a_setting_in_words() -> None:
-    assert setting_name({"learning_rate": 2e-5, "group_by_length": True}) == "learning_rate 2e-05, group_by_length true"

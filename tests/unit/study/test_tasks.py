@@ -41,19 +41,17 @@ def test_a_run_has_reached_what_its_folder_says(tmp_path: Path) -> None:
     assert found.rows == {name: facts.fingerprint for name, facts in RECORD.data.splits.items()}
 
 
-@pytest.mark.parametrize(
-    ("fold", "scores", "selection", "validation", "baseline"),
-    [
-        ("1/10", {"f1": 0.9, "validation_f1": 0.8}, {"f1": 0.9}, {"f1": 0.8}, {"f1": 0.2}),
-        (None, {"f1": 0.7}, {}, {"f1": 0.7}, {"f1": 0.1, "validation_f1": 0.2}),
-        ("1/10", {"f1": 0.7}, {"f1": 0.7}, {}, {"f1": 0.1, "validation_f1": 0.2}),
-    ],
-)
-def test_scores_go_to_their_splits(fold: str | None, scores, selection, validation, baseline) -> None:
-    answer = SeedRecord(status="finished", validation=scores, baseline={"f1": 0.1, "validation_f1": 0.2}, seconds=3.0)
-    run = reached(SeedRecord(4, 1, fold, seconds=1.0), answer, 1.0)
-    assert (run.selection, run.validation, run.baseline) == (selection, validation, baseline)
-    assert (run.setting, run.seed, run.fold, run.status, run.fraction, run.seconds) == (4, 1, fold, "finished", 1.0, 4.0)
+def test_scores_go_to_their_splits() -> None:
+    both = {"f1": 0.1, "validation_f1": 0.2}
+    for fold, scores, wanted in (
+        ("1/10", {"f1": 0.9, "validation_f1": 0.8}, ({"f1": 0.9}, {"f1": 0.8}, {"f1": 0.2})),
+        (None, {"f1": 0.7}, ({}, {"f1": 0.7}, both)),
+        ("1/10", {"f1": 0.7}, ({"f1": 0.7}, {}, both)),
+    ):
+        answer = SeedRecord(status="finished", validation=scores, baseline=both, seconds=3.0)
+        run = reached(SeedRecord(4, 1, fold, seconds=1.0), answer, 1.0)
+        assert (run.selection, run.validation, run.baseline) == wanted
+        assert (run.setting, run.seed, run.fold, run.status, run.fraction, run.seconds) == (4, 1, fold, "finished", 1.0, 4.0)
 
 
 # --- worker processes
@@ -104,15 +102,12 @@ def ended(local: LocalWorkers, number: int) -> list[tuple[str, SeedRecord]]:
     return found
 
 
-def test_threads_are_shared_and_a_single_run_keeps_the_default() -> None:
+def test_threads_are_shared_a_single_run_keeps_the_default_and_gpus_are_those_that_are_visible() -> None:
     assert places_for({}, 1, 8) == [Place(None, None)]
     assert places_for({}, 2, 8) == [Place(None, 4)] * 2
     assert places_for({"0": 3}, 1, 2) == [Place(None, 1)] * 3
     assert places_for({"0": 2, "3": 1, "5": 0}, 1, 16) == [Place("0", 5), Place("3", 5), Place("0", 5)]
     assert [len(places_for({}, None, cores)) for cores in (1, 4, 16)] == [1, 1, 4]
-
-
-def test_gpus_are_those_that_this_process_sees() -> None:
     assert visible_gpus(2, {}) == ["0", "1"]
     assert visible_gpus(2, {"CUDA_VISIBLE_DEVICES": "GPU-a, 5"}) == ["GPU-a", "5"]
 

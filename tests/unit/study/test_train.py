@@ -30,6 +30,7 @@ ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
 )
 COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+LEFT = ["history.jsonl", "model", "run.json", "sessions.jsonl"]  # what a run leaves in its folder
 NO_DEBUG = SimpleNamespace(obj=False)  # the context of the command
 
 
@@ -54,19 +55,16 @@ def run(lively_dir: Path, session_cache: Path, tmp_path_factory: pytest.TempPath
     return folder / "out", said.getvalue()
 
 
-def test_what_is_left_behind_and_not_overwritten(run: tuple[Path, str], lively_dir: Path) -> None:
+def test_what_a_run_leaves_behind_and_writes_down_and_that_it_is_not_overwritten(
+    run: tuple[Path, str], lively_dir: Path
+) -> None:
     folder, _ = run
-    names = ["history.jsonl", "model", "run.json", "sessions.jsonl", "validation-predictions.jsonl"]
-    assert sorted(path.name for path in folder.iterdir()) == names
+    assert sorted(path.name for path in folder.iterdir()) == [*LEFT, "validation-predictions.jsonl"]
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "model").iterdir()}
     before = times_of(folder)
     with pytest.raises(SettingsError, match="already contains a run"):
         train_run(GivenSettings(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {}))
     assert times_of(folder) == before
-
-
-def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
-    folder, _ = run
     found = read_run(folder)
     assert found.finished
     assert found.data.source == str(folder.parent / "rows.csv")
@@ -85,13 +83,9 @@ def test_the_description(run: tuple[Path, str], lively_dir: Path) -> None:
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert [(entry["step"], "loss" in entry) for entry in history] == [(7, True), (7, False), (8, True)]
     assert found.best_step == 7
-
-
-def test_every_reported_figure_can_be_computed_again(run: tuple[Path, str]) -> None:
-    folder, _ = run
+    # Every figure can be computed again.
     rows = [json.loads(line) for line in (folder / "validation-predictions.jsonl").read_text().splitlines()]
-    record = read_run(folder)
-    labels, evaluation = record.data.labels, record.evaluation
+    labels, evaluation = found.data.labels, found.evaluation
     logits = np.array([row["logits"] for row in rows])
     decided = decide(logits, "single_label_classification")
     assert [labels[number] for number in decided] == [row["prediction"] for row in rows]
@@ -217,13 +211,17 @@ def unfinished(folder: Path, *, checkpoints: bool = True) -> None:
             shutil.rmtree(path)
 
 
-def test_a_resumed_run_keeps_the_settings_that_were_chosen_for_it(start: Start, resume: Start, monkeypatch) -> None:
+def test_a_resumed_run_keeps_its_chosen_settings_and_names_data_that_were_moved(start, resume, tmp_path, monkeypatch) -> None:
     folder = start()
     before = read_run(folder)
     assert before.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
     unfinished(folder)
+    (tmp_path / "rows.csv").rename(tmp_path / "moved.csv")
+    with pytest.raises(DataError, match="there is no such file or folder") as caught:
+        resume()
+    assert str(tmp_path / "rows.csv") in caught.value.problem
     monkeypatch.setattr("glassloop.settings.defaults.BASE_RATE", 1e-9)  # a later version has another rule
-    after = read_run(resume())
+    after = read_run(resume("moved.csv"))
     assert replace(after.settings, output_dir="out") == before.settings
     assert (after.chosen, after.finished) == (before.chosen, True)
 
@@ -238,15 +236,6 @@ def test_a_run_is_resumed_from_another_working_directory(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert read_run(resume()).finished
-
-
-def test_data_that_were_moved_are_named_by_where_they_were(start: Start, resume: Start, tmp_path: Path) -> None:
-    unfinished(start())
-    (tmp_path / "rows.csv").rename(tmp_path / "moved.csv")
-    with pytest.raises(DataError, match="there is no such file or folder") as caught:
-        resume()
-    assert str(tmp_path / "rows.csv") in caught.value.problem
-    resume("moved.csv")
 
 
 def edit_rows(folder: Path) -> None:
@@ -270,26 +259,24 @@ def edit_tokenizer(folder: Path) -> None:
     (folder / "tiny" / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-@pytest.mark.parametrize(
-    ("edit", "settings", "problem"),
-    [
+def test_before_the_first_checkpoint_resume_knows_its_model_and_data(start, resume, tmp_path: Path, lively_dir: Path) -> None:
+    unfinished(start(), checkpoints=False)
+    for edit, settings, problem in (
         (edit_rows, {}, r"(train|validation): \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
         (edit_weights, {}, r"weights: \w+ then, \w+ now"),
         (edit_config, {}, r"config.hidden_dropout_prob: 0\.\d+ then, 0.25 now"),
         (edit_tokenizer, {}, r"tokenizer: \w+ then, \w+ now"),
         (None, {"learning_rate": 1e-4}, r"learning_rate: 0.0003 then, 0.0001 now"),
         (None, {"split_seed": 5}, r"train: \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
-    ],
-)
-def test_before_the_first_checkpoint_resume_knows_its_model_and_data(
-    start: Start, resume: Start, tmp_path: Path, edit, settings, problem
-) -> None:
-    unfinished(start(), checkpoints=False)
-    if edit:
-        edit(tmp_path)
-    with pytest.raises(ModelError, match="the run was started with different settings or data: ") as caught:
-        resume(**settings)
-    assert re.search(problem, caught.value.problem), caught.value.problem
+    ):
+        if edit:
+            edit(tmp_path)
+        with pytest.raises(ModelError, match="the run was started with different settings or data: ") as caught:
+            resume(**settings)
+        assert re.search(problem, caught.value.problem), caught.value.problem
+        (tmp_path / "rows.csv").write_text(ROWS)
+        shutil.copytree(lively_dir, tmp_path / "tiny", dirs_exist_ok=True)
+    assert read_run(resume()).finished, "with what it was started with"
 
 
 def test_other_validation_rows_are_refused(start: Start, resume: Start, tmp_path: Path) -> None:
@@ -303,7 +290,9 @@ def test_other_validation_rows_are_refused(start: Start, resume: Start, tmp_path
         resume()
 
 
-def test_a_finished_run_asked_for_more_says_so(start: Start, tmp_path: Path, says, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_asked_for_more_says_so_and_writes_a_report_that_is_missing(
+    start: Start, tmp_path: Path, says, capsys, monkeypatch
+) -> None:
     folder = start()
     before = times_of(folder)
     for settings, problem in (
@@ -322,13 +311,7 @@ def test_a_finished_run_asked_for_more_says_so(start: Start, tmp_path: Path, say
     start(resume="out", max_steps=2, disable_tqdm=False)
     assert capsys.readouterr().err == "glassloop: out is already complete\n"
     assert times_of(folder) == before
-
-
-def test_a_run_that_was_killed_while_it_wrote_its_report_writes_it_when_it_is_resumed(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = start()
-    (folder / ".report.html.9ffbefc5").write_text("<html>")
+    (folder / ".report.html.9ffbefc5").write_text("<html>")  # as one that was killed while it wrote it
     monkeypatch.delenv("GLASSLOOP_NO_REPORT")
     start(resume="out", max_steps=2)
     assert not [*folder.glob(".report*")]
@@ -352,7 +335,7 @@ def test_without_one_nothing_is_evaluated_and_nothing_reported(start: Start, wri
     folder = start("data", save_strategy="no")
     found = read_run(folder)
     assert (found.finished, found.evaluation, found.baseline) == (True, None, None)
-    assert sorted(path.name for path in folder.iterdir()) == ["history.jsonl", "model", "run.json", "sessions.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == LEFT
     with pytest.raises(SettingsError, match="eval_strategy is epoch, but there is no eval_dataset"):
         start("data", output_dir="b", eval_strategy="epoch")
 

@@ -44,7 +44,9 @@ def task_in(folder: Path, data: Path, model: Path, fraction: float, **training: 
     return Task(folder.name, GivenSettings(str(data), str(model), settings, {"selection_fold": "1/5"}), fraction)
 
 
-def test_a_paused_run_ends_like_one_that_was_not(tmp_path: Path, data: Path, lively_dir: Path) -> None:
+def test_a_run_that_was_paused_or_lost_its_checkpoint_ends_like_one_that_was_not(
+    tmp_path: Path, data: Path, lively_dir: Path
+) -> None:
     parts = task_in(tmp_path / "parts", data, lively_dir, 0.25)
     first = train_part(parts)
     assert (first.status, [*first.rungs]) == ("paused", ["0.25"])
@@ -63,6 +65,14 @@ def test_a_paused_run_ends_like_one_that_was_not(tmp_path: Path, data: Path, liv
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     assert not checkpoints_in(tmp_path / "parts")
     assert [*ended.rungs] == ["0.25", "0.5"]
+    # A run whose checkpoint did not reach the disk starts again.
+    run = tmp_path / "run"
+    assert train_part(task_in(run, data, lively_dir, 0.5)).status == "paused"
+    (weights,) = run.glob("checkpoint-*/optimizer.safetensors")
+    weights.write_bytes(b"")
+    assert train_part(task_in(run, data, lively_dir, 1.0)).status == "finished"
+    found, wanted = files_of(run), files_of(tmp_path / "whole")
+    assert [name for name, content in wanted.items() if found[name] != content] == []
 
 
 def test_what_is_wrong_is_answered(tmp_path: Path, data: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,9 +93,8 @@ def test_what_is_wrong_is_answered(tmp_path: Path, data: Path, lively_dir: Path,
 def files_of(run: Path) -> dict[str, bytes]:
     """Every file of a run but those that name times or the folder."""
     named = {path.relative_to(run).as_posix(): path for path in run.rglob("*") if path.is_file()}
-    return {
-        name: path.read_bytes() for name, path in named.items() if not name.endswith((".lock", "run.json", "sessions.jsonl"))
-    }
+    timed = (".lock", "run.json", "sessions.jsonl")
+    return {name: path.read_bytes() for name, path in named.items() if not name.endswith(timed)}
 
 
 def test_runs_of_one_worker_are_those_of_workers_of_their_own(tmp_path: Path, data: Path, lively_dir: Path) -> None:
@@ -108,17 +117,6 @@ def test_runs_of_one_worker_are_those_of_workers_of_their_own(tmp_path: Path, da
         assert {*found} == {*wanted}
         assert [path for path, content in wanted.items() if found[path] != content] == []
     assert trained("diverged-alone", None, **WILD).error == trained("diverged-again", shared, **WILD).error
-
-
-def test_a_run_whose_checkpoint_did_not_reach_the_disk_starts_again(tmp_path: Path, data: Path, lively_dir: Path) -> None:
-    run = tmp_path / "run"
-    assert train_part(task_in(run, data, lively_dir, 0.5)).status == "paused"
-    (weights,) = run.glob("checkpoint-*/optimizer.safetensors")
-    weights.write_bytes(b"")
-    assert train_part(task_in(run, data, lively_dir, 1.0)).status == "finished"
-    assert train_part(task_in(tmp_path / "whole", data, lively_dir, 1.0)).status == "finished"
-    found, wanted = files_of(run), files_of(tmp_path / "whole")
-    assert [name for name, content in wanted.items() if found[name] != content] == []
 
 
 def test_damaged_checkpoints_are_dropped_only_if_none_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
