@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
 
 import pytest
 import torch
@@ -15,12 +14,25 @@ from glassloop import TrainingArguments
 from glassloop.base.errors import SettingsError
 
 
-def test_a_parser_of_transformers_makes_an_option_of_each_setting() -> None:
+def test_a_parser_of_transformers_makes_an_option_of_each_setting_and_of_fields_of_a_script() -> None:
     parser = HfArgumentParser(TrainingArguments)
     words = "--output_dir out --do_train --learning_rate 1e-3 --eval_strategy steps --logging_dir logs"
     (args,) = parser.parse_args_into_dataclasses(words.split())
     assert (args.output_dir, args.do_train, args.learning_rate, args.eval_strategy) == ("out", True, 1e-3, "steps")
     assert args.logging_dir == "logs"
+
+    @dataclasses.dataclass
+    class Mine(TrainingArguments):
+        max_len: int = 128
+        learning_rat: float = 1.0
+
+    (args,) = HfArgumentParser(Mine).parse_args_into_dataclasses(["--output_dir", "out", "--max_len", "9"])
+    assert (args.max_len, args.learning_rat, args.max_length) == (9, 1.0, None)
+    args.max_len = 7
+    assert Mine("out", max_len=5).max_len == 5
+    assert args.to_dict()["max_len"] == 7
+    with pytest.raises(SettingsError, match="there is no setting"):
+        args.learning_rte = 1
 
 
 def test_settings_may_be_assigned_and_are_checked_again() -> None:
@@ -61,29 +73,13 @@ def test_the_device_is_that_of_the_trainer() -> None:
     assert args.n_gpu == 0
 
 
-def test_fields_of_a_script_may_resemble_settings() -> None:
-    @dataclasses.dataclass
-    class Mine(TrainingArguments):
-        max_len: int = 128
-        learning_rat: float = 1.0
-
-    (args,) = HfArgumentParser(Mine).parse_args_into_dataclasses(["--output_dir", "out", "--max_len", "9"])
-    assert (args.max_len, args.learning_rat, args.max_length) == (9, 1.0, None)
-    args.max_len = 7
-    assert Mine("out", max_len=5).max_len == 5
-    assert args.to_dict()["max_len"] == 7
-    with pytest.raises(SettingsError, match="there is no setting"):
-        args.learning_rte = 1
-
-
-def test_a_copy_has_other_values_and_a_wrong_one_is_a_value_error() -> None:
+def test_a_copy_has_other_values_a_wrong_one_is_a_value_error_and_several_devices_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     args = dataclasses.replace(TrainingArguments("out", do_train=True), seed=3)
     assert (args.seed, args.do_train) == (3, True)
     with pytest.raises(ValueError, match="seed is -1"):
         TrainingArguments("out", seed=-1)
-
-
-def test_scripts_read_how_several_devices_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.training_args import ParallelMode
 
     assert TrainingArguments("x").parallel_mode == ParallelMode.NOT_PARALLEL
@@ -92,20 +88,16 @@ def test_scripts_read_how_several_devices_are_used(monkeypatch: pytest.MonkeyPat
 
 
 # --- Settings as scripts for transformers read them, and combinations that transformers refuses, too.
-@pytest.mark.parametrize(
-    ("given", "name", "value"),
-    [
-        ({}, "output_dir", "trainer_output"),
-        ({}, "report_to", []),
+def test_a_setting_is_read_as_transformers_returns_it_and_a_contradiction_is_refused() -> None:
+    defaults = {"output_dir": "trainer_output", "report_to": [], "metric_for_best_model": None, "greater_is_better": None}
+    for name, value in (defaults | {"logging_steps": 10, "eval_steps": None}).items():
+        assert getattr(TrainingArguments(), name) == value
+    for given, name, value in (
         ({"report_to": ["tensorboard"]}, "report_to", ["tensorboard"]),
         ({"lr_scheduler_kwargs": {"num_cycles": 2}}, "lr_scheduler_kwargs", {"num_cycles": 2}),
-        ({}, "metric_for_best_model", None),
-        ({}, "greater_is_better", None),
         ({"load_best_model_at_end": True, "eval_strategy": "epoch"}, "metric_for_best_model", "loss"),
         ({"load_best_model_at_end": True, "eval_strategy": "epoch"}, "greater_is_better", False),
         ({"metric_for_best_model": "accuracy"}, "greater_is_better", True),
-        ({}, "logging_steps", 10),
-        ({}, "eval_steps", None),
         ({"eval_strategy": "steps"}, "eval_steps", 500),
         ({"eval_strategy": "steps", "logging_steps": 7}, "eval_steps", 7),
         ({"eval_strategy": "steps"}, "do_eval", True),
@@ -116,23 +108,15 @@ def test_scripts_read_how_several_devices_are_used(monkeypatch: pytest.MonkeyPat
         ({"include_num_input_tokens_seen": True}, "include_num_input_tokens_seen", "all"),
         ({"precision": "bf16"}, "bf16", True),
         ({"bf16": False, "fp16": False}, "fp16", False),
-    ],
-)
-def test_a_setting_is_read_as_transformers_returns_it(given: dict[str, Any], name: str, value: object) -> None:
-    assert getattr(TrainingArguments(**given), name) == value
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
+    ):
+        assert getattr(TrainingArguments(**given), name) == value, name
+    for given, text in (
         ({"fp16_full_eval": True, "bf16_full_eval": True}, "both set"),
         ({"fp16": True, "bf16": True}, "precision is set twice"),
         ({"torch_empty_cache_steps": 0}, "torch_empty_cache_steps is 0"),
         ({"dataloader_prefetch_factor": 2}, "needs workers"),
         ({"save_strategy": "best", "eval_strategy": "epoch"}, "metric_for_best_model` must be provided"),
         ({"logging_steps": 0}, "logging_steps"),
-    ],
-)
-def test_a_contradiction_is_refused(given: dict[str, Any], text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
-        TrainingArguments(**given)
+    ):
+        with pytest.raises(SettingsError, match=text):
+            TrainingArguments(**given)

@@ -30,7 +30,7 @@ def watched(make) -> Any:
     return made
 
 
-def test_callbacks_of_both_packages(watched) -> None:
+def test_callbacks_of_both_packages_and_the_progress_display_can_be_added_and_removed(watched) -> None:
     assert [is_for_transformers(one) for one in (EarlyStoppingCallback, EarlyStoppingCallback(), Callback())] == [1, 1, 0]
     ours, theirs = Callback(), EarlyStoppingCallback()
     trainer = watched(ours, theirs, disable_tqdm=False)
@@ -43,14 +43,14 @@ def test_callbacks_of_both_packages(watched) -> None:
     assert trainer.pop_callback(EarlyStoppingCallback) is None
     trainer.remove_callback(ours)
     assert len(trainer.callbacks) == 1  # those of transformers
-
-
-def test_the_progress_display_can_be_removed(watched) -> None:
     trainer = watched()
     assert isinstance(trainer.pop_callback(PrinterCallback), PrinterCallback)
     assert not trainer._shows_progress()
     trainer.add_callback(ProgressCallback)
     assert trainer._shows_progress()
+    patient = type("Patient", (EarlyStoppingCallback,), {"on_save": lambda self, *given, **others: None})
+    for kind, waits in ((EarlyStoppingCallback, False), (patient, True), (TrainerCallback, False)):
+        assert bool(watched(kind).callbacks[-1].listeners("on_save")) == waits
 
 
 def test_without_the_default_flow_nothing_is_asked_for(watched, tmp_path) -> None:
@@ -74,12 +74,6 @@ def test_an_epoch_may_be_ended_also_before_its_first_step(watched, tmp_path) -> 
     assert (trainer.state.step, trainer.state.loop.epoch) == (3, 3)
     again.train(resume_from_checkpoint=tmp_path / "out" / "checkpoint-2")
     assert again.state.step == 3
-
-
-def test_only_callbacks_that_have_an_on_save_wait_for_checkpoints(watched) -> None:
-    patient = type("Patient", (EarlyStoppingCallback,), {"on_save": lambda self, *given, **others: None})
-    for kind, waits in ((EarlyStoppingCallback, False), (patient, True), (TrainerCallback, False)):
-        assert bool(watched(kind).callbacks[-1].listeners("on_save")) == waits
 
 
 def test_files_that_a_callback_writes_leave_a_checkpoint_intact(watched, tmp_path) -> None:
@@ -180,9 +174,8 @@ def test_a_callback_that_reads_gradients_trains_on_the_plain_backend(watched, ca
 
 
 # --- logs, and the state under the names of transformers
-PLAN = Plan(
-    max_steps=4, steps_per_epoch=2, batches_per_epoch=2, accumulate=1, warmup_steps=0, log_every=1, eval_every=0, save_every=0
-)
+EVERY = {"accumulate": 1, "warmup_steps": 0, "log_every": 1, "eval_every": 0, "save_every": 0}
+PLAN = Plan(max_steps=4, steps_per_epoch=2, batches_per_epoch=2, **EVERY)
 
 
 def test_the_state_follows_the_loop_and_keeps_what_scripts_add(tmp_path: Path) -> None:

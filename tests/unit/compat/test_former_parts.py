@@ -137,7 +137,7 @@ def test_settings_of_transformers_under_former_names(tmp_path: Path) -> None:
 
 
 # --- metrics and data
-def test_metrics_take_rows_by_place_and_by_name() -> None:
+def test_metrics_take_rows_by_place_and_by_name_and_one_that_nobody_has_is_an_error() -> None:
     metric = loading.load_metric("glue", "mrpc", cache_dir="x", experiment_id="y")
     metric.add_batch([1, 0], [1, 1])
     metric.add(prediction=1, reference=1)
@@ -148,14 +148,11 @@ def test_metrics_take_rows_by_place_and_by_name() -> None:
     combined.add(2, 2)
     assert combined.compute(average="macro").keys() == {"accuracy", "f1"}
     assert [*LEDGER.substitutions] == ['load_metric("glue", "mrpc")', 'evaluate.load("f1")', 'evaluate.load("accuracy")']
-
-
-def test_a_metric_that_nobody_has_is_an_error() -> None:
     with pytest.raises(SettingsError, match="seqeval"):
         loading.load_metric("seqeval")
 
 
-def test_splits_may_be_slices() -> None:
+def test_splits_may_be_slices_and_arguments_of_load_dataset_that_are_gone_are_dropped(tmp_path: Path) -> None:
     from datasets import Dataset
 
     splits = {"train": Dataset.from_dict({"x": [*range(10)]}), "test": Dataset.from_dict({"x": [10, 11]})}
@@ -163,9 +160,6 @@ def test_splits_may_be_slices() -> None:
     assert loading.chosen(splits, "train[8:]+test")["x"][:] == [8, 9, 10, 11]
     assert [len(rows) for rows in loading.chosen(splits, ["train", "test"])] == [10, 2]
     assert loading.chosen(splits, "test") is splits["test"]
-
-
-def test_arguments_of_load_dataset_that_are_gone_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,label\na,1\n")
     found = loading.load_dataset("csv", data_files=str(tmp_path / "rows.csv"), split="train", trust_remote_code=False)
     assert found["text"][:] == ["a"]

@@ -142,15 +142,13 @@ def test_pruned_and_several_objectives(searching) -> None:
     trainer = searching(eval_strategy="steps", eval_steps=1)
     assert trainer.hyperparameter_search(space, objective, n_trials=2, pruner=Prune()).run_id == "0"
     assert len(seen) == 5, "four evaluations of the first trial, one of the second"
-    both = searching("both").hyperparameter_search(
-        space, lambda metrics: (metrics["eval_loss"], 1.0), n_trials=2, direction=["minimize", "maximize"]
-    )
+    two = {"compute_objective": lambda metrics: (metrics["eval_loss"], 1.0), "direction": ["minimize", "maximize"]}
+    both = searching("both").hyperparameter_search(space, n_trials=2, **two)
     assert both[0].objective[1] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("change", "given", "problem"),
-    [
+def test_what_cannot_be_searched_is_refused_and_without_optuna_the_error_names_the_extra(searching, monkeypatch) -> None:
+    for change, given, problem in (
         ({}, {"backend": "ray"}, 'hyperparameter_search does not support the backend "ray"'),
         ({}, {"direction": "up"}, 'direction is "up"'),
         ({}, {"n_jobs": 2}, "n_jobs is 2, but a Trainer runs one trial at a time"),
@@ -158,18 +156,13 @@ def test_pruned_and_several_objectives(searching) -> None:
         ({}, {"hp_space": lambda trial: None}, "hp_space returned a NoneType for trial 0"),
         ({"model_init": None}, {}, "hyperparameter_search needs a new model for each trial"),
         ({"eval_dataset": None}, {}, "hyperparameter_search compares evaluations"),
-    ],
-)
-def test_what_cannot_be_searched_is_refused(searching, change: Any, given: Any, problem: str) -> None:
-    trainer = searching()
-    for name, value in change.items():
-        setattr(trainer, name, value)
-    with pytest.raises(SettingsError) as caught:
-        trainer.hyperparameter_search(n_trials=1, **given)
-    assert caught.value.problem.startswith(problem)
-
-
-def test_without_optuna_the_error_names_the_extra(searching, monkeypatch) -> None:
+    ):
+        trainer = searching()
+        for name, value in change.items():
+            setattr(trainer, name, value)
+        with pytest.raises(SettingsError) as caught:
+            trainer.hyperparameter_search(n_trials=1, **given)
+        assert caught.value.problem.startswith(problem)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(SettingsError, match="needs the package optuna") as caught:
         searching().hyperparameter_search()
@@ -189,11 +182,8 @@ def recorded(folder: Path) -> dict[str, Any]:
 def test_trials_are_recorded_as_runs_of_a_study_and_a_diverged_one_does_not_end_it(searching, tmp_path, capsys) -> None:
     best = searching().hyperparameter_search(wild_space, n_trials=3)
     record = recorded(tmp_path / "out")
-    assert {name: run["status"] for name, run in record["runs"].items()} == {
-        "run-0": "finished",
-        "run-1": "failed",
-        "run-2": "finished",
-    }
+    statuses = {name: run["status"] for name, run in record["runs"].items()}
+    assert statuses == {"run-0": "finished", "run-1": "failed", "run-2": "finished"}
     assert (record["status"], str(record["chosen"])) == ("finished", best.run_id)
     chosen = record["runs"][f"run-{best.run_id}"]
     assert chosen["selection"] == {"objective": best.objective}
@@ -274,7 +264,9 @@ def filled(tmp_path: Path) -> SearchRecord:
     return search
 
 
-def test_a_new_process_finds_all_trials(filled, tmp_path: Path) -> None:
+def test_a_new_process_finds_all_trials_the_end_counts_them_and_the_study_command_does_not_continue_them(
+    filled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     again = opened(tmp_path)
     good, pruned, failed = again.known()
     assert (good.values, good.pruned, good.params) == ((0.5, 2.0), False, {"learning_rate": 1e-5})
@@ -283,6 +275,15 @@ def test_a_new_process_finds_all_trials(filled, tmp_path: Path) -> None:
     assert again.waiting == {"learning_rate": 4e-5}
     assert again.begin(3, "running", 42, {"learning_rate": 4e-5}, {}) == {4: 0.5}, "what it had reported"
     assert read_study(tmp_path).failed["failed"].error == ("the loss is nan", "lower the rate")
+    filled.end(0)
+    assert f"4 trials, 1 pruned, 1 failed; the best: learning_rate 1e-05 → {tmp_path}/study.json" in capsys.readouterr().err
+    assert (read_study(tmp_path).status, read_study(tmp_path).chosen) == ("finished", 0)
+    with pytest.raises(SettingsError, match="is the search of a script") as raised:
+        study(GivenSettings(), str(tmp_path))
+    assert raised.value.remedy == "run the script again: it continues its search"
+    with pytest.raises(SettingsError, match='strategy is "script", not one of auto, grid'):
+        study(GivenSettings("rows.csv", study={"strategy": "script", "vary": {"learning_rate": "1e-3"}}))
+    assert StudySettings(strategy="script").vary == {}
 
 
 def test_other_rows_and_a_damaged_record_are_another_search(filled, tmp_path: Path, capsys) -> None:
@@ -291,18 +292,3 @@ def test_other_rows_and_a_damaged_record_are_another_search(filled, tmp_path: Pa
     assert not opened(tmp_path).record.runs
     assert names_in(tmp_path) == ["study.json.kept-1", "study.json.kept-2"]
     assert capsys.readouterr().err.count("moved aside") == 2
-
-
-def test_the_end_counts_what_happened(filled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    filled.end(0)
-    assert f"4 trials, 1 pruned, 1 failed; the best: learning_rate 1e-05 → {tmp_path}/study.json" in capsys.readouterr().err
-    assert (read_study(tmp_path).status, read_study(tmp_path).chosen) == ("finished", 0)
-
-
-def test_the_study_command_does_not_continue_it(filled, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="is the search of a script") as raised:
-        study(GivenSettings(), str(tmp_path))
-    assert raised.value.remedy == "run the script again: it continues its search"
-    with pytest.raises(SettingsError, match='strategy is "script", not one of auto, grid'):
-        study(GivenSettings("rows.csv", study={"strategy": "script", "vary": {"learning_rate": "1e-3"}}))
-    assert StudySettings(strategy="script").vary == {}

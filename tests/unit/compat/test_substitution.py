@@ -11,20 +11,12 @@ from types import ModuleType
 import pytest
 
 import glassloop
+from glassloop.compat import substitution
 from glassloop.compat.names import OLD_MODULES, OLD_NAMES, instead_of, module_today, why_their_trainer, why_untranslated
 from glassloop.compat.port import MOVED, MOVED_BY_CALL, is_portable
-from glassloop.compat.substitution import (
-    LEDGER,
-    REPLACES_ITSELF,
-    Changed,
-    Finder,
-    chosen_names,
-    is_script,
-    names_of,
-    place_of,
-    serve,
-)
+from glassloop.compat.substitution import LEDGER, REPLACES_ITSELF, Changed, Finder, chosen_names, serve
 
+PACKAGES = "/venv/lib/python3.12/site-packages"
 pytestmark = pytest.mark.usefixtures("ledger")
 
 
@@ -54,7 +46,7 @@ def test_a_missing_name_is_served_to_a_script_and_recorded_with_its_first_place(
 
 def test_a_library_gets_no_old_name_and_other_names_stay(library: ModuleType) -> None:
     with pytest.raises(AttributeError, match="module 'library' has no attribute 'int'"):
-        used_by("/venv/lib/python3.12/site-packages/other/code.py", "library.int", library)
+        used_by(f"{PACKAGES}/other/code.py", "library.int", library)
     assert used_by("/home/me/train.py", "x = library.present", library)["x"] == 1
     with pytest.raises(AttributeError):
         used_by("/home/me/train.py", "library.unknown", library)
@@ -64,26 +56,18 @@ def test_a_library_gets_no_old_name_and_other_names_stay(library: ModuleType) ->
     assert type(library) is kind, "a module is changed once"
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("/home/me/train.py", True),
-        ("note.ipynb, cell 3", True),
-        ("<string>", False),
-        ("<frozen importlib._bootstrap>", False),
-        (importlib.__file__, False),
-        (str(Path(sys.modules["glassloop"].__file__ or "").parent / "trainer.py"), False),
-        ("/venv/lib/python3.11/site-packages/torch/nn/module.py", False),
-    ],
-)
-def test_which_files_are_the_users(name: str, expected: bool) -> None:
-    assert is_script(name) is expected
-    assert place_of(None) == "unknown place"
+def test_which_files_are_the_users_and_which_names_their_code_has() -> None:
+    own = Path(sys.modules["glassloop"].__file__ or "").with_name("trainer.py")
+    others = ("<string>", "<frozen importlib._bootstrap>", importlib.__file__, str(own), f"{PACKAGES}/torch/nn/module.py")
+    scripts = ("/home/me/train.py", "note.ipynb, cell 3")
+    assert [name for name in (*scripts, *others) if substitution.is_script(name)] == [*scripts]
+    assert substitution.place_of(None) == "unknown place"
+    code = compile("def f():\n    return [AdamW(x) for x in range(3)]\nTrainer\n", "x", "exec")
+    assert {"AdamW", "Trainer", "range"} <= substitution.names_of(code), "also in functions"
 
 
-@pytest.mark.parametrize(
-    ("old", "today"),
-    [
+def test_what_is_known_of_old_modules_and_names() -> None:
+    for old, today in (
         ("nlp", "datasets"),
         ("transformers.modeling_bert", "transformers.models.bert.modeling_bert"),
         ("transformers.tokenization_roberta_fast", "transformers.models.roberta.tokenization_roberta"),
@@ -92,10 +76,25 @@ def test_which_files_are_the_users(name: str, expected: bool) -> None:
         ("transformers.modeling_utils", None),
         ("transformers.tokenization_utils_base", None),
         ("torch", None),
-    ],
-)
-def test_where_a_module_is_today(old: str, today: str | None) -> None:
-    assert module_today(old) == today
+    ):
+        assert module_today(old) == today
+    assert "load_dataset" in str(instead_of("GlueDataset"))
+    assert "PyTorch" in str(instead_of("TFBertForSequenceClassification"))
+    assert instead_of("Unheard") is None
+    for name in ("AutoModelForSequenceClassification", "EarlyStoppingCallback", "Forward"):
+        assert why_untranslated(name) is None
+    for name in ("Seq2SeqTrainer", "BertForTokenClassification", "DataCollatorForLanguageModeling"):
+        assert why_untranslated(name) == "Glassloop trains models for sequence classification only"
+    assert why_untranslated("TFAutoModelForSequenceClassification") == "Glassloop trains PyTorch models only"
+    for names, theirs in (
+        ({"Trainer", "AutoModelForSequenceClassification"}, False),
+        ({"Trainer", "AutoModelForTokenClassification", "DataCollatorForTokenClassification"}, True),
+        ({"Trainer", "AutoModelForTokenClassification", "BertForSequenceClassification"}, False),
+        ({"Trainer", "BertModel", "DataCollatorForTokenClassification"}, False),
+        ({"Seq2SeqTrainer"}, True),
+        (set(), False),
+    ):
+        assert (why_their_trainer(names) is not None) is theirs, "the Trainer of other models stays that of transformers"
 
 
 def test_what_stands_for_an_old_name_exists() -> None:
@@ -116,26 +115,11 @@ def test_a_kept_name_is_that_of_its_library() -> None:
     assert "glassloop.Trainer" in str(chosen_names()["transformers"]["Trainer"])
 
 
-@pytest.mark.parametrize(
-    ("names", "theirs"),
-    [
-        ({"Trainer", "AutoModelForSequenceClassification"}, False),
-        ({"Trainer", "AutoModelForTokenClassification", "DataCollatorForTokenClassification"}, True),
-        ({"Trainer", "AutoModelForTokenClassification", "BertForSequenceClassification"}, False),
-        ({"Trainer", "BertModel", "DataCollatorForTokenClassification"}, False),
-        ({"Seq2SeqTrainer"}, True),
-        (set(), False),
-    ],
-)
-def test_the_trainer_of_other_models_stays_that_of_transformers(names: set[str], theirs: bool) -> None:
-    assert (why_their_trainer(names) is not None) is theirs
-
-
 def test_modules_that_moved_are_found_for_scripts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     finder = Finder({}, {})
     monkeypatch.setattr(sys, "meta_path", [])
     assert finder.find_spec("nlp") is not None  # this test counts as a script
-    code = compile("found = finder.find_spec('nlp')", "/venv/lib/python3.12/site-packages/other/code.py", "exec")
+    code = compile("found = finder.find_spec('nlp')", f"{PACKAGES}/other/code.py", "exec")
     space: dict[str, object] = {"finder": finder}
     exec(code, space)
     assert space["found"] is None
@@ -153,42 +137,14 @@ def test_transformers_is_served_again_when_it_has_replaced_itself(monkeypatch: p
     assert used_by("/home/me/train.py", "x = library.AdamW", fresh)["x"].__module__ == "glassloop.compat.former_functions"
 
 
-def test_names_of_code_include_those_of_functions() -> None:
-    code = compile("def f():\n    return [AdamW(x) for x in range(3)]\nTrainer\n", "x", "exec")
-    assert {"AdamW", "Trainer", "range"} <= names_of(code)
-
-
-def test_advice_for_names_that_nothing_stands_for() -> None:
-    assert "load_dataset" in str(instead_of("GlueDataset"))
-    assert "PyTorch" in str(instead_of("TFBertForSequenceClassification"))
-    assert instead_of("Unheard") is None
-
-
 # --- what a port replaces
 def test_every_replacement_is_public() -> None:
     ours = [place for place in (*MOVED.values(), *MOVED_BY_CALL.values()) if place.startswith("glassloop.")]
     assert {place.removeprefix("glassloop.") for place in ours} <= {*glassloop.PUBLIC}
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("AutoModelForSequenceClassification", None),
-        ("EarlyStoppingCallback", None),
-        ("Forward", None),
-        ("Seq2SeqTrainer", "models for sequence classification only"),
-        ("BertForTokenClassification", "models for sequence classification only"),
-        ("DataCollatorForLanguageModeling", "models for sequence classification only"),
-        ("TFAutoModelForSequenceClassification", "PyTorch models only"),
-    ],
-)
-def test_names_without_a_replacement(name: str, why: str | None) -> None:
-    assert why_untranslated(name) == (why and f"Glassloop trains {why}")
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "named", "portable"),
-    [
+def test_calls_that_glassloop_can_do() -> None:
+    for name, given, named, portable in (
         ("load_metric", ["glue", "mrpc"], {}, True),
         ("load_metric", ["accuracy"], {}, True),
         ("load_metric", ["f1"], {"config_name": "multilabel"}, True),
@@ -203,7 +159,5 @@ def test_names_without_a_replacement(name: str, why: str | None) -> None:
         ("load_dataset", ["imdb"], {}, False),
         ("load_dataset", ["glue", "mrpc"], {"streaming": True}, False),
         ("load_dataset", [], {}, False),
-    ],
-)
-def test_calls_that_glassloop_can_do(name: str, given: list[object], named: dict[str, object], portable: bool) -> None:
-    assert is_portable(f"glassloop.{name}", given, named) is portable
+    ):
+        assert is_portable(f"glassloop.{name}", given, named) is portable, (name, given, named)

@@ -21,18 +21,8 @@ from transformers import TrainerCallback
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.base.errors import ResourceError, SettingsError, TooLargeError
-from glassloop.compat.trainer import (
-    LoaderBatches,
-    adds_up_batches,
-    fits_classes,
-    is_bare,
-    is_own,
-    logits_of,
-    named_count,
-    overrides,
-    trainer_card,
-    with_config,
-)
+from glassloop.compat import trainer as trainers
+from glassloop.compat.trainer import LoaderBatches, is_bare, is_own, named_count, overrides, trainer_card, with_config
 from glassloop.models.interface import config_of
 from glassloop.report.card import card_text
 from glassloop.training.checkpoints import open_checkpoint
@@ -74,32 +64,23 @@ def with_methods(tmp_path) -> Any:
     return made
 
 
-@pytest.mark.parametrize("compute_loss", [mean, by_count])
-def test_a_mean_becomes_a_sum(with_methods, compute_loss: Any) -> None:
-    assert with_methods(compute_loss=compute_loss)._batch_loss(Model(), batch()).item() == 12 - 6
-
-
-def test_only_functions_that_name_the_count_get_it() -> None:
+def test_a_mean_becomes_a_sum_and_only_functions_that_name_the_count_get_it(with_methods) -> None:
+    for compute_loss in (mean, by_count):
+        assert with_methods(compute_loss=compute_loss)._batch_loss(Model(), batch()).item() == 12 - 6
     assert named_count(mean, None, 3) == {}
     assert named_count(by_count, None, 0) == {"num_items_in_batch": 1}
     assert named_count(by_count, torch.tensor([1, -100, 0]), 3)["num_items_in_batch"].item() == 2
 
 
-@pytest.mark.parametrize(
-    ("methods", "problem"),
-    [
+def test_methods_that_return_something_else_are_refused_and_callbacks_are_told_after_each_batch(with_methods) -> None:
+    for methods, problem in (
         ({"compute_loss": lambda model, inputs: 1.0}, "compute_loss returned a float"),
         ({"compute_loss": by_count}, "ignores return_outputs"),
         ({"prediction_step": lambda *given: (None, None, None)}, "returned no logits"),
-    ],
-)
-def test_methods_that_return_something_else_are_refused(with_methods, methods: Any, problem: str) -> None:
-    trainer = with_methods(**methods)
-    with pytest.raises(SettingsError, match=problem):
-        trainer._batch_loss(Model(), batch()) if "float" in problem else trainer._predict_batch()(Model(), batch())
-
-
-def test_callbacks_are_told_after_each_batch(with_methods) -> None:
+    ):
+        trainer = with_methods(**methods)
+        with pytest.raises(SettingsError, match=problem):
+            trainer._batch_loss(Model(), batch()) if "float" in problem else trainer._predict_batch()(Model(), batch())
     events: list[str] = []
 
     class Watching(TrainerCallback):
@@ -114,16 +95,13 @@ def test_callbacks_are_told_after_each_batch(with_methods) -> None:
     assert events == ["predicted", "told"]
 
 
-def test_logits_are_found_in_any_outputs() -> None:
+def test_logits_are_found_in_any_outputs_and_overriding_in_a_class_and_on_an_object() -> None:
     logits = torch.ones(2, 3)
     several = ({"loss": 1, "scores": logits}, {"logits": logits}, SimpleNamespace(logits=logits), (torch.tensor(1.0), logits))
     for outputs in (logits, *several):
-        assert logits_of(outputs) is logits
+        assert trainers.logits_of(outputs) is logits
     with pytest.raises(SettingsError, match="no logits"):
-        logits_of({})
-
-
-def test_overriding_is_noticed_in_a_class_and_on_an_object() -> None:
+        trainers.logits_of({})
     base = type("Base", (), {"a": lambda self: 1})
     found = base()
     assert not overrides(found, base, "a")
@@ -136,15 +114,12 @@ def loader(rows: int = 10) -> DataLoader[Any]:
     return DataLoader([{"x": torch.tensor([float(row)]), "labels": row} for row in range(rows)], batch_size=4)
 
 
-def test_a_loader_gives_each_process_its_share_of_each_batch() -> None:
+def test_a_loader_gives_each_process_its_share_skips_batches_and_is_read_whole_by_an_evaluation() -> None:
     shares = [[*LoaderBatches(loader(), rank, 2).epoch()] for rank in (0, 1)]
     for place, one in enumerate(LoaderBatches(loader()).epoch()):
         rows = torch.cat([share[place].inputs["x"][: len(share[place].numbers)] for share in shares]).flatten().tolist()
         assert sorted(rows) == one.inputs["x"].flatten().tolist()
         assert {share[place].size for share in shares} == {one.size}
-
-
-def test_a_resumed_epoch_skips_batches_and_an_evaluation_takes_whole_ones() -> None:
     batches = LoaderBatches(loader())
     assert [found.numbers.tolist() for found in batches.epoch(skip=2)] == [[8, 9]]
     assert [found.numbers.tolist() for found in batches.whole(1, 2)] == [[4, 5, 6, 7]]
@@ -165,11 +140,11 @@ def test_models_whose_losses_transformers_adds_up_are_known() -> None:
         def forward(self, x: torch.Tensor, **others: Any) -> SimpleNamespace:
             return SimpleNamespace(logits=x)
 
-    assert [adds_up_batches(model) for model in (Model(), Divides(), tiny_model())] == [False, False, True]
+    assert [trainers.adds_up_batches(model) for model in (Model(), Divides(), tiny_model())] == [False, False, True]
 
 
 # --- models of scripts
-def test_a_plain_module_gets_a_config_with_its_number_of_labels() -> None:
+def test_a_plain_module_gets_a_config_and_its_weights_are_saved(tmp_path: Path) -> None:
     module = with_config(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)))
     assert is_bare(module)
     assert (module.config.num_labels, module.config.id2label[2]) == (3, "LABEL_2")
@@ -183,9 +158,6 @@ def test_a_plain_module_gets_a_config_with_its_number_of_labels() -> None:
     model = tiny_model()
     assert with_config(model) is model
     assert not is_bare(model)
-
-
-def test_the_weights_of_a_plain_module_are_saved(tmp_path: Path) -> None:
     trainer = Trainer(torch.nn.Linear(2, 2), TrainingArguments(tmp_path, device="cpu"))
     trainer.save_model(tmp_path / "new")
     assert torch.equal(load_file(tmp_path / "new" / "model.safetensors")["weight"], trainer.model.weight)
@@ -193,21 +165,13 @@ def test_the_weights_of_a_plain_module_are_saved(tmp_path: Path) -> None:
     assert load_file(tmp_path / "model.safetensors")["weight"].tolist() == [0, 0]
 
 
-def test_a_class_of_a_script_has_its_own_loss_and_labels() -> None:
+def test_a_class_of_a_script_has_its_own_loss_and_labels_and_a_model_is_no_function_that_makes_one(make) -> None:
     assert is_own(with_config(torch.nn.Linear(2, 2)))
     assert not is_own(tiny_model())
     assert not is_own(type("Mine", (type(tiny_model()),), {})(tiny_model().config))
-    for labels, logits, fits in (
-        (torch.tensor([0, 1]), None, True),
-        (torch.ones(2, 3), None, True),
-        (torch.tensor([0.5, 1.0]), None, False),
-        (None, None, False),
-        (torch.tensor([0, 1]), np.zeros(2), False),
-    ):
-        assert fits_classes(labels, logits) == fits
-
-
-def test_a_model_is_no_function_that_makes_one(make) -> None:
+    assert all(trainers.fits_classes(labels, None) for labels in (torch.tensor([0, 1]), torch.ones(2, 3)))
+    assert not any(trainers.fits_classes(labels, None) for labels in (torch.tensor([0.5, 1.0]), None))
+    assert not trainers.fits_classes(torch.tensor([0, 1]), np.zeros(2))
     with pytest.raises(SettingsError, match="model_init is a model, not a function that returns one"):
         make(parts={"model_init": tiny_model()})
 
@@ -221,20 +185,17 @@ class OwnLoss(Trainer):
         return (loss, found) if return_outputs else loss
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
+def test_only_what_cannot_be_fast_falls_back(make, capsys) -> None:
+    for change, why in (
         ({}, None),
         ({"kind": OwnLoss}, "compute_loss is overridden"),
         ({"optim": "sgd"}, "the optimizer is sgd"),
         ({"gradient_checkpointing": True}, "gradient_checkpointing computes activations again"),
         ({"parts": {"optimizer_cls_and_kwargs": (torch.optim.SGD, {"lr": 0.1})}}, "optimizer_cls_and_kwargs is given"),
         ({"parts": {"compute_loss_func": lambda outputs, labels, num_items_in_batch: 0}}, "compute_loss_func is given"),
-    ],
-)
-def test_only_what_cannot_be_fast_falls_back(make, capsys, change: Any, why: str | None) -> None:
-    assert make(**change).backend.name == ("packed" if why is None else "plain")
-    assert ((why or "instead of") in capsys.readouterr().err) == (why is not None)
+    ):
+        assert make(**change).backend.name == ("packed" if why is None else "plain")
+        assert ((why or "instead of") in capsys.readouterr().err) == (why is not None)
 
 
 def padded(rows: Any, *, masked: bool = True, width: int = 40, reversed_row: int | None = None) -> list[dict[str, Any]]:
@@ -418,7 +379,7 @@ def test_loaders_have_all_rows_and_only_columns_of_the_model(make, few) -> None:
         make(mine)
 
 
-def test_the_loss_and_the_prediction_of_a_batch(make) -> None:
+def test_the_loss_and_the_prediction_of_a_batch_and_an_overridden_test_loader_is_that_of_predict_alone(make, few) -> None:
     trainer = make()
     inputs = next(iter(trainer.get_eval_dataloader()))
     trainer.model.eval()
@@ -430,18 +391,6 @@ def test_the_loss_and_the_prediction_of_a_batch(make) -> None:
     assert logits is None
     assert torch.equal(labels, inputs["labels"])
 
-
-def test_optimizer_and_schedule_made_before_a_training_are_used_by_it(make) -> None:
-    trainer = make(backend="plain")
-    trainer.create_optimizer_and_scheduler(num_training_steps=4)
-    mine = trainer.optimizer
-    assert trainer.create_optimizer() is mine
-    trainer.train()
-    assert trainer.optimizer is mine
-    assert mine.state
-
-
-def test_an_overridden_test_loader_is_that_of_predict_alone(few, make) -> None:
     class Mine(Trainer):
         def get_test_dataloader(self, test_dataset: Any) -> Any:
             return DataLoader(test_dataset.select(range(3)), batch_size=2, collate_fn=self.data_collator)
@@ -449,6 +398,20 @@ def test_an_overridden_test_loader_is_that_of_predict_alone(few, make) -> None:
     trainer = make(Mine)
     assert len(trainer.predict(few["validation"]).predictions) == 3
     assert len(trainer.evaluation().logits) == len(few["validation"])
+
+
+def test_optimizer_schedule_device_and_settings_may_be_set_before_a_training(make) -> None:
+    trainer = make(backend="plain")
+    trainer.create_optimizer_and_scheduler(num_training_steps=4)
+    mine = trainer.optimizer
+    assert trainer.create_optimizer() is mine
+    trainer.train()
+    assert trainer.optimizer is mine
+    assert mine.state
+    trainer = make(device="auto")
+    assert torch.zeros(1, device=trainer.args.device).device == trainer.args.device
+    trainer.args = dataclasses.replace(trainer.args, max_steps=1)
+    assert trainer.train().global_step == 1
 
 
 class Narrow(Trainer):
@@ -473,23 +436,12 @@ def test_batches_are_halved_until_they_fit(make, capsys: pytest.CaptureFixture[s
         make(Narrow, "c", per_device_train_batch_size=16).train()
 
 
-@pytest.mark.parametrize(("batches", "lines"), [(1, 0), (2, 1)])
-def test_a_step_of_several_batches_says_what_its_loss_is(make, batches: int, lines: int, capsys) -> None:
-    make(max_steps=1, gradient_accumulation_steps=batches).train(report=False)
-    assert capsys.readouterr().err.count("transformers' Trainer logs their sum") == lines
-
-
-@pytest.mark.parametrize(("size", "lines"), [(16, 0), (32, 1)])
-def test_the_batches_of_an_evaluation_are_named_if_a_loss_may_depend_on_them(few, make, size: int, lines: int, capsys) -> None:
-    make(OwnLoss, per_device_eval_batch_size=size).evaluate(few["train"])
-    assert capsys.readouterr().err.count("the default of transformers is 8") == lines
-
-
-def test_the_device_can_be_read_and_the_settings_copied_after_construction(make) -> None:
-    trainer = make(device="auto")
-    assert torch.zeros(1, device=trainer.args.device).device == trainer.args.device
-    trainer.args = dataclasses.replace(trainer.args, max_steps=1)
-    assert trainer.train().global_step == 1
+def test_losses_that_depend_on_the_batches_of_a_step_or_an_evaluation_are_explained(few, make, capsys) -> None:
+    for batches, size, lines in ((1, 16, 0), (2, 32, 1)):
+        make(max_steps=1, gradient_accumulation_steps=batches).train(report=False)
+        assert capsys.readouterr().err.count("transformers' Trainer logs their sum") == lines
+        make(OwnLoss, per_device_eval_batch_size=size).evaluate(few["train"])
+        assert capsys.readouterr().err.count("the default of transformers is 8") == lines
 
 
 def test_a_second_training_says_that_its_optimizer_is_new(make, capsys) -> None:
