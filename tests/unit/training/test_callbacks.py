@@ -15,6 +15,7 @@ import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import accelerate.tracking
 import pytest
@@ -31,9 +32,6 @@ from glassloop.training.callbacks import EVENTS, PAUSE, Callback, History, State
 PLAN = Plan(
     max_steps=10, steps_per_epoch=4, batches_per_epoch=4, accumulate=1, warmup_steps=0, log_every=1, eval_every=1, save_every=0
 )
-
-
-# --- state: figures taken, the best evaluation found, and nothing in it that JSON cannot hold ------------------------
 
 
 def judged(scores: list[float], **options: Any) -> State:
@@ -76,24 +74,18 @@ def test_losses_are_summed_and_what_is_not_finite_or_left_out_is_named_with_its_
 MORE_IS_BETTER = {"best_metric": "eval_f1", "greater_is_better": True}
 
 
-@pytest.mark.parametrize(
-    ("scores", "options", "best"),
-    [
-        pytest.param([3.0, 1.0, 2.0, 1.0], {}, (1.0, 2, 2), id="a smaller loss is better"),
-        pytest.param([0.3, 0.1, 0.5], MORE_IS_BETTER, (0.5, 3, 0), id="a larger f1 is better"),
-        pytest.param([1.0, 0.95, 0.91], {"least_gain": 0.1}, (1.0, 1, 2), id="a small gain is none"),
-        pytest.param([1.0, 0.95, 0.89], {"least_gain": 0.1}, (0.89, 3, 0), id="gains add up"),
-        pytest.param([math.nan, 2.0, 3.0], {}, (2.0, 2, 1), id="what is no number is not the best for ever"),
-        pytest.param([1.0, math.nan, 0.5], {}, (0.5, 3, 0), id="nor in between"),
-    ],
-)
-def test_the_best_evaluation(scores: list[float], options: dict[str, Any], best: tuple[float, int, int]) -> None:
-    state = judged(scores, **options)
-    assert (state.best_score, state.best_step, state.evaluations_without_gain) == best
-    assert state.stop_reason is None
-
-
-def test_patience_and_a_figure_that_no_evaluation_gives(says: Any) -> None:
+def test_the_best_evaluation_patience_and_a_figure_that_no_evaluation_gives(says: Any) -> None:
+    for scores, options, best, what in [
+        ([3.0, 1.0, 2.0, 1.0], {}, (1.0, 2, 2), "a smaller loss is better"),
+        ([0.3, 0.1, 0.5], MORE_IS_BETTER, (0.5, 3, 0), "a larger f1 is better"),
+        ([1.0, 0.95, 0.91], {"least_gain": 0.1}, (1.0, 1, 2), "a small gain is none"),
+        ([1.0, 0.95, 0.89], {"least_gain": 0.1}, (0.89, 3, 0), "gains add up"),
+        ([math.nan, 2.0, 3.0], {}, (2.0, 2, 1), "what is no number is not the best for ever"),
+        ([1.0, math.nan, 0.5], {}, (0.5, 3, 0), "nor in between"),
+    ]:
+        state = judged(scores, **options)
+        assert (state.best_score, state.best_step, state.evaluations_without_gain) == best, what
+        assert state.stop_reason is None
     for patience, steps in [(1, 2), (2, 3), (3, 6), (None, 6)]:
         state = judged([0.5, 0.5, 0.5, 1.0, 0.9, 0.8], patience=patience, **MORE_IS_BETTER)
         assert state.step == steps
@@ -115,8 +107,6 @@ def test_plan_and_state_are_plain_and_a_state_comes_back_from_its_dict() -> None
         PLAN.max_steps = 3  # type: ignore[misc]
 
 
-# --- signals: a first one is noted, a second one ends the process, a terminal that is gone ends nothing ---------------
-
 STOPPED = """
 import signal, sys, time
 from pathlib import Path
@@ -132,7 +122,7 @@ with listening(state):
 """
 
 
-def test_a_signal_asks_unless_it_is_ignored_or_outside_the_main_thread() -> None:
+def test_a_signal_asks_unless_it_is_ignored_or_outside_the_main_thread_and_the_exit_status_names_it() -> None:
     for number in callbacks_module.STOPPING:
         before, state = signal.getsignal(number), State()
         with listening(state):
@@ -156,26 +146,6 @@ def test_a_signal_asks_unless_it_is_ignored_or_outside_the_main_thread() -> None
     thread.start()
     thread.join()
     assert handlers == [signal.getsignal(signal.SIGTERM)]
-
-
-def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
-    """It sends a SIGHUP, and after that every line written to it fails."""
-    process, master = pty.fork()
-    if process == 0:
-        os.execv(sys.executable, [sys.executable, "-c", STOPPED, str(tmp_path / "saved")])
-    assert os.read(master, 5) == b"ready"
-    os.close(master)
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
-    assert (tmp_path / "saved").read_text() == str(int(signal.SIGHUP))
-
-
-def test_a_second_signal_ends_at_once() -> None:
-    script = STOPPED.replace("time.sleep(0.01)", "[signal.raise_signal(signal.SIGHUP) for _ in range(2)]")
-    ended = subprocess.run([sys.executable, "-c", script, "nowhere"], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (-signal.SIGHUP, "ready\n")
-
-
-def test_the_exit_status_names_the_signal() -> None:
     for number, status in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
         with pytest.raises(SystemExit) as caught:
             leave(number)
@@ -186,7 +156,18 @@ def test_the_exit_status_names_the_signal() -> None:
         leave(PAUSE)
 
 
-# --- callbacks -------------------------------------------------------------------------------------------------------
+def test_a_terminal_that_is_gone_does_not_end_the_run_but_a_second_signal_does(tmp_path: Path) -> None:
+    """It sends a SIGHUP, and after that every line written to it fails."""
+    process, master = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [sys.executable, "-c", STOPPED, str(tmp_path / "saved")])
+    assert os.read(master, 5) == b"ready"
+    os.close(master)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert (tmp_path / "saved").read_text() == str(int(signal.SIGHUP))
+    script = STOPPED.replace("time.sleep(0.01)", "[signal.raise_signal(signal.SIGHUP) for _ in range(2)]")
+    ended = subprocess.run([sys.executable, "-c", script, "nowhere"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGHUP, "ready\n")
 
 
 class Foreign(Callback):
@@ -265,48 +246,20 @@ def test_a_pause_is_asked_for_after_its_step_and_sessions_note_stop_and_resume(t
     assert noted == [("start", 0, 30), ("stop", 12, 30), ("resume", 12, 30), ("end", 30, 30)]
 
 
-# --- trackers: everything that is logged reaches every one ------------------------------------------------------------
-
-
-class Tracker:
-    """What Accelerate's trackers have in common; records its calls."""
-
-    requires_logging_directory = False
-    made: list[Tracker] = []  # noqa: RUF012
-
-    def __init__(self, run_name: str, **options: Any) -> None:
-        self.run_name, self.options, self.calls = run_name, options, []
-        Tracker.made.append(self)
-
-    def start(self) -> None:
-        accelerate.logging.get_logger(__name__).debug("as wandb's and trackio's do: an error where there is no state")
-        self.calls.append("start")
-
-    def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self.calls.append(values)
-
-    def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        self.calls.append((step, values))
-
-    def finish(self) -> None:
-        self.calls.append("finish")
-
-
-class InFolder(Tracker):
-    requires_logging_directory = True
-
-
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    Tracker.made = []
+def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mock]:
+    """Two classes of trackers, as Accelerate's are; their objects record what is called."""
+    made = {name: Mock(requires_logging_directory=name == "tensorboard") for name in ("wandb", "tensorboard")}
+    for kind in made.values():  # as wandb's and trackio's do: an error where there is no state
+        kind.return_value.start.side_effect = lambda: accelerate.logging.get_logger(__name__).debug("started")
     monkeypatch.setattr(accelerate.PartialState, "_shared_state", {})  # a run on plain torch
     monkeypatch.delenv("WANDB_DIR", raising=False)
-    monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", {"wandb": Tracker, "tensorboard": InFolder})
+    monkeypatch.setattr(accelerate.tracking, "LOGGER_TYPE_TO_CLASS", made)
     monkeypatch.setattr(callbacks_module, "package_version", lambda name: "1.0")
+    return made
 
 
-@pytest.mark.usefixtures("known")
-def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
+def test_everything_logged_reaches_every_tracker(kinds: dict[str, Mock], tmp_path: Path) -> None:
     history, state = History(None, lambda: 0.1, PLAN), State()
     settings = {"learning_rate": 0.1, "seed": 3, "optim": "adamw", "fused": True, "max_length": None}
     listeners = (history, Trackers(("wandb", "tensorboard"), tmp_path, "../my run\\1", settings))
@@ -320,17 +273,18 @@ def test_everything_logged_reaches_every_tracker(tmp_path: Path) -> None:
         listener.on_evaluate(state, {"eval_loss": 0.5})
         listener.on_fit_end(state)
     simple = {name: value for name, value in settings.items() if value is not None}
-    logged = [(entry["step"], {name: value for name, value in entry.items() if name != "step"}) for entry in state.history]
+    entries = [{**entry} for entry in state.history]
+    logged = [call.log(entry, step=entry.pop("step")) for entry in entries]
     assert len(logged) == 3
-    assert [tracker.options for tracker in Tracker.made] == [{"dir": str(tmp_path)}, {"logging_dir": str(tmp_path)}]
-    for tracker in Tracker.made:
-        assert tracker.run_name == "..-my run-1", "a name cannot lead out of the folder"
-        assert tracker.calls == ["start", simple, *logged, "finish"]
+    for name, option in (("wandb", "dir"), ("tensorboard", "logging_dir")):
+        # A name cannot lead out of the folder.
+        assert kinds[name].call_args_list == [call("..-my run-1", **{option: str(tmp_path)})]
+        calls = [call.start(), call.store_init_configuration(simple), *logged, call.finish()]
+        assert kinds[name].return_value.method_calls == calls
 
 
-@pytest.mark.usefixtures("known")
 def test_wandb_writes_where_its_variable_says_and_a_tracker_that_is_missing_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: Any
+    kinds: dict[str, Mock], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: Any
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WANDB_DIR", "elsewhere")
@@ -340,12 +294,8 @@ def test_wandb_writes_where_its_variable_says_and_a_tracker_that_is_missing_is_n
         monkeypatch.delenv("WANDB_API_KEY", raising=False) if key is None else monkeypatch.setenv("WANDB_API_KEY", key)
         Trackers(("wandb",), tmp_path, "run", {})
         assert os.environ.get("WANDB_MODE") == mode
-        assert Tracker.made[-1].options == {}
-
-    def start(self: Tracker) -> None:
-        raise ModuleNotFoundError("No module named 'half_of_it'")
-
-    monkeypatch.setattr(Tracker, "start", start)
+        assert kinds["wandb"].call_args.kwargs == {}
+    kinds["wandb"].return_value.start.side_effect = ModuleNotFoundError("No module named 'half_of_it'")
     with says("report_to lists wandb, which cannot be imported: No module named 'half_of_it'", "pip install wandb"):
         Trackers(("wandb",), tmp_path, "run", {})
     monkeypatch.setattr(callbacks_module, "package_version", lambda name: None)

@@ -23,7 +23,7 @@ from transformers import AutoModelForSequenceClassification
 from glassloop.base.errors import ModelError, ResourceError
 from glassloop.base.records import sealed
 from glassloop.runs.record import checkpoints_in, step_of
-from glassloop.training import checkpoints as checkpoints_module
+from glassloop.training import checkpoints as module
 from glassloop.training.checkpoints import MANIFEST, CheckpointFolder, Saver, Snapshot, differences, identified, open_checkpoint
 
 CPU = torch.device("cpu")
@@ -42,21 +42,16 @@ def change_manifest(path: Path, **values: Any) -> None:
     (path / MANIFEST).write_text(json.dumps(sealed(manifest)))
 
 
-# --- one checkpoint ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """A checkpoint of step 3."""
     model = tiny_model()
-    optimizer, plain = checkpoints_module.optimizer_tensors(model, stepped(model))
-    tensors, plain_random = checkpoints_module.random_tensors(CPU)
+    optimizer, plain = module.optimizer_tensors(model, stepped(model))
+    tensors, plain_random = module.random_tensors(CPU)
     content: Any = {"state": {"step": 3}, "optimizer": plain, "random": [plain_random]}
     snapshot = Snapshot(model.state_dict(), optimizer, {}, [tensors], torch.arange(5), content, {"seed": 1})
     path = tmp_path / "checkpoint-3"
-    checkpoints_module.write_checkpoint(
-        path, snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights)
-    )
+    module.write_checkpoint(path, snapshot, lambda folder, weights: model.save_pretrained(folder, state_dict=weights))
     return path
 
 
@@ -80,10 +75,9 @@ def test_weights_load_as_an_ordinary_model_folder_and_every_damage_is_found(writ
             path.write_bytes(content)
 
 
-def test_a_damaged_manifest_is_refused(written: Path) -> None:
+def test_damaged_newer_and_foreign_checkpoints_are_refused_by_name(written: Path, tmp_path: Path) -> None:
     whole = (written / MANIFEST).read_text()
-    wrong_files = [{"state.json": None}, {"state.json": {"size": 1}}, ["state.json"], {"a\0b": {"size": 1, "sha256": ""}}]
-    for files in wrong_files:
+    for files in [{"state.json": None}, {"state.json": {"size": 1}}, ["state.json"], {"a\0b": {"size": 1, "sha256": ""}}]:
         change_manifest(written, files=files)
         with pytest.raises(ModelError):
             open_checkpoint(written)
@@ -96,12 +90,10 @@ def test_a_damaged_manifest_is_refused(written: Path) -> None:
             (written / MANIFEST).write_text(content)
         with pytest.raises(ModelError, match="format 99" if "99" in str(content) else r"manifest\.json is missing or damaged"):
             open_checkpoint(written)
-
-
-def test_a_newer_format_and_a_checkpoint_of_transformers_are_refused_by_name(written: Path, tmp_path: Path) -> None:
-    manifest = json.loads((written / MANIFEST).read_text()) | {"format": checkpoints_module.FORMAT + 1, "sum": "another way"}
+    (written / MANIFEST).unlink()
+    manifest = json.loads(whole) | {"format": module.FORMAT + 1, "sum": "another way"}
     (written / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(ModelError, match=f"format {checkpoints_module.FORMAT + 1} by a newer version of Glassloop") as caught:
+    with pytest.raises(ModelError, match=f"format {module.FORMAT + 1} by a newer version of Glassloop") as caught:
         open_checkpoint(written)
     assert caught.value.remedy == "update Glassloop"
     (tmp_path / "optimizer.pt").touch()
@@ -110,18 +102,15 @@ def test_a_newer_format_and_a_checkpoint_of_transformers_are_refused_by_name(wri
     assert caught.value.remedy == f"start a new training from its model: model={tmp_path}"
 
 
-@pytest.mark.parametrize(
-    ("change", "beside"), [(lambda value: value, False), (lambda value: value + 1, True), (lambda value: value.half(), True)]
-)
-def test_weights_are_written_beside_a_model_that_does_not_hold_them(tmp_path: Path, change: Any, beside: bool) -> None:
-    snapshot = Snapshot({"weight": torch.ones(3)}, {}, {}, [], torch.arange(2), {"state": {"step": 1}}, {}, {"a.txt": "mine"})  # type: ignore[typeddict-item]
-    path = tmp_path / "checkpoint-1"
-    checkpoints_module.write_checkpoint(
-        path, snapshot, lambda folder, given: save_file({"weight": change(given["weight"])}, folder / "model.safetensors")
-    )
+@pytest.mark.parametrize("change", [lambda value: value, lambda value: value + 1, lambda value: value.half()])
+def test_weights_are_written_beside_a_model_that_does_not_hold_them(tmp_path: Path, change: Any) -> None:
+    snapshot = Snapshot({"weight": torch.ones(3)}, {}, {}, [], torch.arange(2), {"state": {"step": 1}}, {}, {"a.txt": "mine"})
+    path, changed = tmp_path / "checkpoint-1", {"weight": change(torch.ones(3))}
+    module.write_checkpoint(path, snapshot, lambda folder, given: save_file(changed, folder / "model.safetensors"))
     found = open_checkpoint(path)
     assert torch.equal(found.weights()["weight"], torch.ones(3))
-    assert (path / "weights.safetensors").exists() == beside
+    same = changed["weight"].dtype == torch.float32 and torch.equal(changed["weight"], torch.ones(3))
+    assert (path / "weights.safetensors").exists() == (not same)
     assert "a.txt" in found.manifest["files"]
 
 
@@ -130,28 +119,23 @@ def test_optimizer_and_random_states_come_back_bit_for_bit_but_not_those_of_anot
         first, second = tiny_model(), tiny_model()
         one, two = stepped(first, fused), torch.optim.AdamW(second.parameters(), lr=0.5, fused=fused)
         second.load_state_dict(first.state_dict())
-        tensors, plain = checkpoints_module.optimizer_tensors(first, one)
-        checkpoints_module.restore_optimizer(second, two, tensors, json.loads(json.dumps(plain)))
+        tensors, plain = module.optimizer_tensors(first, one)
+        module.restore_optimizer(second, two, tensors, json.loads(json.dumps(plain)))
         for model, optimizer in ((first, one), (second, two)):
             for parameter in model.parameters():
                 parameter.grad = torch.full_like(parameter, 0.3)
             optimizer.step()
         for name, value in first.state_dict().items():
             assert torch.equal(value, second.state_dict()[name]), name
-    tensors, plain = checkpoints_module.random_tensors(CPU)
+    tensors, plain = module.random_tensors(CPU)
     expected = (random.random(), np.random.rand(), torch.rand(3).tolist())
-    checkpoints_module.restore_random(tensors, json.loads(json.dumps(plain)), CPU)
+    module.restore_random(tensors, json.loads(json.dumps(plain)), CPU)
     assert (random.random(), np.random.rand(), torch.rand(3).tolist()) == expected
-    for name, problem in [
-        ("exp_avg/unknown", "exp_avg/unknown does not belong to a parameter of the model"),
-        ("exp_avg/classifier.bias", "exp_avg/classifier.bias has the shape"),
-    ]:
+    unlike = {"exp_avg/unknown": "does not belong to a parameter of the model", "exp_avg/classifier.bias": "has the shape"}
+    for name, problem in unlike.items():
         model = tiny_model()
-        with pytest.raises(ModelError, match=problem):
-            checkpoints_module.restore_optimizer(model, stepped(model), {name: torch.zeros(7)}, {"groups": []})
-
-
-# --- all checkpoints of a run: nothing unreadable is overwritten, counted or removed ----------------------------------
+        with pytest.raises(ModelError, match=f"{name} {problem}"):
+            module.restore_optimizer(model, stepped(model), {name: torch.zeros(7)}, {"groups": []})
 
 
 def save_model(folder: Path, weights: dict[str, Any]) -> None:
@@ -208,7 +192,7 @@ def test_rotation_spares_the_newest_and_the_best_and_reads_only_what_it_does_not
     folder = tmp_path / "numbers"
     checkpoints, _ = filled(folder, 9, 10)
     read: list[str] = []
-    monkeypatch.setattr(checkpoints_module, "open_checkpoint", lambda path: read.append(path.name) or open_checkpoint(path))
+    monkeypatch.setattr(module, "open_checkpoint", lambda path: read.append(path.name) or open_checkpoint(path))
     for step in (11, 99, 100, 101):
         checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)
     assert steps(folder) == [101, 100]
@@ -240,15 +224,15 @@ def test_the_newest_intact_one_is_used_and_without_one_every_reason_is_reported(
     damage(tmp_path, 9)
     (tmp_path / "checkpoint-12").mkdir()
     (tmp_path / "step-7").mkdir()
-    found = checkpoints.newest()
-    assert found is not None
-    assert found.path.name == "checkpoint-6"
-    assert ["manifest.json is missing" in said[0], "state.json is damaged" in said[1], len(said)] == [True, True, 2]
+    assert checkpoints.newest().path.name == "checkpoint-6"
+    first, second = said
+    assert "manifest.json is missing" in first
+    assert "state.json is damaged" in second
     assert CheckpointFolder(tmp_path / "none", said.append).newest() is None
     unusable = tmp_path / "unusable"
     checkpoints, _ = filled(unusable, 3, 6)
     damage(unusable, 3)
-    change_manifest(unusable / "checkpoint-6", format=checkpoints_module.FORMAT + 1)
+    change_manifest(unusable / "checkpoint-6", format=module.FORMAT + 1)
     with pytest.raises(ModelError) as caught:
         checkpoints.newest()
     for part in ("2 checkpoints", "checkpoint-3: state.json is damaged", "checkpoint-6: written in format 2 by a newer"):
@@ -308,8 +292,6 @@ def test_a_full_disk_is_reported_with_path_and_bytes_and_leaves_nothing(tmp_path
     saver.wait()  # raised once
 
 
-# --- what a training is: equal where the numbers are equal, different where they differ, readable where it is refused ---
-
 GAMMA = 2.0
 
 
@@ -335,8 +317,7 @@ class Weighted(torch.nn.Module):
         super().__init__()
         self.register_buffer("scale", torch.tensor(scale))
 
-    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return self.scale * focal(logits, labels)
+    forward = Scaled.__call__
 
 
 def test_a_function_is_known_by_its_code_and_the_values_and_constants_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,17 +343,17 @@ def test_a_function_is_known_by_its_code_and_the_values_and_constants_it_uses(mo
 
 def test_weights_optimizers_and_schedules_are_known_by_what_changes_the_numbers() -> None:
     model, again = tiny_model(), tiny_model()
-    found = checkpoints_module.weights_fingerprint(model)
-    assert found == checkpoints_module.weights_fingerprint(again)
+    found = module.weights_fingerprint(model)
+    assert found == module.weights_fingerprint(again)
     with torch.no_grad():
         again.classifier.bias[1] += 1e-6
-    assert found != checkpoints_module.weights_fingerprint(again)
-    assert checkpoints_module.weights_fingerprint(model.to(torch.bfloat16)) != found
+    assert found != module.weights_fingerprint(again)
+    assert module.weights_fingerprint(model.to(torch.bfloat16)) != found
     model = tiny_model()
 
     def changes(optimizer: torch.optim.Optimizer) -> list[str]:
-        first = checkpoints_module.optimizer_values(model, torch.optim.SGD(model.parameters(), lr=0.1))
-        return differences(first, checkpoints_module.optimizer_values(model, optimizer))
+        first = module.optimizer_values(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        return differences(first, module.optimizer_values(model, optimizer))
 
     assert changes(torch.optim.SGD(model.parameters(), lr=0.1)) == []
     assert changes(torch.optim.SGD(model.parameters(), lr=0.2)) == ["groups.0.lr: 0.1 then, 0.2 now"]
@@ -380,19 +361,17 @@ def test_weights_optimizers_and_schedules_are_known_by_what_changes_the_numbers(
     assert line.startswith("groups.0.weights: 41 (")
     assert "2 (" in line
     assert "class: SGD then, Adam now" in changes(torch.optim.Adam(model.parameters(), lr=0.1))
-    model = tiny_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    schedule = LambdaLR(optimizer, lambda step: 1 / (1 + step))
-    before = (checkpoints_module.schedule_values(schedule), checkpoints_module.optimizer_values(model, optimizer))
+    schedule, other = LambdaLR(optimizer, lambda step: 1 / (1 + step)), LambdaLR(stepped(model), lambda step: 1 / (2 + step))
+    before = (module.schedule_values(schedule), module.optimizer_values(model, optimizer))
     optimizer.step()
     schedule.step()
-    assert (checkpoints_module.schedule_values(schedule), checkpoints_module.optimizer_values(model, optimizer)) == before
-    other = LambdaLR(torch.optim.SGD(model.parameters(), lr=0.1), lambda step: 1 / (2 + step))
-    assert differences(before[0], checkpoints_module.schedule_values(other))
-    assert differences(*(checkpoints_module.schedule_values(CosineAnnealingLR(optimizer, T_max=number)) for number in (5, 6)))
+    assert (module.schedule_values(schedule), module.optimizer_values(model, optimizer)) == before
+    assert differences(before[0], module.schedule_values(other))
+    assert differences(*(module.schedule_values(CosineAnnealingLR(optimizer, T_max=number)) for number in (5, 6)))
 
 
-def test_differences_of_values_rows_and_tensors_are_shown() -> None:
+def test_differences_are_shown_and_other_settings_and_rows_refused_but_not_rows_that_were_not_read() -> None:
     for stored, now, lines in [
         ({"a": 1}, {"a": 1.0}, []),
         ({"a": 1, "b": 2}, {"a": 2}, ["a: 1 then, 2 now", "b: 2 then, None now"]),
@@ -408,7 +387,7 @@ def test_differences_of_values_rows_and_tensors_are_shown() -> None:
         ([1, 3, 2], "the same rows in another order (from row 2 on)"),
         ([1, 9, 3], "1 rows edited (first row 2)"),
     ]:
-        assert checkpoints_module.row_changes(torch.tensor([1, 2, 3]), torch.tensor(after)) == text
+        assert module.row_changes(torch.tensor([1, 2, 3]), torch.tensor(after)) == text
     for found, text in [
         ({}, "the tensor a is missing"),
         ({"a": torch.zeros(3)}, r"the tensor a is \(3,\) torch.float32, not \(2,\) torch.float32"),
@@ -416,13 +395,10 @@ def test_differences_of_values_rows_and_tensors_are_shown() -> None:
         ({"a": torch.zeros(2), "b": torch.zeros(1)}, "the tensor b is unknown"),
     ]:
         with pytest.raises(ModelError, match=text):
-            checkpoints_module.refuse_other_tensors({"a": "(2,) torch.float32"}, found, "model")
-
-
-def test_other_settings_and_rows_are_refused_but_not_rows_that_a_run_had_not_read() -> None:
+            module.refuse_other_tensors({"a": "(2,) torch.float32"}, found, "model")
     rows = torch.tensor([1, 0, 3])
-    checkpoints_module.refuse_other_identity({"seed": 1}, {"seed": 1}, rows, torch.tensor([1, 2, 3]))
+    module.refuse_other_identity({"seed": 1}, {"seed": 1}, rows, torch.tensor([1, 2, 3]))
     with pytest.raises(ModelError, match=r"learning_rate: 0.1 then, 0.2 now; seed: 1 then, None now"):
-        checkpoints_module.refuse_other_identity({"learning_rate": 0.1, "seed": 1}, {"learning_rate": 0.2}, rows, rows)
+        module.refuse_other_identity({"learning_rate": 0.1, "seed": 1}, {"learning_rate": 0.2}, rows, rows)
     with pytest.raises(ModelError, match="1 rows edited"):
-        checkpoints_module.refuse_other_identity({}, {}, rows, torch.tensor([1, 2, 4]))
+        module.refuse_other_identity({}, {}, rows, torch.tensor([1, 2, 4]))
