@@ -14,7 +14,6 @@ import transformers
 from datasets import Dataset
 from families import tiny_model, weights_hash
 
-import glassloop
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.base.errors import SettingsError
 from glassloop.trainer import INSTEAD, Metrics, PredictionOutput, TrainOutput, accepted_columns, columns_taken_by, unused_names
@@ -37,10 +36,10 @@ def their_methods() -> set[str]:
 
 
 def test_the_table_holds_every_method_that_transformers_calls_and_glassloop_does_not() -> None:
-    ours = {*dir(glassloop.Trainer)}
+    ours = {*dir(Trainer)}
     missing = their_methods() - ours - FOR_USERS - {*INSTEAD}
     assert not missing, "add these to the table, or make them work"
-    works = {name for name in unused_names(glassloop.Trainer) if name in ours} - ONLY_FOR_DEBUGGING
+    works = {name for name in unused_names(Trainer) if name in ours} - ONLY_FOR_DEBUGGING
     assert not works, "these work"
 
 
@@ -55,41 +54,33 @@ def parts(few, tiny_tokenizer, tmp_path) -> dict[str, Any]:
 
 
 def test_methods_and_attributes_that_are_never_used_are_refused(parts, says, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = glassloop.Trainer(**parts)
-    for name in sorted(their_methods() - {*dir(glassloop.Trainer)} - FOR_USERS):
-        subclass = type("Mine", (glassloop.Trainer,), {name: lambda self, *given, **named: None})
-        with pytest.raises(SettingsError) as caught:
+    trainer = Trainer(**parts)
+    for name in sorted(their_methods() - {*dir(Trainer)} - FOR_USERS):
+        subclass = type("Mine", (Trainer,), {name: lambda self, *given, **named: None})
+        with says(f"Mine overrides {name}, which Glassloop does not call", INSTEAD[name]):
             subclass(**parts)
-        assert caught.value.problem == f"Mine overrides {name}, which Glassloop does not call"
-        assert caught.value.remedy == INSTEAD[name]
-        with pytest.raises(SettingsError) as caught:
+        with says(f"assigning {name} to a Trainer has no effect in Glassloop", INSTEAD[name]):
             setattr(trainer, name, lambda *given: None)
-        assert caught.value.problem == f"assigning {name} to a Trainer has no effect in Glassloop"
-        assert caught.value.remedy == INSTEAD[name]
 
     class Mixin:
         def _clip_grad_norm(self, model: Any) -> None: ...
 
-    class Mine(Mixin, glassloop.Trainer):
+    class Mine(Mixin, Trainer):
         def evaluation_loop(self) -> None: ...
 
-    with says(
-        "Mine overrides _clip_grad_norm, evaluation_loop, which Glassloop does not call",
-        f"{INSTEAD['_clip_grad_norm']}; {INSTEAD['evaluation_loop']}",
-    ):
+    remedy = f"{INSTEAD['_clip_grad_norm']}; {INSTEAD['evaluation_loop']}"
+    with says("Mine overrides _clip_grad_norm, evaluation_loop, which Glassloop does not call", remedy):
         Mine(**parts)
-    trainer = glassloop.Trainer(**parts)
     for name in ("label_smoother", "neftune_noise_alpha", "gather_function", "_signature_columns"):
         with pytest.raises(SettingsError, match=f"assigning {name} to a Trainer has no effect in Glassloop"):
             setattr(trainer, name, object())
-    trainer = glassloop.Trainer(**parts)
-    monkeypatch.setattr(glassloop.Trainer, "evaluation_loop", lambda self: None, raising=False)
+    monkeypatch.setattr(Trainer, "evaluation_loop", lambda self: None, raising=False)
     with pytest.raises(SettingsError, match="Trainer overrides evaluation_loop"):
         trainer.train()
 
 
 def test_a_subclass_may_have_methods_of_its_own_and_override_those_that_take_effect(parts, few) -> None:
-    class Mine(glassloop.Trainer):
+    class Mine(Trainer):
         def __init__(self, **given: Any) -> None:
             self.weights = [1.0, 2.0]
             super().__init__(**given)
@@ -105,21 +96,18 @@ def test_a_subclass_may_have_methods_of_its_own_and_override_those_that_take_eff
     def watched(name: str) -> Any:
         def method(self: Any, *given: Any, **named: Any) -> Any:
             called.append(name)
-            found = getattr(glassloop.Trainer, name)(self, *given, **named)
+            found = getattr(Trainer, name)(self, *given, **named)
             return found | {"eval_mine": 7.0} if name == "evaluate" else found
 
         return method
 
     names = ["metrics_of", "write_model", "evaluation", "evaluate"]
-    subclass = type("Mine", (glassloop.Trainer,), {name: watched(name) for name in names})
+    subclass = type("Mine", (Trainer,), {name: watched(name) for name in names})
     parts["args"] = dataclasses.replace(parts["args"], eval_strategy="epoch", save_strategy="steps", save_steps=1, max_steps=8)
     trainer = subclass(**parts, eval_dataset=few["validation"])
     trainer.train()
     assert {*called} == {*names}
     assert [entry["eval_mine"] for entry in trainer.state.history if "eval_loss" in entry] == [7.0]
-
-
-# --- assignments after construction --------------------------------------------------------------------------------
 
 
 def trained(trainer: Any) -> str:
@@ -129,11 +117,10 @@ def trained(trainer: Any) -> str:
 
 def test_assigned_settings_take_effect_and_are_checked(parts, says) -> None:
     other = dataclasses.replace(parts["args"], learning_rate=0.01)
-    expected = trained(glassloop.Trainer(**parts | {"args": other}))
-    whole = glassloop.Trainer(**parts | {"model": tiny_model()})
+    expected = trained(Trainer(**parts | {"args": other}))
+    whole, trainer = (Trainer(**parts | {"model": tiny_model()}) for _ in range(2))
     whole.args = other
     assert trained(whole) == expected
-    trainer = glassloop.Trainer(**parts | {"model": tiny_model()})
     trainer.args.learning_rate = 0.01
     assert trained(trainer) == expected
     trainer.args.learning_rate = -1.0
@@ -142,7 +129,7 @@ def test_assigned_settings_take_effect_and_are_checked(parts, says) -> None:
 
 
 def test_assignments_that_come_too_late_and_settings_of_transformers_are_refused(parts, says) -> None:
-    trainer, late = glassloop.Trainer(**parts), "cannot be changed after a Trainer is constructed"
+    trainer, late = Trainer(**parts), "cannot be changed after a Trainer is constructed"
     settings = {"output_dir": "elsewhere", "backend": "packed", "precision": "bf16", "device": "auto", "pad_to_multiple_of": 8}
     for name, value in settings.items():
         with says(f"{name} {late}", "construct a new Trainer"):
@@ -154,24 +141,20 @@ def test_assignments_that_come_too_late_and_settings_of_transformers_are_refused
     trainer.args.pad_to_multiple_of = 8
     with says(f"pad_to_multiple_of {late}", "construct a new Trainer"):
         trainer.train()
-    theirs = transformers.TrainingArguments("out", use_cpu=True)
-    with says(
-        "args is a transformers.training_args.TrainingArguments, not glassloop.TrainingArguments",
-        "change the import: from glassloop import TrainingArguments",
-    ):
-        glassloop.Trainer(**parts | {"args": theirs})
+    problem = "args is a transformers.training_args.TrainingArguments, not glassloop.TrainingArguments"
+    with says(problem, "change the import: from glassloop import TrainingArguments"):
+        Trainer(**parts | {"args": transformers.TrainingArguments("out", use_cpu=True)})
 
 
 def test_parts_assigned_later_take_effect(parts, few, tiny_tokenizer, says) -> None:
     other = few["train"].select(range(28, -1, -1))
-    expected = trained(glassloop.Trainer(**parts | {"train_dataset": other}))
-    trainer = glassloop.Trainer(**parts | {"model": tiny_model(dropout=0.5)})
+    expected = trained(Trainer(**parts | {"train_dataset": other}))
+    trainer = Trainer(**parts | {"model": tiny_model(dropout=0.5)})
     trainer.model, trainer.train_dataset = tiny_model(), other
     assert trained(trainer) == expected
-    theirs = transformers.DataCollatorWithPadding(tiny_tokenizer)
+    theirs, seen = transformers.DataCollatorWithPadding(tiny_tokenizer), []
     packed = dataclasses.replace(parts["args"], backend="packed")
-    trainer = glassloop.Trainer(**parts | {"model": tiny_model(), "args": packed})
-    seen: list[int] = []
+    trainer = Trainer(**parts | {"model": tiny_model(), "args": packed})
     trainer.data_collator = lambda rows: seen.append(len(rows)) or theirs(rows)
     trainer.train()
     assert seen[-2:] == [4, 4]
@@ -180,17 +163,14 @@ def test_parts_assigned_later_take_effect(parts, few, tiny_tokenizer, says) -> N
     class Theirs:
         def on_train_begin(self) -> None: ...
 
-    packed = dataclasses.replace(parts["args"], backend="packed")
-    trainer = glassloop.Trainer(**parts | {"args": packed})
+    trainer = Trainer(**parts | {"args": packed})
     trainer.optimizers = (torch.optim.SGD(trainer.model.parameters(), lr=0.0), None)
-    before = weights_hash(trainer.model)
-    assert trained(trainer) == before
+    assert weights_hash(trainer.model) == trained(trainer)
     with pytest.raises(SettingsError, match="subclass of glassloop"):
         trainer.callbacks = [3]
     with pytest.raises(SettingsError, match="Theirs has on_train_begin"):
         trainer.add_callback(Theirs())
-    optimizer = torch.optim.SGD(tiny_model().parameters(), lr=0.1)
-    trainer = glassloop.Trainer(**parts, optimizers=(optimizer, None))
+    trainer = Trainer(**parts, optimizers=(torch.optim.SGD(tiny_model().parameters(), lr=0.1), None))
     with says("the optimizer contains no parameter of the model", "create it from model.parameters() of this model"):
         trainer.train()
 
@@ -202,26 +182,21 @@ def test_a_loss_and_measures_assigned_later_are_used(parts) -> None:
         calls.append(len(labels))
         return torch.nn.functional.cross_entropy(logits, labels, reduction="none") * 5
 
-    trainer = glassloop.Trainer(**parts)
+    trainer = Trainer(**parts)
     trainer.loss = scaled
     trainer.train()
     assert calls
     trainer.loss = lambda logits, labels: scaled(logits, labels).mean()
     with pytest.raises(SettingsError, match="not the sum of its rows' losses"):
         trainer.train()
-    trainer = glassloop.Trainer(**parts)
-    before = trainer.measures
-    trainer.measures = dataclasses.replace(before, keys=("accuracy",))
+    trainer.measures = dataclasses.replace(trainer.measures, keys=("accuracy",))
     assert trainer.measures.keys == ("accuracy",)
 
 
 def test_results_are_shown_as_tables_and_stay_what_they_were() -> None:
     metrics = {"eval_f1": 0.75, "eval_runtime": 2.0}
-    shown = [
-        Metrics(metrics)._repr_html_(),
-        PredictionOutput(np.zeros((3, 2)), None, metrics)._repr_html_(),
-        TrainOutput(1234, 0.5, metrics)._repr_html_(),
-    ]
+    results = Metrics(metrics), PredictionOutput(np.zeros((3, 2)), None, metrics), TrainOutput(1234, 0.5, metrics)
+    shown = [result._repr_html_() for result in results]
     assert all("0.7500" in html and "runtime" not in html for html in shown)
     assert "(3, 2)" in shown[1]
     assert "1,234" in shown[2]
@@ -248,40 +223,29 @@ def test_columns_the_model_does_not_accept_are_dropped_and_batches_have_the_size
         assert [batch.size for batch in batches.epoch()] == sizes
 
 
-# --- What a Trainer is given: checked when it is made, and again when it is assigned.
-
-
-@pytest.fixture
-def trainer_setup(tiny_tokenizer: Any, tmp_path: Path) -> Trainer:
+def test_a_line_is_shown_once_classes_are_counted_once_and_a_backend_knows_of_callbacks(
+    tiny_tokenizer, tmp_path: Path, capsys
+) -> None:
     rows = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 4, "labels": [0, 1, 1, 1]})
     args = TrainingArguments(tmp_path, device="cpu", class_weights="balanced")
-    return Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
-
-
-def test_a_line_is_shown_once(trainer_setup: Trainer, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)
     for _ in range(2):
-        trainer_setup._say_once("once")
+        trainer._say_once("once")
     assert capsys.readouterr().err.count("once") == 1
-    trainer_setup._say("resuming from \x1b[31m")
+    trainer._say("resuming from \x1b[31m")
     assert capsys.readouterr().err == "glassloop: resuming from \\x1b[31m\n", "it cannot control the terminal"
-    trainer_setup._quiet = True
-    trainer_setup._say("never")
+    trainer._quiet = True
+    trainer._say("never")
     assert capsys.readouterr().err == ""
-
-
-def test_classes_are_counted_once_for_each_data_set(trainer_setup: Trainer) -> None:
-    first = trainer_setup._class_weights()
+    first = trainer._class_weights()
     assert first == [2.0, pytest.approx(2 / 3)]
-    assert trainer_setup._class_weights() is first
-    trainer_setup.train_dataset = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 2, "labels": [0, 1]})
-    assert trainer_setup._class_weights() == [1.0, 1.0]
-
-
-def test_callbacks_are_made_when_they_are_assigned_and_a_backend_knows_of_them(trainer_setup: Trainer) -> None:
-    use = trainer_setup._training_use()
+    assert trainer._class_weights() is first
+    trainer.train_dataset = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 2, "labels": [0, 1]})
+    assert trainer._class_weights() == [1.0, 1.0]
+    use = trainer._training_use()
     assert (use.reads_gradients, use.adds_gradients, use.reads_weights) == (False, False, False)
-    trainer_setup.on_gradients, trainer_setup.callbacks = lambda model: None, [Callback]
-    use = trainer_setup._training_use()
+    trainer.on_gradients, trainer.callbacks = lambda model: None, [Callback]
+    use = trainer._training_use()
     assert (use.reads_gradients, use.reads_weights, len(use.data_sets)) == (True, True, 1)
-    trainer_setup.callbacks = [Callback]
-    assert [type(callback).__name__ for callback in trainer_setup.callbacks] == ["Callback", "TrainerCallbacks"]
+    trainer.callbacks = [Callback]
+    assert [type(callback).__name__ for callback in trainer.callbacks] == ["Callback", "TrainerCallbacks"]

@@ -55,25 +55,29 @@ def test_logits_are_those_of_plain_calls_one_by_one(
     assert found.seconds > 0
 
 
+class Share(SingleProcess):
+    """One of several processes, asked in turn; `shares` holds what all before it have handed in."""
+
+    def __init__(self, rank: int, number: int, shares: list[Any]) -> None:
+        self.rank, self.num_processes, self.shares = rank, number, shares
+
+    def gather_objects(self, rows: list[Any]) -> list[Any]:
+        self.shares.extend(rows)
+        return list(self.shares)
+
+
+def share(model: Any, batches: Batches, *given: Any) -> Any:
+    backend = PlainBackend()
+    backend.processes = Share(*given)
+    return run_over(model, batches, backend, LOSS)
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_processes_take_whole_batches_and_the_whole_is_the_same(model, few, tiny_tokenizer, number: int) -> None:
     """The shares of all processes, put together, are bit-identical to those of one process."""
     batches = Batches(few["train"], PaddingCollator(tiny_tokenizer), 4, group_by_length=True)
-    alone = run_over(model, batches, PlainBackend(), LOSS)
-    shares: list[Any] = []
-
-    class Share(SingleProcess):
-        num_processes = number
-
-        def gather_objects(self, rows: list[Any]) -> list[Any]:
-            shares.extend(rows)
-            return list(shares)
-
-    for rank in range(number):
-        backend = PlainBackend()
-        backend.processes = Share()
-        backend.processes.rank = rank
-        found = run_over(model, batches, backend, LOSS)
+    alone, shares = run_over(model, batches, PlainBackend(), LOSS), []
+    found = [share(model, batches, rank, number, shares) for rank in range(number)][-1]
     assert np.array_equal(found.logits, alone.logits)
     assert np.array_equal(found.labels, alone.labels)
     assert found.loss == pytest.approx(alone.loss, abs=1e-6)
@@ -82,19 +86,9 @@ def test_processes_take_whole_batches_and_the_whole_is_the_same(model, few, tiny
 
 def test_a_process_without_a_batch_hands_in_nothing(model, few, tiny_tokenizer) -> None:
     batches = Batches(few["train"].select(range(3)), PaddingCollator(tiny_tokenizer), 4)
-    handed: list[Any] = []
-
-    class Second(SingleProcess):
-        rank, num_processes = 1, 2
-
-        def gather_objects(self, rows: list[Any]) -> list[Any]:
-            handed.extend(rows)
-            return [*rows, ([np.array([0])], [np.zeros((1, 2))], [np.array([1])], 0.5)]
-
-    backend = PlainBackend()
-    backend.processes = Second()
-    found = run_over(model, batches, backend, LOSS)
-    assert handed == [([], [], [], 0.0)]
+    shares = [([np.array([0])], [np.zeros((1, 2))], [np.array([1])], 0.5)]
+    found = share(model, batches, 1, 2, shares)
+    assert shares[1:] == [([], [], [], 0.0)]
     assert (found.labels.tolist(), found.loss) == ([1], 0.5)
 
 
@@ -117,12 +111,19 @@ def test_there_is_no_dropout_and_the_mode_comes_back_after_an_error_too(model, f
     model.train()
 
 
-def test_rows_without_labels_or_without_a_loss_have_logits_alone(model, few, tiny_tokenizer) -> None:
+def test_rows_without_labels_or_without_a_loss_have_logits_alone_and_a_notebook_shows_a_table(
+    model, few, tiny_tokenizer
+) -> None:
     found = evaluated(model, few["validation"].remove_columns("labels"), tiny_tokenizer, 4)
     assert (found.labels, found.loss) == (None, None)
     assert found.logits.shape == (len(few["validation"]), 2)
     found = run_over(model, Batches(few["validation"], PaddingCollator(tiny_tokenizer), 4), PlainBackend())
     assert (found.labels, found.loss) == (None, None)
+    found = Evaluation(np.zeros((3, 2)), None, None, 1.0, {"eval_<b>": 0.5, "eval_runtime": 1.0})
+    shown = found._repr_html_()
+    assert "eval_&lt;b&gt;" in shown
+    assert "0.5000" in shown
+    assert "runtime" not in shown
 
 
 def test_nothing_is_kept_but_logits_and_labels_as_plain_arrays(few, tiny_tokenizer) -> None:
@@ -152,11 +153,3 @@ def test_nothing_is_kept_but_logits_and_labels_as_plain_arrays(few, tiny_tokeniz
     assert found.logits.dtype == np.float32
     assert found.logits.base is None or found.logits.base.size == found.logits.size
     assert type(found.loss) is float
-
-
-def test_a_notebook_shows_an_evaluation_as_a_table() -> None:
-    found = Evaluation(np.zeros((3, 2)), None, None, 1.0, {"eval_<b>": 0.5, "eval_runtime": 1.0})
-    shown = found._repr_html_()
-    assert "eval_&lt;b&gt;" in shown
-    assert "0.5000" in shown
-    assert "runtime" not in shown

@@ -20,12 +20,12 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.training.losses import LOSS_REMEDY, check_loss, class_weights_of, make_loss, other_loss
 
+CLASSES, SEVERAL = "single_label_classification", "multi_label_classification"
 TASKS = {
-    "single_label_classification": torch.tensor([0, 2, 1, 2, 2]),
-    "multi_label_classification": torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0], [0, 0, 1]]),
+    CLASSES: torch.tensor([0, 2, 1, 2, 2]),
+    SEVERAL: torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0], [0, 0, 1]]),
     "regression": torch.tensor([0.5, 2.0, -1.0, 3.25, 0.0]),
 }
-CLASSES = "single_label_classification"
 generator = torch.Generator().manual_seed(5)
 LOGITS = {name: torch.randn(5, 1 if name == "regression" else 3, generator=generator) for name in TASKS}
 
@@ -38,36 +38,30 @@ def test_a_loss_is_the_sum_of_its_rows_and_its_mean_what_the_model_would_say(tas
     assert loss(logits, labels).dim() == 0
     halves = loss(logits[:2], labels[:2]) + loss(logits[2:], labels[2:])
     torch.testing.assert_close(loss(logits, labels), halves)
-    number = LOGITS[task].shape[1]
-    model = tiny_model(num_labels=number, dropout=0.0, problem_type=task)
-    ids = torch.randint(5, 90, (5, 9), generator=torch.Generator().manual_seed(1))
-    said = model(input_ids=ids, labels=TASKS[task])
-    torch.testing.assert_close(make_loss(task)(said.logits, TASKS[task]) / 5, said.loss)
+    model = tiny_model(num_labels=logits.shape[1], dropout=0.0, problem_type=task)
+    said = model(**batch_of(labels).inputs, labels=labels)
+    torch.testing.assert_close(loss(said.logits, labels) / 5, said.loss)
 
 
 def test_label_smoothing_is_torchs_and_of_several_labels_half_way_to_a_half() -> None:
     for smoothing in [0.0, 0.1, 0.5]:
-        task = "single_label_classification"
-        ours = make_loss(task, label_smoothing=smoothing)(LOGITS[task], TASKS[task])
-        torchs = torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum")(LOGITS[task], TASKS[task])
+        ours = make_loss(CLASSES, label_smoothing=smoothing)(LOGITS[CLASSES], TASKS[CLASSES])
+        torchs = torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum")(LOGITS[CLASSES], TASKS[CLASSES])
         assert torch.equal(ours, torchs)
-    task = "multi_label_classification"
-    ours = make_loss(task, label_smoothing=0.2)(LOGITS[task], TASKS[task])
-    wanted = torch.where(TASKS[task] == 1, 0.9, 0.1)
-    by_hand = functional.binary_cross_entropy(LOGITS[task].sigmoid(), wanted, reduction="none").mean(dim=1).sum()
+    ours = make_loss(SEVERAL, label_smoothing=0.2)(LOGITS[SEVERAL], TASKS[SEVERAL])
+    wanted = torch.where(TASKS[SEVERAL] == 1, 0.9, 0.1)
+    by_hand = functional.binary_cross_entropy(LOGITS[SEVERAL].sigmoid(), wanted, reduction="none").mean(dim=1).sum()
     torch.testing.assert_close(ours, by_hand)
 
 
 def test_class_weights_weigh_each_row_by_its_label_and_several_labels_by_column() -> None:
     """The sum of weighted losses over the true number of rows: not divided by the sum of weights, as torch's mean is."""
-    task, weights = "single_label_classification", torch.tensor([0.5, 2.0, 1.25])
-    ours = make_loss(task, class_weights=weights)(LOGITS[task], TASKS[task])
-    probabilities = LOGITS[task].double().softmax(dim=1)
-    by_hand = sum(-weights[label].double() * probabilities[row, label].log() for row, label in enumerate(TASKS[task].tolist()))
-    torch.testing.assert_close(ours.double(), by_hand, rtol=1e-5, atol=1e-6)
-    task, weights = "multi_label_classification", torch.tensor([0.5, 2.0, 1.25])
-    ours = make_loss(task, class_weights=weights)(LOGITS[task], TASKS[task])
-    cells = functional.binary_cross_entropy_with_logits(LOGITS[task], TASKS[task], reduction="none")
+    labels, weights = TASKS[CLASSES], torch.tensor([0.5, 2.0, 1.25])
+    ours = make_loss(CLASSES, class_weights=weights)(LOGITS[CLASSES], labels)
+    by_hand = -(weights[labels] * LOGITS[CLASSES].log_softmax(dim=1)[range(5), labels]).sum()
+    torch.testing.assert_close(ours, by_hand)
+    ours = make_loss(SEVERAL, class_weights=weights)(LOGITS[SEVERAL], TASKS[SEVERAL])
+    cells = functional.binary_cross_entropy_with_logits(LOGITS[SEVERAL], TASKS[SEVERAL], reduction="none")
     torch.testing.assert_close(ours, (cells * weights).sum() / 3)
 
 
@@ -78,46 +72,35 @@ class Echo(torch.nn.Module):
         return SimpleNamespace(logits=rows)
 
 
-def check(custom, labels: torch.Tensor = TASKS["single_label_classification"], training: bool = True) -> Echo:
+def check(custom, labels: torch.Tensor = TASKS[CLASSES], training: bool = True) -> Echo:
     model = Echo().train(training)
-    batch = SimpleNamespace(inputs={"rows": LOGITS["single_label_classification"]}, labels=labels)
-    check_loss(make_loss("single_label_classification", custom=custom), model, batch, PlainBackend())
+    batch = SimpleNamespace(inputs={"rows": LOGITS[CLASSES]}, labels=labels)
+    check_loss(make_loss(CLASSES, custom=custom), model, batch, PlainBackend())
     return model
 
 
-def test_one_loss_a_row_or_their_sum_is_taken_but_a_mean_is_refused(says) -> None:
+def test_one_loss_a_row_or_their_sum_is_taken_but_a_mean_and_invalid_ones_are_refused(says) -> None:
     for reduction in ["none", "sum"]:
         assert check(partial(functional.cross_entropy, reduction=reduction)).training
     assert not check(partial(functional.cross_entropy, reduction="sum"), training=False).training, "the mode is as before"
-    logits, labels = LOGITS["single_label_classification"], TASKS["single_label_classification"]
+    logits, labels = LOGITS[CLASSES], TASKS[CLASSES]
     mean, total = (functional.cross_entropy(logits, labels, reduction=kind).item() for kind in ("mean", "sum"))
     with says(f"the loss of a batch ({mean:.6g}) is not the sum of its rows' losses ({total:.6g})", LOSS_REMEDY):
         check(functional.cross_entropy)
     assert LOSS_REMEDY == "return one loss per row, or their sum: reduction='none' or reduction='sum', never a mean"
+    for custom, problem, remedy in WRONG.values():
+        with pytest.raises(SettingsError, match=f"settings: {problem}") as caught:
+            check(custom)
+        assert caught.value.remedy == remedy
 
 
-FAILS = "the loss fails on the first batch: "
+FAILS, CHECK = "the loss fails on the first batch: ", "check the labels and the loss function"
 WRONG = {
     "an error": (lambda logits, labels: logits[:, 7].sum(), f"{FAILS}IndexError: index 7 is out of bounds", LOSS_REMEDY),
     "a plain number": (lambda logits, labels: 1.0, f"{FAILS}AttributeError: 'float' object has no", LOSS_REMEDY),
     "no gradient": (lambda logits, labels: logits.argmax(dim=1).float(), "the loss must be a single number", LOSS_REMEDY),
-    "not finite": (
-        lambda logits, labels: logits.sum() / 0,
-        "the loss of the first batch is ",
-        "check the labels and the loss function",
-    ),
+    "not finite": (lambda logits, labels: logits.sum() / 0, "the loss of the first batch is ", CHECK),
 }
-
-
-@pytest.mark.parametrize(("custom", "problem", "remedy"), WRONG.values(), ids=WRONG)
-def test_an_invalid_loss_is_refused(custom, problem: str, remedy: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        check(custom)
-    assert caught.value.problem.startswith(problem)
-    assert caught.value.remedy == remedy
-
-
-# --- a loss inside the model's own forward -------------------------------------------------------------------------
 
 
 def batch_of(labels: torch.Tensor) -> SimpleNamespace:
@@ -140,13 +123,15 @@ def with_loss(change: Callable[[Any, Any, torch.Tensor], torch.Tensor], **option
     return model
 
 
+def focal(model: Any, found: Any, labels: torch.Tensor) -> torch.Tensor:
+    shares = found.logits.softmax(-1).gather(1, labels[:, None])
+    return ((1 - shares) ** 2 * functional.cross_entropy(found.logits, labels)).mean()
+
+
+LARGE = torch.tensor([1.0, 5.0])
 OTHER_LOSSES = {
-    "class weights": lambda model, found, labels: functional.cross_entropy(
-        found.logits, labels, weight=torch.tensor([1.0, 5.0])
-    ),
-    "focal": lambda model, found, labels: (
-        (1 - found.logits.softmax(-1).gather(1, labels[:, None])) ** 2 * functional.cross_entropy(found.logits, labels)
-    ).mean(),
+    "class weights": lambda model, found, labels: functional.cross_entropy(found.logits, labels, weight=LARGE),
+    "focal": focal,
     "an auxiliary term": lambda model, found, labels: found.loss + 1e-3 * found.logits.square().mean() + 1e-4,
     "only in training": lambda model, found, labels: found.loss + 0.1 if model.training else found.loss,
     "one for each row": lambda model, found, labels: 2 * functional.cross_entropy(found.logits, labels, reduction="none"),
@@ -161,27 +146,24 @@ def compared(model: Any, labels: torch.Tensor, task: str = CLASSES, say: Any = p
 FIVE = torch.tensor([0, 1, 1, 0, 1])
 
 
-@pytest.mark.parametrize("name", OTHER_LOSSES)
-def test_a_loss_in_the_forward_that_differs_is_found_with_both_values(name: str) -> None:
-    model = with_loss(OTHER_LOSSES[name], initializer_range=0.3).eval()
-    before, state = weights_hash(model), torch.get_rng_state()
-    theirs, ours = map(float, re.findall(r"\d\.\d+", compared(model, FIVE) or ""))
-    assert theirs != ours
-    assert weights_hash(model) == before
-    assert torch.equal(torch.get_rng_state(), state)
-    assert not model.training
-
-
-@pytest.mark.parametrize("name", ["class weights", "smoothed"])
-def test_a_loss_that_is_equal_while_all_logits_are_zero_is_found_by_its_gradient(name: str) -> None:
-    """A head that starts at zero: every loss is log 2, whatever its weights or its smoothing."""
-    model = with_loss(OTHER_LOSSES[name])
-    for weight in model.classifier.parameters():
-        torch.nn.init.zeros_(weight)
-    found = r".* 0\.693147 for the first batch, .* 0\.693147, and their gradients differ"
-    assert re.fullmatch(found, compared(model, FIVE) or "")
-    assert torch.is_grad_enabled()
-    assert not model.base_model._forward_hooks
+def test_a_loss_in_the_forward_that_differs_is_found_with_both_values_or_by_its_gradient() -> None:
+    for name in OTHER_LOSSES:
+        model = with_loss(OTHER_LOSSES[name], initializer_range=0.3).eval()
+        before, state = weights_hash(model), torch.get_rng_state()
+        theirs, ours = map(float, re.findall(r"\d\.\d+", compared(model, FIVE) or ""))
+        assert theirs != ours
+        assert weights_hash(model) == before
+        assert torch.equal(torch.get_rng_state(), state)
+        assert not model.training
+    # A head that starts at zero: every loss is log 2, whatever its weights or its smoothing.
+    for name in ["class weights", "smoothed"]:
+        model = with_loss(OTHER_LOSSES[name])
+        for weight in model.classifier.parameters():
+            torch.nn.init.zeros_(weight)
+        found = r".* 0\.693147 for the first batch, .* 0\.693147, and their gradients differ"
+        assert re.fullmatch(found, compared(model, FIVE) or "")
+        assert torch.is_grad_enabled()
+        assert not model.base_model._forward_hooks
 
 
 @pytest.mark.parametrize("family", FAMILIES)

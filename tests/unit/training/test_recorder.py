@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 from datasets import Dataset
 from families import tiny_model
 from run_folders import RECORD
-from small_training import StopAt, small_rows, trained
+from small_training import StopAt, small_rows
 
 from glassloop import Trainer, TrainingArguments
 from glassloop.data import rows as row_module
@@ -38,9 +39,6 @@ LISTED = [{name: cells[row] for name, cells in COLUMNS.items()} for row in range
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 6}
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-
 class Rows:
     """Rows that code of the user returns, as tensors."""
 
@@ -56,28 +54,19 @@ class Rows:
         return {name: torch.tensor(value) for name, value in cells.items()}
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        pytest.param(Dataset.from_dict(COLUMNS), id="dataset"),
-        pytest.param(Dataset.from_dict(COLUMNS).with_format("torch", columns=["input_ids", "labels"]), id="format"),
-        pytest.param(Dataset.from_dict(COLUMNS).with_transform(lambda batch: 1 / 0), id="transform"),
-        pytest.param(LISTED, id="list"),
-        pytest.param(tuple(LISTED), id="tuple"),
-    ],
-)
-def test_text_columns_labels_and_lengths_are_found(rows: Any) -> None:
-    found = read_given(rows)
-    assert found is not None
-    assert {*found.texts} == {"first", "second"}, "not the column of names"
-    assert found.texts["first"][1] == "a bad film"
-    assert found.labels is not None
-    assert found.labels.tolist() == [1, 0, 1]
-    assert found.lengths is not None
-    assert found.lengths.tolist() == [3, 4, 3]
+def test_text_columns_labels_and_lengths_are_found() -> None:
+    stored = Dataset.from_dict(COLUMNS)
+    formatted = stored.with_format("torch", columns=["input_ids", "labels"])
+    for rows in (stored, formatted, stored.with_transform(lambda batch: 1 / 0), LISTED, tuple(LISTED)):
+        found = read_given(rows)
+        assert {*found.texts} == {"first", "second"}, "not the column of names"
+        assert found.texts["first"][1] == "a bad film"
+        assert (found.labels.tolist(), found.lengths.tolist()) == ([1, 0, 1], [3, 4, 3])
 
 
-def test_rows_of_the_user_are_known_from_an_earlier_reading() -> None:
+def test_rows_of_the_user_are_known_from_an_earlier_reading_and_of_very_many_only_the_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
@@ -90,23 +79,20 @@ def test_rows_of_the_user_are_known_from_an_earlier_reading() -> None:
     padded = Dataset.from_dict({"input_ids": [[2, 5, 3, 0]] * 3, "attention_mask": [[1, 1, 1, 0]] * 3})
     for rows in (reader, padded):
         found = read_given(rows)
-        assert found is not None
-        assert found.lengths is not None
         assert found.lengths.tolist() == [3, 3, 3], "padding does not count"
         assert found.ids[0] == [2, 5, 3, 0]
-
-
-def test_only_the_number_of_very_many_rows_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     many = RowReader(Rows(row_module.MOST_NOTED + 1))
     many.survey()
     assert read_given(many) == GivenRows(row_module.MOST_NOTED + 1)
     monkeypatch.setattr(recorder, "MOST_READ", 2)
     assert read_given(Dataset.from_dict(COLUMNS)) == read_given(LISTED) == GivenRows(3)
-    assert read_given(iter([1])) is read_given(None) is None  # type: ignore[arg-type]
-    assert read_given([[1], [2]]) == GivenRows(2)  # type: ignore[arg-type,list-item]
+    assert read_given(iter([1])) is read_given(None) is None
+    assert read_given([[1], [2]]) == GivenRows(2)
 
 
-def test_the_columns_with_several_words_are_texts_and_tokens_become_texts_and_pairs(tiny_tokenizer: Any) -> None:
+def test_texts_are_columns_of_several_words_or_tokens_and_labels_duplicates_and_conflicts_are_counted(
+    tiny_tokenizer: Any,
+) -> None:
     assert text_columns({"id": ["x"], "text": ["two words"]}) == ["text"]
     assert text_columns({"id": ["x"], "word": ["longer"]}) == ["word"]
     assert text_columns({}) == []
@@ -114,9 +100,6 @@ def test_the_columns_with_several_words_are_texts_and_tokens_become_texts_and_pa
     assert decoded_texts(single, tiny_tokenizer) == [{"text": "the good film"}, {"text": "the"}]
     pairs = tiny_tokenizer(["the good film", "the"], ["the film", "good"], padding=True)["input_ids"]
     assert decoded_texts(pairs, tiny_tokenizer)[1] == {"text": "the", "text_pair": "good"}
-
-
-def test_labels_duplicates_conflicts_and_overlap_are_counted() -> None:
     train = GivenRows(3, {"text": ["a b", "c d", "a b"]}, labels=np.array([0, 1, 1]))
     facts = facts_of(train, ("no", "yes"), CLASSES, None)
     assert (facts.num_rows, facts.label_counts, facts.num_duplicates, facts.num_conflicts) == (3, {"no": 1, "yes": 2}, 1, 1)
@@ -124,10 +107,7 @@ def test_labels_duplicates_conflicts_and_overlap_are_counted() -> None:
     assert (facts.num_in_train, facts.unlabelled, len(facts.fingerprint)) == (1, True, 32)
     facts = facts_of(GivenRows(2, labels=np.array([[1, 0], [1, 1]])), ("a", "b"), SEVERAL, None)
     assert (facts.label_counts, facts.fingerprint) == ({"a": 2, "b": 1}, ""), "without texts nothing is known of duplicates"
-    assert GivenRows(2, ids=[[1, 2], [1, 2]]).keys()[0] == GivenRows(1, ids=[[1, 2]]).keys()[0]  # type: ignore[index]
-
-
-# --- an evaluation ----------------------------------------------------------------------------------------------------
+    assert GivenRows(2, ids=[[1, 2], [1, 2]]).keys()[0] == GivenRows(1, ids=[[1, 2]]).keys()[0]
 
 
 def evaluation(logits: Any, labels: Any, **metrics: float) -> Evaluation:
@@ -148,9 +128,7 @@ def test_the_evaluation_of_the_returned_weights_is_shown(best: bool, best_step: 
     assert (found.shown and found.shown.loss) == expected
 
 
-def test_what_is_too_large_or_of_another_shape_is_not_stored_and_of_many_rows_few_texts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_too_large_or_of_another_shape_is_not_stored_and_of_many_rows_few_texts(monkeypatch) -> None:
     fits, names = evaluation([[0, 1], [1, 0]], [1, 0]), ("a", "b")
     assert can_be_stored(fits, names)
     assert not can_be_stored(fits, ("a", "b", "c"))
@@ -159,7 +137,7 @@ def test_what_is_too_large_or_of_another_shape_is_not_stored_and_of_many_rows_fe
     monkeypatch.setattr(recorder, "MOST_LOGITS", 3)
     assert not can_be_stored(fits, names)
     found, rows = evaluation([[0, 1], [5, 0]], [1, 0]), GivenRows(2, {"text": ["one", "two"]})
-    texts = Recorder(None, None, lambda scored: np.array([1]), None).texts  # type: ignore[arg-type]
+    texts = Recorder(None, None, lambda scored: np.array([1]), None).texts
     assert texts(rows, found, RECORD) == [{"text": "one"}, {"text": "two"}]
     monkeypatch.setattr(recorder, "MOST_STORED_TEXTS", 1)
     assert texts(rows, found, RECORD) == [{}, {"text": "two"}]
@@ -176,9 +154,6 @@ def test_a_metric_of_the_user_has_the_baseline_only_if_it_is_the_same() -> None:
     assert (record.metrics, record.evaluation and record.evaluation["eval_accuracy"]) == (("accuracy",), 2 / 3)
 
 
-# --- the folder and the report of a training ----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(NO_REPORT, raising=False)  # other tests skip them
@@ -190,8 +165,10 @@ def few_steps(folder: Path, tokenizer: Any, rows: Any = None, parts: Any = None,
 
 
 @pytest.mark.usefixtures("reports")
-def test_every_training_writes_its_record_and_the_report_that_the_trainer_shows(tmp_path: Path, tiny_tokenizer: Any) -> None:
-    trainer = trained(tmp_path, small_rows(20), tiny_tokenizer, **EVALUATED)
+def test_every_training_writes_its_record_and_the_report_that_the_trainer_shows(
+    train: Any, tmp_path: Path, tiny_tokenizer: Any
+) -> None:
+    trainer = train(rows=small_rows(20), **EVALUATED)
     found = read_record(tmp_path / TRAINER_NAME)
     assert (found.status, found.plan.max_steps, found.model.type, found.backend) == ("finished", 12, "bert", "packed")
     assert found.data.splits["train"].label_counts == {"LABEL_0": 10, "LABEL_1": 10}
@@ -217,8 +194,8 @@ def test_every_training_writes_its_record_and_the_report_that_the_trainer_shows(
 
 
 @pytest.mark.usefixtures("reports")
-def test_an_evaluation_after_the_training_completes_its_report(tmp_path: Path, tiny_tokenizer: Any) -> None:
-    trainer, path = trained(tmp_path, small_rows(20), tiny_tokenizer), tmp_path / REPORT_NAME
+def test_an_evaluation_after_the_training_completes_its_report(train: Any, tmp_path: Path) -> None:
+    trainer, path = train(max_steps=2), tmp_path / REPORT_NAME
     assert "there is no final evaluation" in path.read_text().lower()
     trainer.evaluate(small_rows(5))
     assert "Confusion matrix" not in path.read_text(), "other rows"
@@ -240,47 +217,40 @@ def test_metrics_of_the_user_are_shown_and_have_intervals_where_they_are_known(t
 
 
 @pytest.mark.usefixtures("reports")
-def test_the_report_can_be_skipped(tmp_path: Path, tiny_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_can_be_skipped_and_never_fails_a_training(
+    tmp_path: Path, tiny_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     trainer = few_steps(tmp_path, tiny_tokenizer)
     trainer.train(report=False)
     assert (tmp_path / TRAINER_NAME).exists(), "glassloop report can write it later"
+    for place in ["start", "finish"]:
+        with monkeypatch.context() as patched:
+            patched.setattr(Recorder, place, Mock(side_effect=OSError("the disk is full")))
+            assert few_steps(tmp_path, tiny_tokenizer).train().global_step == 2
+        assert "could not be recorded for its report: OSError: the disk is full" in capsys.readouterr().err
     monkeypatch.setenv(NO_REPORT, "1")
     trainer.train()
     assert not (tmp_path / REPORT_NAME).exists()
 
 
 @pytest.mark.usefixtures("reports")
-@pytest.mark.parametrize("place", ["start", "finish"])
-def test_a_report_never_fails_a_training(
-    place: str, tmp_path: Path, tiny_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*given: Any) -> None:
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(Recorder, place, fail)
-    assert few_steps(tmp_path, tiny_tokenizer).train().global_step == 2
-    assert "could not be recorded for its report: OSError: the disk is full" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("reports")
-def test_a_stopped_training_has_its_record_and_no_results(tmp_path: Path, tiny_tokenizer: Any) -> None:
+def test_a_stopped_training_has_its_record_and_no_results(train: Any, tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
-        trained(tmp_path, small_rows(20), tiny_tokenizer, callbacks=[StopAt(4)], **EVALUATED)
+        train(rows=small_rows(20), callbacks=[StopAt(4)], **EVALUATED)
     assert read_record(tmp_path / TRAINER_NAME).status == "running"
     html = report_of(tmp_path).html
     assert "The run was stopped before its end and can be resumed." in html
     assert "Settings that differ" in html
-    trained(tmp_path, small_rows(20), tiny_tokenizer, resume=True, **EVALUATED)
+    train(rows=small_rows(20), resume=True, **EVALUATED)
     for text in ("Confusion matrix", ">resumed<"):
         assert text in (tmp_path / REPORT_NAME).read_text()
 
 
-def test_the_best_evaluation_is_shown_if_its_weights_are_returned(tmp_path: Path, tiny_tokenizer: Any) -> None:
+def test_the_best_evaluation_is_shown_if_its_weights_are_returned(train: Any, tmp_path: Path) -> None:
     best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "save_steps": 6}
     best["greater_is_better"] = True  # the first evaluation is the best
-    trainer = trained(tmp_path, small_rows(20), tiny_tokenizer, **best, **EVALUATED)
+    trainer = train(rows=small_rows(20), **best, **EVALUATED)
     found = read_record(tmp_path / TRAINER_NAME)
-    assert found.evaluation is not None
     by_step = {entry["step"]: entry["eval_loss"] for entry in trainer.state.history if "eval_loss" in entry}
     assert found.best_step == max(by_step, key=lambda step: by_step[step])
     assert np.isclose(found.evaluation["eval_loss"], by_step[found.best_step])

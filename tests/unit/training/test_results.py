@@ -38,9 +38,8 @@ def document(content: dict[str, object]) -> dict[str, Any]:
 def test_a_run_and_its_evaluation_have_the_same_splits(text_run: Path) -> None:
     record = read_run(text_run)
     content = document(run_content(text_run, record))
-    assert [*content] == [
-        *("run", "status", "data", "model", "seed", "steps", "seconds", "stop_reason", "best_step", "training", "splits"),
-    ]
+    keys = ["run", "status", "data", "model", "seed", "steps", "seconds", "stop_reason", "best_step", "training", "splits"]
+    assert [*content] == keys
     assert (content["run"], content["status"], content["steps"]) == (str(text_run), "finished", 20)
     again = document(evaluate.results_content(evaluate_run(str(text_run), Wanted(device="cpu")).results))
     assert content["splits"].keys() == again.keys() == {"validation"}
@@ -50,20 +49,28 @@ def test_a_run_and_its_evaluation_have_the_same_splits(text_run: Path) -> None:
     assert content["splits"]["validation"]["metrics"].keys() == again["validation"]["metrics"].keys()
 
 
-def test_each_validation_split_has_its_own_metrics() -> None:
+def test_each_validation_split_and_each_of_several_seeds_has_its_own_metrics() -> None:
     splits = {"train": SplitFacts(9), "validation_matched": SplitFacts(5), "validation_mismatched": SplitFacts(4)}
     evaluation = {"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1.0, "eval_mismatched_loss": 0.25}
     evaluation["eval_mismatched_accuracy"] = 0.5
     record = replace(RECORD, status=FINISHED, data=replace(RECORD.data, splits=splits), metrics=("accuracy",))
     record = replace(record, evaluation=evaluation, baseline={"accuracy": 0.4, "mismatched_accuracy": 0.3})
     found = run_content(Path("out"), record)["splits"]
-    assert isinstance(found, dict)
     scores = {"rows": 5, "metrics": {"loss": 0.5, "accuracy": 0.75}, "baseline": {"accuracy": 0.4}, "advice": ()}
     unknown = dict.fromkeys(("positive_label", "classes", "balanced_accuracy", "verdict"))
     assert found["validation_matched"] | {"classes": None} == scores | unknown
     assert found["validation_mismatched"]["metrics"] == {"loss": 0.25, "accuracy": 0.5}
     assert found["validation_mismatched"]["baseline"] == {"accuracy": 0.3}
     assert run_content(Path("out"), RECORD)["splits"] == {}
+    done = SeedRecord(status=FINISHED, seconds=2.0, validation={"accuracy": 0.5}, baseline={"accuracy": 0.4})
+    failed = SeedRecord(status=FAILED, exit_code=3, error=("data: row 3 is empty", "try:  fill it"))
+    content = document(evaluate.seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED)))
+    assert [*content] == ["run", "status", "data", "model", "seeds", "mean", "standard_deviation", "baseline"]
+    finished = {"run": "out/seed-1", "status": "finished", "seconds": 2.0, "metrics": {"accuracy": 0.5}}
+    assert content["seeds"]["1"] == finished | {"exit_status": None, "error": None}
+    assert content["seeds"]["2"]["exit_status"] == 3
+    assert content["seeds"]["2"]["error"] == "data: row 3 is empty try:  fill it"
+    assert (content["mean"], content["standard_deviation"]) == ({"accuracy": 0.5}, None)
 
 
 def test_the_data(write, tiny_tokenizer) -> None:
@@ -75,62 +82,33 @@ def test_the_data(write, tiny_tokenizer) -> None:
     assert content["columns"] == {"text": "text", "text_pair": None, "label": ["label"]}
     assert content["labels"] == ["a", "b"]
     train = content["splits"]["train"]
-    assert [*train] == [
-        *("rows", "labels", "duplicates", "also_in_train", "conflicts", "truncated", "mean_tokens", "longest_tokens"),
-    ]
+    keys = ["rows", "labels", "duplicates", "also_in_train", "conflicts", "truncated", "mean_tokens", "longest_tokens"]
+    assert [*train] == keys
     assert (train["rows"], train["labels"]) == (20, {"a": 10, "b": 10})
     assert train["mean_tokens"] <= train["longest_tokens"] == int(encoded["train"].lengths.max())
 
 
-def test_several_seeds() -> None:
-    done = SeedRecord(status=FINISHED, seconds=2.0, validation={"accuracy": 0.5}, baseline={"accuracy": 0.4})
-    failed = SeedRecord(status=FAILED, exit_code=3, error=("data: row 3 is empty", "try:  fill it"))
-    content = document(evaluate.seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED)))
-    assert [*content] == ["run", "status", "data", "model", "seeds", "mean", "standard_deviation", "baseline"]
-    assert content["seeds"]["1"] == {
-        **{"run": "out/seed-1", "status": "finished", "seconds": 2.0},
-        **{"metrics": {"accuracy": 0.5}, "exit_status": None, "error": None},
-    }
-    assert content["seeds"]["2"]["exit_status"] == 3
-    assert content["seeds"]["2"]["error"] == "data: row 3 is empty try:  fill it"
-    assert (content["mean"], content["standard_deviation"]) == ({"accuracy": 0.5}, None)
-
-
 def examples_of(train: list[Any], validation: list[Any], **settings: Any) -> Examples:
-    splits = {"train": train, "validation": validation}
-    return load_examples(
-        {
-            name: [{"text": f"{name} {number}", "label": label} for number, label in enumerate(labels)]
-            for name, labels in splits.items()
-        },
-        **settings,
-    )
+    def rows(name: str, labels: list[Any]) -> list[dict[str, Any]]:
+        return [{"text": f"{name} {number}", "label": label} for number, label in enumerate(labels)]
+
+    return load_examples({"train": rows("train", train), "validation": rows("validation", validation)}, **settings)
 
 
-def shown(
-    examples: Examples, answers: list[int], measures: Measures | None = None, facts: TrainingFacts | None = None
-) -> list[str]:
+def shown(examples: Examples, answers: list[int], measures: Any = None, facts: TrainingFacts | None = None) -> list[str]:
     """The lines printed about a model that gives these answers."""
-    logits = np.eye(examples.num_labels)[answers]
-    references = labels_of(examples, "validation")
-    measures = measures or examples.measures
-    names = examples.labels.names if examples.labels else ()
-    values = measures.metric(examples.task, names).compute(predictions=np.array(answers), references=references)
+    references, measures, screen = labels_of(examples, "validation"), measures or examples.measures, io.StringIO()
+    metric = measures.metric(examples.task, examples.labels.names)
+    values = metric.compute(predictions=np.array(answers), references=references)
     metrics = {"eval_loss": 0.5, **{f"eval_{key}": value for key, value in values.items()}, "eval_runtime": 1.0}
-    found = Evaluation(logits, references, 0.5, 1.0, metrics)
-    screen = io.StringIO()
+    found = Evaluation(np.eye(examples.num_labels)[answers], references, 0.5, 1.0, metrics)
     result = result_of(examples, "validation", found, measures, facts=facts)
     show_result(Console(file=screen, width=300), result, "validation")
     return [line.rstrip() for line in screen.getvalue().splitlines()]
 
 
-# --- the tables --------------------------------------------------------------------------------------------------
-
-TRAIN, VALIDATION = ["ok"] * 50 + ["complaint"], ["ok"] * 8 + ["complaint"] * 2
-
-
 def test_the_scores_of_a_run_and_of_each_class_are_shown_with_what_they_mean() -> None:
-    examples = examples_of(TRAIN, VALIDATION)
+    examples = examples_of(["ok"] * 50 + ["complaint"], ["ok"] * 8 + ["complaint"] * 2)
     assert shown(examples, [1] * 8 + [1, 0]) == [
         "validation         this run  majority baseline",
         "loss                 0.5000                  -",
@@ -197,37 +175,29 @@ def test_names_of_splits_and_labels_cannot_control_the_terminal() -> None:
     assert lines[1].startswith(r"f1 ([red]\x1b[31m)")
 
 
-def test_labels_numbered_by_the_user_have_a_positive_class() -> None:
+def test_splits_with_labels_are_evaluated_and_named_and_numbered_labels_have_a_positive_class() -> None:
+    rows = [{"text": f"{'good' if number % 2 else 'bad'} {number}", "label": number % 2} for number in range(12)]
+    secret = [{**row, "label": -1} for row in rows]
+    every = {"train": rows, "validation_c": secret, "validation_b": rows, "validation_a": rows}
+    for data, names in [
+        (rows, ["validation"]),
+        ({"train": rows, "dev": rows}, ["validation"]),
+        (every, ["validation_b", "validation_a"]),
+        ({"train": rows, "validation": secret}, []),
+        ({"test": rows}, []),
+    ]:
+        assert held_out_splits(load_examples(data).facts) == names
+    assert prefixes(["validation_matched", "validation_mismatched"]) == ["eval", "eval_mismatched"]
+    assert (prefixes(["validation"]), prefixes([])) == (["eval"], [])
     assert examples_of([0, 1, 0, 1], [0, 1]).measures == Measures(("accuracy", "f1"), "1")
     assert examples_of([0, 1, 0, 1], [0, 1], labels="ham,spam").measures == Measures(("accuracy", "f1"), "spam")
     assert examples_of([True, False], [True]).measures == Measures(("accuracy", "f1"), "true")
     assert examples_of(["spam", "ham"], ["ham"], labels="ham,spam").measures == Measures(("accuracy", "f1_macro"))
 
 
-def test_every_validation_split_with_labels_is_evaluated_and_named_in_its_metrics() -> None:
-    rows = [{"text": f"{'good' if number % 2 else 'bad'} {number}", "label": number % 2} for number in range(12)]
-    secret = [{**row, "label": -1} for row in rows]
-    every = {"train": rows, "validation_c": secret, "validation_b": rows, "validation_a": rows}
-    cases: list[tuple[Any, list[str]]] = [
-        (rows, ["validation"]),
-        ({"train": rows, "dev": rows}, ["validation"]),
-        (every, ["validation_b", "validation_a"]),
-        ({"train": rows, "validation": secret}, []),
-        ({"test": rows}, []),
-    ]
-    for data, names in cases:
-        assert held_out_splits(load_examples(data).facts) == names
-    assert prefixes(["validation_matched", "validation_mismatched"]) == ["eval", "eval_mismatched"]
-    assert (prefixes(["validation"]), prefixes([])) == (["eval"], [])
-
-
 def evaluation_of(examples: Examples, answers: list[int]) -> Evaluation:
     metrics = {"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1.0}
     return Evaluation(np.eye(2)[answers], labels_of(examples, "validation"), 0.5, 1.0, metrics)
-
-
-def evaluated(examples: Examples, answers: list[int]) -> Result:
-    return result_of(examples, "validation", evaluation_of(examples, answers), examples.measures)
 
 
 def test_a_result_has_the_baseline_if_the_training_rows_are_known_and_a_record_holds_it() -> None:
@@ -238,21 +208,19 @@ def test_a_result_has_the_baseline_if_the_training_rows_are_known_and_a_record_h
     assert result.baseline == {"accuracy": 0.25, "f1_macro": pytest.approx(0.2)}
     assert result.classes["b"] == ClassRecord(None, 0.0, 0.0, 1)
     assert result_of(examples, "train", found, examples.measures).baseline is None
-    other = result_of(examples, "train", found, examples.measures, trained_on={"a": 9, "b": 1}).baseline
-    assert other is not None
-    assert other["accuracy"] == 0.75
+    other = result_of(examples, "train", found, examples.measures, trained_on={"a": 9, "b": 1})
+    assert other.baseline["accuracy"] == 0.75
     record = evaluate.scored(RECORD, [result])
     assert record.evaluation == {"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1.0}
     assert record.baseline == {"accuracy": 0.25, "f1_macro": pytest.approx(0.2)}
-    assert record.classes == result.classes
-    assert record.balanced_accuracy == 0.5
+    assert (record.classes, record.balanced_accuracy, record.advice) == (result.classes, 0.5, ())
     assert record.verdict == (result.verdict and result.verdict.sentence)
-    assert record.advice == ()
 
 
 def test_predictions_are_one_line_per_row_with_its_length_and_what_was_cut(tmp_path: Path, tiny_tokenizer: Any) -> None:
     examples = examples_of(["a"] * 2 + ["b"] * 3, ["a", "b"])
-    evaluate.write_predictions(tmp_path / "rows.jsonl", examples, evaluated(examples, [1, 1]))
+    result = result_of(examples, "validation", evaluation_of(examples, [1, 1]), examples.measures)
+    evaluate.write_predictions(tmp_path / "rows.jsonl", examples, result)
     assert [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()] == [
         {"row": 0, "prediction": "b", "label": "a", "logits": [0.0, 1.0], "text": "validation 0"},
         {"row": 1, "prediction": "b", "label": "b", "logits": [0.0, 1.0], "text": "validation 1"},
@@ -261,6 +229,6 @@ def test_predictions_are_one_line_per_row_with_its_length_and_what_was_cut(tmp_p
     assert [entry["tokens"] for entry in more.values()] == [3, 4]
     (start, end) = more[1]["kept"]["text"]
     assert (start, "validation 1"[:end] != "validation 1") == (0, True)
-    evaluate.write_predictions(tmp_path / "rows.jsonl", examples, evaluated(examples, [1, 1]), more)
+    evaluate.write_predictions(tmp_path / "rows.jsonl", examples, result, more)
     assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[1])["kept"] == {"text": [start, end]}
     assert "kept" not in length_entries(examples, "validation", np.array([3, 4]), None, 4)[1], "without a tokenizer"
