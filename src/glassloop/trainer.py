@@ -1,14 +1,13 @@
 """The Trainer: model, data and settings around the one loop.
 
-From top to bottom: the constructor keeps and checks what it is given; `train` builds the parts of a training and hands them to
-the session (training/session.py), which restores a checkpoint and runs the loop (training/loop.py). `glassloop.Trainer`
-(compat/trainer.py) adds what scripts for transformers call and replace.
+`train` builds the parts of a training for the session (training/session.py), which runs the loop (training/loop.py).
+`glassloop.Trainer` (compat/trainer.py) adds what scripts for transformers call and replace.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,32 +22,11 @@ from glassloop.backends.packed import PackedBackend, supported_backend, verified
 from glassloop.base.errors import DataError, DivergedError, SettingsError, listed, visible
 from glassloop.base.files import share_files, user_path
 from glassloop.base.output import EVALUATING, say, stage
+from glassloop.data import rows as data_rows
 from glassloop.data.batches import Batches, PaddingCollator, collator_of, is_standard
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
-from glassloop.data.rows import (
-    LABEL_KEYS,
-    RowReader,
-    infer_task,
-    is_table,
-    known_columns,
-    refuse_labels,
-    refuse_unreadable,
-    repeats_of,
-    without_missing_labels,
-)
 from glassloop.markup.notebook import chart, facts, figure, scores, table, view
-from glassloop.models.interface import (
-    accepted_inputs,
-    base_of,
-    config_of,
-    label_names,
-    refuse_config,
-    refuse_not_finite,
-    refuse_unknown_tokens,
-    refuse_unmergeable,
-    save_whole,
-    task_of,
-)
+from glassloop.models import interface as models
 from glassloop.models.loading import quiet_transformers
 from glassloop.runs.history import numbers_by_step, read_moments, resumed_steps
 from glassloop.runs.record import Plan
@@ -168,7 +146,7 @@ class Trainer:
         self.processing_class = processing_class if processing_class is not None else tokenizer
         self._reported: set[str] = set()  # lines that are shown once
         self._quiet = quiet
-        self._readers: list[RowReader] = []  # of rows that are no table, with what was read of them
+        self._readers: list[data_rows.RowReader] = []  # of rows that are no table, with what was read of them
         self._can_be_interrupted = False  # a signal ends an evaluation
         self._recorder: Recorder | None = None  # of the latest training
         self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
@@ -177,8 +155,8 @@ class Trainer:
         self.backend = backend if backend is not None else choose_backend(self.args, accelerator, falls_back=self._falls_back)
         self.model: Model = model  # moved to the device of the backend
         self._collate = collator_of(data_collator, self.processing_class, self.args.pad_to_multiple_of)
-        refuse_unknown_tokens(self.processing_class, self.model)
-        refuse_config(config_of(self.model))
+        models.refuse_unknown_tokens(self.processing_class, self.model)
+        models.refuse_config(models.config_of(self.model))
         self.optimizers = optimizers
         self.callbacks = callbacks
         self.train_dataset = train_dataset
@@ -218,8 +196,8 @@ class Trainer:
         """
         refuse_hooks(type(self))
         self.args.check()
-        refuse_unmergeable(self.model)
-        refuse_not_finite(self.model, lambda _: "the model given to Trainer")
+        models.refuse_unmergeable(self.model)
+        models.refuse_not_finite(self.model, lambda _: "the model given to Trainer")
         self._choose_usable()  # the user may have frozen weights or assigned parts
         self._prove()
         self._callbacks = checked_callbacks(self._callbacks)  # the list may have grown
@@ -278,10 +256,7 @@ class Trainer:
         return None
 
     def _prove(self, rows: Rows | None = None) -> None:
-        """Compare a fast backend with the plain model on a few rows, once, and fall back to plain if they differ.
-
-        `rows` are those of an evaluation. None: check a training, with its gradients.
-        """
+        """Compare a fast backend with the plain model, once, in an evaluation of `rows` or, without, in a training."""
         if isinstance(self.backend, PackedBackend):
             use = self._training_use() if rows is None else None
             sample = partial(self._batches, self.train_dataset if rows is None else rows, training=rows is None)
@@ -360,7 +335,7 @@ class Trainer:
 
     def _readable(self, rows: Rows | None) -> Rows:
         """Return the training rows. Raises `SettingsError` if they cannot be read by row number."""
-        return refuse_unreadable(rows, "train_dataset")
+        return data_rows.refuse_unreadable(rows, "train_dataset")
 
     def _why_padded(self, rows: Rows | None) -> str | None:
         """Return why an evaluation of these rows needs padded batches on any backend, or None."""
@@ -374,17 +349,15 @@ class Trainer:
         """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method."""
         if self.compute_metrics is not None:
             return read_scores(self.compute_metrics(found), self._say_once, self.args.metric_for_best_model)
-        return self.measures.scores(found.predictions, found.label_ids, self.task, label_names(config_of(self.model)))
+        return self.measures.scores(
+            found.predictions, found.label_ids, self.task, models.label_names(models.config_of(self.model))
+        )
 
     def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
-        """Return the batches of a data set: shuffled by seed and epoch for training, else sorted by length.
-
-        Sets the task in the model's config if only the labels show it. Raises `SettingsError` or `DataError` if the rows
-        cannot be read, or if their labels do not fit the model.
-        """
+        """Return the batches of a data set. Sets the task in the model's config if only the labels show it."""
         args, processes, use = self.args, self.backend.processes, self._row_use(training=training)
-        rows = refuse_unreadable(self._reader(rows), f"{'train' if training else 'eval'}_dataset")
-        rows = rows if training else without_missing_labels(rows)
+        rows = data_rows.refuse_unreadable(self._reader(rows), f"{'train' if training else 'eval'}_dataset")
+        rows = rows if training else data_rows.without_missing_labels(rows)
         is_padding = isinstance(self._collate, PaddingCollator)  # another collator may make labels from anything
         seed = args.data_seed if args.data_seed is not None else args.seed
         batches = Batches(
@@ -398,10 +371,10 @@ class Trainer:
             num_processes=processes.num_processes,
         )
         with suppress(DataError) if use.any_labels else nullcontext():  # a model with its own loss may take any labels
-            config = config_of(self.model)
-            infer_task(config, batches.first_labels, self._say_once)
+            config = models.config_of(self.model)
+            data_rows.infer_task(config, batches.first_labels, self._say_once)
             needed = training and is_padding and not use.any_labels
-            refuse_labels(rows, task_of(config), int(config.num_labels), needed=needed, ignored=use.ignored)
+            data_rows.refuse_labels(rows, models.task_of(config), int(config.num_labels), needed=needed, ignored=use.ignored)
         return batches
 
     def _row_use(self, *, training: bool) -> RowUse:
@@ -417,14 +390,14 @@ class Trainer:
     def _reader(self, rows: Rows) -> Rows: ...
     def _reader(self, rows: Rows | None) -> Rows | None:
         """Return what reads the rows of a data set, always the same; a table is read without one."""
-        if rows is None or isinstance(rows, RowReader) or is_table(rows) or not hasattr(rows, "__len__"):
+        if rows is None or isinstance(rows, data_rows.RowReader) or data_rows.is_table(rows) or not hasattr(rows, "__len__"):
             return rows
         taken = self._taken_columns()
         for known in self._readers:
             if known.rows is rows and known.taken == taken and known.number == len(rows):
                 return known
         reader = accepted_columns(rows, taken, self._say_once)
-        if isinstance(reader, RowReader):
+        if isinstance(reader, data_rows.RowReader):
             self._readers.append(reader)
         return reader
 
@@ -448,11 +421,11 @@ class Trainer:
 
     def _class_weights(self) -> list[float] | None:
         """Return the weight of each class, None if all count the same. Rows are counted once."""
-        wanted = (self.args.class_weights, int(config_of(self.model).num_labels), self.train_dataset)
+        wanted = (self.args.class_weights, int(models.config_of(self.model).num_labels), self.train_dataset)
         if self._counted is None or any(now is not then for now, then in zip(wanted, self._counted[0], strict=True)):
             rows = self._reader(self.train_dataset) if self.args.class_weights == "balanced" else None
-            if isinstance(rows, RowReader):
-                repeats_of(rows)  # rows that repeat are kept until their batch is due
+            if isinstance(rows, data_rows.RowReader):
+                data_rows.repeats_of(rows)  # rows that repeat are kept until their batch is due
             self._counted = (wanted, class_weights_of(*wanted[:2], rows))
         return self._counted[1]
 
@@ -465,7 +438,7 @@ class Trainer:
     def write_model(self, folder: Path, weights: Tensors | None = None) -> None:
         """Write the model, its config and its tokenizer, for `save_model` and for checkpoints. A subclass may override this."""
         with quiet_transformers():
-            save_whole(self.backend.unwrap(self.model), folder, weights)
+            models.save_whole(self.backend.unwrap(self.model), folder, weights)
             if self.processing_class is not None:
                 self.processing_class.save_pretrained(folder)
         share_files(folder, "*.safetensors")
@@ -481,17 +454,15 @@ class Trainer:
         return source_report(RunSource(self._folder, None, UNKNOWN, self.state.history, resumed, by_trainer=True))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of a {config_of(self.model).model_type} model at step {self.state.step:,}>"
+        return f"<{type(self).__name__} of a {models.config_of(self.model).model_type} model at step {self.state.step:,}>"
 
     def _repr_html_(self) -> str:
-        args, parameters = self.args, sum(weight.numel() for weight in self.model.parameters())
+        args, kind = self.args, models.config_of(self.model).model_type
+        parameters = sum(weight.numel() for weight in self.model.parameters())
         sizes = {"train": self.train_dataset, "evaluation": self.eval_dataset}
         named = {
-            "model": f"{config_of(self.model).model_type}, {parameters / 1e6:.1f} M parameters, {self.task.replace('_', ' ')}",
-            "rows": ", ".join(
-                f"{len(rows):,} {name}" for name, rows in sizes.items() if rows is not None and hasattr(rows, "__len__")
-            )
-            or "none",
+            "model": f"{kind}, {parameters / 1e6:.1f} M parameters, {self.task.replace('_', ' ')}",
+            "rows": ", ".join(f"{len(rows):,} {name}" for name, rows in sizes.items() if isinstance(rows, Sized)) or "none",
             "learning rate": f"{args.learning_rate:g}",
             "batch": f"{args.per_device_train_batch_size} rows",
             "backend": f"{self.backend.name} on {self.backend.device}",
@@ -535,12 +506,14 @@ class Trainer:
     @property
     def task(self) -> str:
         """The task of the model, from its config."""
-        return task_of(config_of(self.model))
+        return models.task_of(models.config_of(self.model))
 
     @property
     def measures(self) -> Measures:
         """The metrics of an evaluation, unless `compute_metrics` is given."""
-        return chosen_measures(self._given_measures, self.task, label_names(config_of(self.model)), self.args.positive_label)
+        return chosen_measures(
+            self._given_measures, self.task, models.label_names(models.config_of(self.model)), self.args.positive_label
+        )
 
     @measures.setter
     def measures(self, given: Measures | None) -> None:
@@ -678,7 +651,7 @@ class RowUse:
 
 def columns_taken_by(model: Model) -> set[str]:
     """Return the columns that a model takes, and the usual names of labels."""
-    return {*accepted_inputs(type(base_of(model))), *LABEL_KEYS}
+    return {*models.accepted_inputs(type(models.base_of(model))), *data_rows.LABEL_KEYS}
 
 
 def accepted_columns(rows: Rows, taken: set[str] | None, say: Say) -> Rows:
@@ -687,11 +660,11 @@ def accepted_columns(rows: Rows, taken: set[str] | None, say: Say) -> Rows:
     def report(unused: list[str]) -> None:
         say(f"columns the model does not accept are dropped: {listed(unused)}")
 
-    if isinstance(rows, RowReader):
+    if isinstance(rows, data_rows.RowReader):
         return rows
-    if not is_table(rows):
-        return RowReader(rows, taken, report)
-    known, unused = (rows, []) if taken is None else known_columns(rows, taken)
+    if not data_rows.is_table(rows):
+        return data_rows.RowReader(rows, taken, report)
+    known, unused = (rows, []) if taken is None else data_rows.known_columns(rows, taken)
     if unused:
         report(unused)
     return known

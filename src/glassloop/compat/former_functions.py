@@ -1,7 +1,4 @@
-"""Functions and classes that libraries no longer have, with what they returned: of GLUE, scikit-learn, AdamW, IPython.
-
-The Trainers of transformers are here, too, with the arguments that they no longer take.
-"""
+"""What libraries no longer have: of GLUE, scikit-learn, IPython, AdamW, and former arguments of transformers' Trainers."""
 
 from __future__ import annotations
 
@@ -41,12 +38,6 @@ PY3, PY37 = True, True
 def is_never_available() -> bool:
     """Return False: transformers no longer works with this library."""
     return False
-
-
-def is_offline_mode() -> bool:
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_OFFLINE)
 
 
 def send_example_telemetry(*arguments: object, **named: object) -> None:

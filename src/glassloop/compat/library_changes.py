@@ -1,8 +1,4 @@
-"""Changes of imported libraries, for this process only: methods and arguments that they no longer have.
-
-Each function gets a module that has just been imported. It adds what is missing and wraps what has changed, so that a call
-written for an older version does what it did then. Every use is recorded.
-"""
+"""Changes of just imported libraries, in this process only: calls for older versions do what they did then, and are noted."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ BACKENDS = gone(
     "transformers 5",
     is_torch_tpu_available="transformers.utils:is_torch_xla_available",
     **dict.fromkeys(("is_tf_available", "is_flax_available", "is_apex_available"), f"{FORMER}:is_never_available"),
-    is_offline_mode=f"{FORMER}:is_offline_mode",
+    is_offline_mode="huggingface_hub:is_offline_mode",
     send_example_telemetry=f"{FORMER}:send_example_telemetry",
     **dict.fromkeys(
         ("TRANSFORMERS_CACHE", "PYTORCH_PRETRAINED_BERT_CACHE", "PYTORCH_TRANSFORMERS_CACHE"),

@@ -1,8 +1,4 @@
-"""Rewrite a script or notebook for transformers' Trainer to run on Glassloop, and find what a person should know about it.
-
-`Port` finds what becomes of each name, call, setting and attribute, as the tables of names.py, the settings and the Trainer
-itself say, and edits the text on the way.
-"""
+"""Rewrite a script or notebook for transformers' Trainer to run on Glassloop, and find what a person should know about it."""
 
 from __future__ import annotations
 
@@ -23,28 +19,10 @@ from itertools import product
 
 from glassloop.base.errors import SettingsError
 from glassloop.base.records import Json
+from glassloop.compat import names as tables
+from glassloop.compat import script as scripts
 from glassloop.compat.arguments import OWN, TrainingArguments
-from glassloop.compat.names import (
-    CALLED_INSTEAD,
-    GONE_OF_TRAINER,
-    NO_LONGER_IN_PLACE,
-    OLD_MODULES,
-    OLD_NAMES,
-    instead_of,
-    module_today,
-    why_untranslated,
-)
-from glassloop.compat.script import (
-    SAME_VALUE,
-    Binding,
-    Edits,
-    Scope,
-    Script,
-    is_magic_cell,
-    is_python,
-    read_cells,
-    without_magics,
-)
+from glassloop.compat.script import Binding, Scope, Script
 from glassloop.compat.suggestions import NOT_A_LITERAL, LossReader, last_name, literal
 from glassloop.compat.trainer import READ_BY_SCRIPTS, Trainer, TrainerState
 from glassloop.data.glue import GLUE_TASKS
@@ -95,20 +73,18 @@ class Ported:
 
 # --- where names are today
 
-PACKAGES = {name: today for name, today in OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
-LIBRARIES = frozenset(module.partition(".")[0] for module in OLD_NAMES)
+PACKAGES = {name: today for name, today in tables.OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
+LIBRARIES = frozenset(module.partition(".")[0] for module in tables.OLD_NAMES)
 
 # Where a name was imported from -> where it is today. A renamed package has its present name here.
 MOVED: dict[str, str] = {}
-for module_name, old_names in OLD_NAMES.items():
+for module_name, old_names in tables.OLD_NAMES.items():
     for old_name, old in old_names.items():
         if old_name in ("Trainer", "TrainingArguments", "AdamW", "load_metric"):  # Glassloop's, wherever a library had them
             MOVED[f"{module_name}.{old_name}"] = f"glassloop.{old_name}"
         elif not old.always and not old.now.startswith("glassloop.compat."):
             MOVED[f"{module_name}.{old_name}"] = old.now.replace(":", ".").removeprefix("builtins.")
 MOVED |= {
-    "transformers.utils.is_offline_mode": "huggingface_hub.is_offline_mode",
-    "transformers.file_utils.is_offline_mode": "huggingface_hub.is_offline_mode",
     "transformers.ConstantLRSchedule": "transformers.get_constant_schedule",
     "transformers.WarmupConstantSchedule": "transformers.get_constant_schedule_with_warmup",
     "transformers.WarmupLinearSchedule": "transformers.get_linear_schedule_with_warmup",
@@ -181,10 +157,10 @@ def present_place(place: str) -> str:
     place = todays_package(place)
     if place in MOVED:
         return MOVED[place] if MOVED[place].startswith("glassloop.") or is_gone(place) else place
-    if (whole := module_today(place)) is not None and is_gone(place) and not whole.startswith("glassloop"):
+    if (whole := tables.module_today(place)) is not None and is_gone(place) and not whole.startswith("glassloop"):
         return whole  # a module, such as sklearn.externals.joblib
     module, _, name = place.rpartition(".")
-    newer = module_today(module)
+    newer = tables.module_today(module)
     if newer is not None and is_gone(place) and not is_gone(f"{newer}.{name}") and not newer.startswith("glassloop"):
         return f"{newer}.{name}"
     if package in PACKAGES and module.count("."):
@@ -266,8 +242,10 @@ def rewritten(text: str) -> tuple[str, list[Finding]]:
 
 
 class Port:
+    """Finds what became of each name, call, setting and attribute of a script, and edits its text on the way."""
+
     def __init__(self, script: Script) -> None:
-        self.script, self.edits = script, Edits(script)
+        self.script, self.edits = script, scripts.Edits(script)
         self.findings: list[Finding] = []
         self.packages: set[str] = set()  # that the script imports
         self.moved: dict[str, str] = {}  # where each imported name is today, if it is not where the script imports it from
@@ -352,7 +330,7 @@ class Port:
         library = PACKAGES.get(package, package)
         is_alone = not self.script.is_guarded(node)
         if is_alone and library in ("pytorch_pretrained_bert", "apex"):
-            self.note(node, place, str(instead_of(package)))
+            self.note(node, place, str(tables.instead_of(package)))
         if library not in LIBRARIES:
             return set()
         if place in TELEMETRY and is_gone(place):
@@ -365,10 +343,10 @@ class Port:
             if is_alone and library == "datasets" and name in GONE and is_gone(today):
                 self.note(node, f"{name} no longer exists", GONE[name])
             return set()
-        reason = why_untranslated(name)
+        reason = tables.why_untranslated(name)
         if reason is None and (place.count(".") == 1 or today == place or name in GONE) and is_gone(today):
             unknown = "the installed version of transformers does not have it"
-            reason = GONE.get(name) or instead_of(name) or unknown if is_alone else None
+            reason = GONE.get(name) or tables.instead_of(name) or unknown if is_alone else None
         if reason is not None:
             self.note(node, name, reason)
         is_model = ("For" in name and "Model" in name) or name.endswith("ForSequenceClassification")
@@ -452,7 +430,7 @@ class Port:
             if self.is_of(node.func, class_name):
                 return kind
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if method in SAME_VALUE:
+        if method in scripts.SAME_VALUE:
             return self.kind(node.func.value, depth + 1)  # type: ignore[attr-defined]  # an attribute
         if method in ("from_pretrained", "from_config"):
             places = self.script.bases(node.func.value)  # type: ignore[attr-defined]
@@ -534,19 +512,19 @@ class Port:
         unknown = [one for one in node.keywords if one.arg is not None and one.arg not in ARGUMENTS_OF_TRAINER]
         gone = [one for one in unknown if literal(one.value) is None]
         for one in unknown:
-            remedy = GONE_OF_TRAINER.get(str(one.arg)) or UNSUPPORTED.get(str(one.arg)) or "remove it"
+            remedy = tables.GONE_OF_TRAINER.get(str(one.arg)) or UNSUPPORTED.get(str(one.arg)) or "remove it"
             self.note(one, f"Trainer has no argument {one.arg}", remedy, REMOVED if one in gone else NOT_TRANSLATED)
         return gone
 
     def check_method(self, node: ast.Call, method: ast.Attribute) -> None:
         """Rewrite calls of methods that are gone, and look at trainings."""
-        if method.attr in CALLED_INSTEAD:
+        if method.attr in tables.CALLED_INSTEAD:
             start, end = self.script.span(method.value)[1], self.script.span(method)[1]
             dotted = re.search(r"[\s\\]*\.[\s\\]*\w+$", self.script.text[start:end])
             self.edits.replace(start + dotted.start() if dotted else end, end)
             self.note(node, f"{method.attr} no longer exists", "the tokenizer is called instead", REMOVED)
         is_statement = isinstance(self.script.parents.get(node), ast.Expr) and isinstance(method.value, ast.Name)
-        if method.attr in NO_LONGER_IN_PLACE and is_statement and {*OF_DATA} & self.packages:
+        if method.attr in tables.NO_LONGER_IN_PLACE and is_statement and {*OF_DATA} & self.packages:
             start, end = self.script.span(node)[0], self.script.span(method)[1]
             self.edits.replace(start, start, f"{self.script.code(method.value)} = ")
             self.edits.replace(end - 1, end)
@@ -909,15 +887,15 @@ STYLES = tuple(product((1, 2, 4, None), (False, True), (None, (",", ":"))))
 
 def ported_notebook(text: str, name: str) -> Ported:
     """Return a notebook whose code runs on Glassloop. Raises `DataError` if it is not a notebook."""
-    notebook, cells, codes = read_cells(text, name)
+    notebook, cells, codes = scripts.read_cells(text, name)
     findings: list[Finding] = []
     magics: dict[int, list[tuple[int, str]]] = {}
     masked: dict[int, str] = {}  # the Python code of each cell, with a statement in place of each magic
     for number, code in codes.items():
-        python, hidden = without_magics(code, MAGIC)
-        if is_magic_cell(code):
+        python, hidden = scripts.without_magics(code, MAGIC)
+        if scripts.is_magic_cell(code):
             continue
-        if is_python(python):
+        if scripts.is_python(python):
             masked[number], magics[number] = python, hidden
         else:
             findings.append(Finding(1, "the cell is not Python", "it stays as it is", cell=number))

@@ -326,10 +326,7 @@ class Edits:
         return "".join([*parts, self.script.text[place:]])
 
     def remove_items(self, items: list[tuple[int, int]], removed: Iterable[int], end: int) -> list[str]:
-        """Remove some items, never all, of a list that is separated by commas, each with its line if nothing else is there.
-
-        The list ends at `end`, before its closing parenthesis. Return the comments of lines that were removed.
-        """
+        """Remove some items, never all, of a list up to `end`, with their lines; return the comments of these lines."""
         text, gone, comments = self.script.text, {*removed}, []
         ends = [*(start for start, _ in items[1:]), end]
         commas = [comma_after(text, item[1], limit) for item, limit in zip(items, ends, strict=True)]

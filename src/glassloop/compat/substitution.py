@@ -1,7 +1,4 @@
-"""Serve names to a script that today's libraries lack, with import hooks, and note each one. No library is edited.
-
-A name is served to the user's code only. Libraries that import the same name get their own.
-"""
+"""Serve names that today's libraries lack to the user's code only, with import hooks, and note each. No library is edited."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`glassloop.Trainer`: the Trainer with everything that scripts for transformers call, override and read.
 
-The core Trainer (trainer.py) assembles and trains. This class finds out what a script has replaced, hands that to the core as
-`ScriptParts`, and answers under the names of transformers. Below the class: models, losses and loaders of scripts, callbacks
-of transformers and the state they see, and the model card.
+It finds out what a script has replaced, hands that as `ScriptParts` to the core Trainer (trainer.py), and answers under the
+names of transformers. Below it: models, losses and loaders of scripts, callbacks of transformers, and the model card.
 """
 
 from __future__ import annotations
@@ -54,20 +53,12 @@ from glassloop.settings.training import TrainingArguments as Settings
 from glassloop.settings.transformers_names import SEQUENTIAL
 from glassloop.share.upload import pushed, upload
 from glassloop.trainer import DEFAULT_DIR, IGNORED, EvalPrediction, Metrics, PredictionOutput, RowUse, TrainOutput
+from glassloop.training import optimizer as optimization
 from glassloop.training.callbacks import Callback, State, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, Nested, PredictBatch, each_array, first_array
 from glassloop.training.interfaces import LRScheduler, Optimizer, Tensors
 from glassloop.training.loop import TrainingBatch
 from glassloop.training.losses import other_loss
-from glassloop.training.optimizer import (
-    decay_groups,
-    make_plan,
-    optimizer_for,
-    optimizer_of,
-    scheduler_for,
-    unwrap_optimizer,
-    warmup_steps_of,
-)
 from glassloop.training.session import STATE_NAME, Optimizers, ScriptParts, TrainingParts, log_history
 
 if TYPE_CHECKING:
@@ -482,17 +473,17 @@ class Trainer(core.Trainer):
     def create_optimizer(self) -> Optimizer:
         """Set `optimizer` to that of the settings and return it."""
         if self.optimizer is None and self.optimizer_cls_and_kwargs is not None:
-            self.optimizer = optimizer_of(self.model, self.args.weight_decay, *self.optimizer_cls_and_kwargs)
+            self.optimizer = optimization.optimizer_of(self.model, self.args.weight_decay, *self.optimizer_cls_and_kwargs)
         elif self.optimizer is None:
-            self.optimizer = optimizer_for(self.args, self.model)
+            self.optimizer = optimization.optimizer_for(self.args, self.model)
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """Set `lr_scheduler` for `num_training_steps` of `optimizer`, or of that of the Trainer, and return it."""
         if self.lr_scheduler is None:
             optimizer = self.create_optimizer() if optimizer is None else optimizer
-            warmup = warmup_steps_of(self.args.warmup_steps, num_training_steps)
-            self.lr_scheduler = scheduler_for(self.args, optimizer, warmup, num_training_steps)
+            warmup = optimization.warmup_steps_of(self.args.warmup_steps, num_training_steps)
+            self.lr_scheduler = optimization.scheduler_for(self.args, optimizer, warmup, num_training_steps)
         return self.lr_scheduler
 
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
@@ -502,7 +493,7 @@ class Trainer(core.Trainer):
 
     def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
         """Return the parameters of `model` with weight decay: all but biases and those of normalization layers."""
-        decayed = {id(weight) for weight in decay_groups(model, 1.0)[0]["params"]}
+        decayed = {id(weight) for weight in optimization.decay_groups(model, 1.0)[0]["params"]}
         return [name for name, weight in model.named_parameters() if id(weight) in decayed]
 
     def get_learning_rates(self) -> list[float]:
@@ -522,7 +513,7 @@ class Trainer(core.Trainer):
     def _torch_optimizer(self) -> Optimizer:
         if self.optimizer is None:
             raise SettingsError("there is no optimizer before training", "call create_optimizer() first")
-        return unwrap_optimizer(self.optimizer)
+        return optimization.unwrap_optimizer(self.optimizer)
 
     def get_num_trainable_parameters(self) -> int:
         """Return the number of parameters that are not frozen."""
@@ -972,7 +963,7 @@ class Trainer(core.Trainer):
         """Return the plan of the training, or of the one that would start now."""
         if self._plan is None:
             number = len(self._batches(self.train_dataset, training=True))
-            self._plan = make_plan(self.args, number, has_eval=self.eval_dataset is not None)
+            self._plan = optimization.make_plan(self.args, number, has_eval=self.eval_dataset is not None)
         return self._plan
 
     @contextmanager
@@ -1119,19 +1110,8 @@ class Trainer(core.Trainer):
 
         rows: dict[str, object] = {"train": self.train_dataset, **(self._eval_sets or {"validation": self.eval_dataset})}
         try:
-            return search(
-                self,
-                reset=reset,
-                rows=rows,
-                model_init=self.model_init,
-                space=hp_space,
-                objective=compute_objective,
-                n_trials=n_trials,
-                direction=direction,
-                backend=backend,
-                name_of=hp_name,
-                options=kwargs,
-            )
+            wanted = (hp_space, compute_objective, n_trials, direction, backend, hp_name, kwargs)
+            return search(self, reset, rows, self.model_init, *wanted)
         finally:
             reset(None)
 
@@ -1335,10 +1315,7 @@ class Loader(DataLoader[object]):
 
 
 class LoaderBatches:
-    """The batches of a script's own DataLoader: its order is the loader's, and resuming skips batches.
-
-    Each of several processes gets its share of the rows of each batch. A loader without a length has `num_batches`.
-    """
+    """The batches of a script's own DataLoader, in its order. A loader without a length has `num_batches`."""
 
     def __init__(
         self, loader: Iterable[Mapping[str, torch.Tensor]], rank: int = 0, num_processes: int = 1, num_batches: int = 0

@@ -11,33 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from glassloop.backends.choose import launched_processes
-from glassloop.base.errors import (
-    DivergedError,
-    GlassloopError,
-    SettingsError,
-    counted,
-    did_you_mean,
-    failure_of,
-    listed,
-    visible,
-)
+from glassloop.base import errors
+from glassloop.base.errors import SettingsError, counted, listed, visible
 from glassloop.base.files import set_aside
 from glassloop.base.output import say
 from glassloop.base.records import versions
 from glassloop.compat.arguments import OWN
 from glassloop.data.batches import Batches
-from glassloop.runs.record import (
-    FAILED,
-    FINISHED,
-    PAUSED,
-    RUNNING,
-    STUDY_NAME,
-    TIMINGS,
-    WAITING,
-    checkpoints_in,
-    is_study,
-    step_of,
-)
+from glassloop.runs import record as records
 from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord, read_study, write_study
 from glassloop.scores.metrics import short_metrics
 from glassloop.settings.file import GivenSettings
@@ -86,12 +67,12 @@ def default_objective(metrics: Mapping[str, float], *, own_metrics: bool) -> flo
     if not own_metrics:
         return sum(value for name, value in metrics.items() if name.endswith("_loss"))
     scores = {name: value for name, value in metrics.items() if name not in ("epoch", "eval_loss")}
-    return sum(value for name, value in scores.items() if not name.endswith(TIMINGS)) if scores else metrics["eval_loss"]
+    counted_scores = [value for name, value in scores.items() if not name.endswith(records.TIMINGS)]
+    return sum(counted_scores) if scores else metrics["eval_loss"]
 
 
 def search(
     trainer: Trainer,
-    *,
     reset: Callable[[object], None],
     rows: Mapping[str, object],
     model_init: Callable[..., object] | None,
@@ -125,7 +106,7 @@ def search(
     study = started_search(seed, known, directions, of_study)
     if record.waiting and "storage" not in of_study:
         study.enqueue_trial(record.waiting)
-    caught: Caught = tuple(options.get("catch", (DivergedError,)))  # type: ignore[arg-type]
+    caught: Caught = tuple(options.get("catch", (errors.DivergedError,)))  # type: ignore[arg-type]
     callbacks = [*options.get("callbacks", ())]  # type: ignore[misc]  # a list of functions
     if "sampler" not in of_study:
         callbacks.insert(0, lambda study, trial: setattr(study, "sampler", sampler_for(seed, trial.number + 1)))
@@ -202,18 +183,19 @@ def train_trial(
     watch = Watch(trial, objective, record, name, reports=reports)
     trainer.callbacks = [*trainer.callbacks, watch]
     try:
-        checkpoints = [] if reported is None else checkpoints_in(folder)
+        checkpoints = [] if reported is None else records.checkpoints_in(folder)
         for step, value in (reported or {}).items():
-            if checkpoints and step <= step_of(checkpoints[0]):
+            if checkpoints and step <= records.step_of(checkpoints[0]):
                 watch.report(value, step)  # what an earlier process reported before the checkpoint
         trainer.train(resume_from_checkpoint=True if checkpoints else None)
         if trainer.state.stop_reason == PRUNED:
-            record.note(name, status=PAUSED, seconds=time.perf_counter() - began)
+            record.note(name, status=records.PAUSED, seconds=time.perf_counter() - began)
             raise TrialPruned
         reached = watch.note(trainer.evaluate()) if watch.reached is None else watch.reached
         values = [reached] if isinstance(reached, int | float) else [*reached]
         if not all(map(math.isfinite, values)):
-            raise DivergedError(f"the objective of trial {trial.number} is {listed(values)}", "check compute_objective")
+            problem = f"the objective of trial {trial.number} is {listed(values)}"
+            raise errors.DivergedError(problem, "check compute_objective")
     except caught as error:
         record.failed(name, error, time.perf_counter() - began)
         raise
@@ -229,7 +211,7 @@ def set_hyperparameters(args: object, hyperparameters: object, number: int) -> N
     known = [*OWN, *SETTINGS]
     for name, value in hyperparameters.items():
         if name not in known:
-            problem = f"hp_space returned {visible(str(name))}, which is not a setting{did_you_mean(str(name), known)}"
+            problem = f"hp_space returned {visible(str(name))}, which is not a setting{errors.did_you_mean(str(name), known)}"
             raise SettingsError(problem, "return settings of TrainingArguments; read other values in model_init(trial)")
         setattr(args, name, value)
 
@@ -265,10 +247,9 @@ class Watch(Callback):
 
 
 class SearchRecord:
-    """Writes each trial of a script's search to study.json, and returns those of an earlier process.
+    """Writes each trial of a script's search to study.json as a run, paused if pruned, and returns those of an earlier process.
 
-    A trial is a run of the study. One that was pruned has the status "paused". A search continues if its `identity` is the
-    same: settings, functions and rows, as short texts. Of several objectives, `greater_is_better` is about the first.
+    A search continues if its `identity` is the same. Of several objectives, `greater_is_better` is about the first.
     """
 
     def __init__(
@@ -277,26 +258,27 @@ class SearchRecord:
         self.folder = folder
         study = StudySettings(strategy=SCRIPT, seeds=1)
         self.record = StudyRecord(
-            base, study, OBJECTIVE, greater_is_better, (seed,), data=identity, status=RUNNING, versions=versions()
+            base, study, OBJECTIVE, greater_is_better, (seed,), data=identity, status=records.RUNNING, versions=versions()
         )
         folder.mkdir(parents=True, exist_ok=True)
-        if not is_study(folder):
+        if not records.is_study(folder):
             return
         try:
             earlier = read_study(folder)
-        except GlassloopError:
+        except errors.GlassloopError:
             earlier = None
         if earlier is not None and (earlier.study.strategy, earlier.data) == (SCRIPT, identity):
-            self.record = replace(earlier, status=RUNNING)
-            ended = sum(run.status != WAITING for run in earlier.runs.values())
+            self.record = replace(earlier, status=records.RUNNING)
+            ended = sum(run.status != records.WAITING for run in earlier.runs.values())
             say(f"continuing the search in {folder}: {counted(ended, 'trial is', 'trials are')} done")
         else:
-            say(f"moved aside: the earlier search {folder / STUDY_NAME} is now {set_aside(folder / STUDY_NAME).name}")
+            earlier_file = folder / records.STUDY_NAME
+            say(f"moved aside: the earlier search {earlier_file} is now {set_aside(earlier_file).name}")
 
     @property
     def waiting(self) -> Values | None:
         """The values of the trial that was running when an earlier process ended; None if there was none."""
-        waiting = (run for run in self.record.runs.values() if run.status == WAITING)
+        waiting = (run for run in self.record.runs.values() if run.status == records.WAITING)
         return next((self.record.tried[run.setting] for run in waiting), None)
 
     def known(self) -> list[KnownTrial]:
@@ -306,11 +288,13 @@ class SearchRecord:
         drawn = {name: json_to_distribution(text) for name, text in self.record.study.vary.items()}
         trials = []
         for run in sorted(self.record.runs.values(), key=lambda run: run.setting):
-            if run.status != WAITING:
+            if run.status != records.WAITING:
                 params = self.record.tried[run.setting]
                 values = tuple(run.selection.values()) if run.finished else None
                 of_trial = {name: drawn[name] for name in params}
-                trials.append(KnownTrial(params, of_trial, values, pruned=run.status == PAUSED, reports=reports_of(run)))
+                trials.append(
+                    KnownTrial(params, of_trial, values, pruned=run.status == records.PAUSED, reports=reports_of(run))
+                )
         return trials
 
     def begin(
@@ -334,27 +318,27 @@ class SearchRecord:
     def finished(self, name: str, values: Sequence[float], metrics: dict[str, float], seconds: float) -> None:
         """Note the objectives of a trial that was trained to its end, and its last metrics."""
         objectives = {f"{OBJECTIVE}-{place}" if place else OBJECTIVE: value for place, value in enumerate(values)}
-        self.note(name, selection=objectives, validation=metrics, status=FINISHED, fraction=1.0, seconds=seconds)
+        self.note(name, selection=objectives, validation=metrics, status=records.FINISHED, fraction=1.0, seconds=seconds)
 
     def failed(self, name: str, error: BaseException, seconds: float) -> None:
         """Note that a trial failed. It counts, and is not repeated."""
-        code, lines = failure_of(error)
-        self.note(name, status=FAILED, exit_code=code, error=lines, seconds=seconds)
+        code, lines = errors.failure_of(error)
+        self.note(name, status=records.FAILED, exit_code=code, error=lines, seconds=seconds)
         params = self.record.tried[self.record.runs[name].setting]
         say(f"failed: {name}, {setting_name(params)} (exit status {code}): {lines[0]}")
 
     def end(self, best: int | None) -> None:
         """Write which trial is the best one, and show how many ended how."""
         runs = [*self.record.runs.values()]
-        status = FINISHED if best is not None else FAILED
+        status = records.FINISHED if best is not None else records.FAILED
         self.record = replace(self.record, status=status, chosen=best, seconds=sum(run.seconds for run in runs))
         write_study(self.folder, self.record)
         parts = [counted(len(runs), "trial", "trials")]
-        for kind, word in ((PAUSED, "pruned"), (FAILED, "failed")):
+        for kind, word in ((records.PAUSED, "pruned"), (records.FAILED, "failed")):
             if number := sum(run.status == kind for run in runs):
                 parts.append(f"{number:,} {word}")
         chosen = "" if best is None else f"; the best: {setting_name(self.record.tried[best]) or f'trial {best}'}"
-        say(f"{', '.join(parts)}{chosen} → {self.folder / STUDY_NAME}")
+        say(f"{', '.join(parts)}{chosen} → {self.folder / records.STUDY_NAME}")
 
 
 def reports_of(run: SeedRecord) -> dict[int, float]:

@@ -91,10 +91,7 @@ class State:
     signal: int = 0
 
     def read(self, figures: list[list[float]]) -> None:
-        """Take the `figures` of the latest steps, loss and gradient norm of each, which are kept until they are logged.
-
-        Raise `NotFiniteError` if one is not finite, or if gradients have been zero for too many steps.
-        """
+        """Take loss and gradient norm of the latest steps, the `figures`; raise `NotFiniteError` if the training diverged."""
         for step, (loss, norm) in enumerate(figures, self.step - len(figures) + 1):
             self.steps_without_gradient = self.steps_without_gradient + 1 if norm == 0 < loss else 0
             problem = None
@@ -117,10 +114,7 @@ class State:
         return self.loss_sum / self.losses_read if self.losses_read else 0.0
 
     def judge(self, metrics: dict[str, float], plan: Plan) -> None:
-        """Compare the `metrics` of an evaluation with the best; set `stop_reason` if the patience of the `plan` has run out.
-
-        Raise `SettingsError` if the evaluation did not compute the plan's metric.
-        """
+        """Compare the `metrics` of an evaluation with the best; set `stop_reason` if the patience of the `plan` has run out."""
         score = metrics.get(plan.best_metric)
         if score is None and not plan.needs_best:
             return
@@ -284,10 +278,7 @@ def checked_callbacks(callbacks: Sequence[Callback | type[Callback]] | None) -> 
 
 
 class History(Callback):
-    """Adds every logged step and every evaluation to `state.history` and, with a `folder`, to its history.jsonl.
-
-    `learning_rate` returns the learning rate of the next step.
-    """
+    """Adds every logged step and every evaluation to `state.history` and, with a `folder`, to its history.jsonl."""
 
     def __init__(self, folder: Path | None, learning_rate: Callable[[], float], plan: Plan) -> None:
         self.folder, self.learning_rate, self.plan = folder, learning_rate, plan

@@ -43,6 +43,7 @@ MOST_DEPTH, MOST_SHOWN = 6, 8
 Identity: TypeAlias = dict[str, object]  # values that JSON can hold
 FileSums: TypeAlias = dict[str, dict[str, int | str]]  # size and SHA-256 by name
 PlainRandom: TypeAlias = list[object]  # the random states of Python and of NumPy
+OptimizerSettings: TypeAlias = dict[str, list[dict[str, Any]]]  # "groups": the settings of each group of parameters
 SaveModel: TypeAlias = Callable[[Path, Tensors], None]
 
 
@@ -197,12 +198,6 @@ def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:
 # --- the states of optimizers and random generators --------------------------------------------------------------------
 
 
-class OptimizerSettings(TypedDict):
-    """The settings of each group of an optimizer's parameters, such as its learning rate."""
-
-    groups: list[dict[str, Any]]
-
-
 class PlainValues(TypedDict):
     """Everything about a training that is not a tensor; state.json of a checkpoint holds it."""
 
@@ -219,10 +214,7 @@ class PlainValues(TypedDict):
 def optimizer_tensors(
     model: torch.nn.Module, optimizer: Optimizer, gathered: OptimizerState | None = None
 ) -> tuple[Tensors, OptimizerSettings]:
-    """Return the optimizer's state by the names of the parameters, and its settings.
-
-    `gathered` is used in place of the optimizer's own state, of which a process may hold only a part.
-    """
+    """Return the state of the optimizer, or the one `gathered` of all processes, by parameter name, and its settings."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     inner = unwrap_optimizer(optimizer)
     states: Mapping[Any, Mapping[str, Any]] = inner.torch_state() if hasattr(inner, "torch_state") else inner.state
@@ -410,10 +402,8 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
-    """Return a checkpoint after comparing all its files with its manifest; raise `ModelError` with the first that differs.
-
-    Files that are not in the manifest, such as a `.DS_Store` or an editor's backup, are ignored.
-    """
+    """Return a checkpoint after comparing all its files with its manifest; raise `ModelError` with the first that differs."""
+    # Files that are not in the manifest, such as a `.DS_Store` or an editor's backup, are ignored.
     manifest = read_manifest(path, manifest_name)
 
     def refusal(name: str, problem: str) -> ModelError:
@@ -459,14 +449,11 @@ def read_manifest(path: Path, name: str) -> Manifest:
 
 
 class CheckpointFolder:
-    """The checkpoints in a run folder. Damaged ones are never overwritten, counted or removed.
-
-    Checkpoints that this process wrote or opened are known to be intact. Others are verified once, when they are needed.
-    """
+    """The checkpoints in a run folder. Damaged ones are never overwritten, counted or removed."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder, self.say = folder, say
-        self.verified: dict[Path, bool] = {}
+        self.verified: dict[Path, bool] = {}  # those that this process wrote or opened; others are verified when needed
 
     def open(self, path: Path) -> Checkpoint:
         """Return a checkpoint after verifying it; raise `ModelError` with the file that is damaged."""
@@ -485,10 +472,7 @@ class CheckpointFolder:
         return self.verified[path]
 
     def newest(self, skipped: Iterable[str] = ()) -> Checkpoint | None:
-        """Return the intact checkpoint with the highest step, and report skipped ones; None if there are no checkpoints.
-
-        `skipped` names what the caller has skipped before. Raises `ModelError` with all reasons if nothing can be used.
-        """
+        """Return the newest intact checkpoint, and report skipped ones, also those of the caller; None if there is nothing."""
         # Unusable checkpoints are an error, not a new start, which would discard hours of training.
         reasons = [*skipped, *(f"{path} was written by an earlier version" for path in self.folder.glob(EARLIER_CHECKPOINTS))]
         for path in checkpoints_in(self.folder):
@@ -516,13 +500,11 @@ class CheckpointFolder:
         return path
 
     def rotate(self, written: Path, keep: int | None, best_step: int | None) -> None:
-        """Remove old intact checkpoints until `keep` are left, counting `written`; never that of the best evaluation.
-
-        Checkpoints of later steps, which exist after a resume from an earlier one, stay until training has passed them.
-        """
+        """Remove old intact checkpoints until `keep` are left, counting `written`; never that of the best evaluation."""
         if keep is None:
             return
         best = None if best_step is None else self.folder / checkpoint_name(best_step)
+        # Those of later steps, which exist after a resume from an earlier one, stay until training has passed them.
         older = [path for path in checkpoints_in(self.folder) if step_of(path) < step_of(written) and self.is_intact(path)]
         for path in older[max(keep - 1, 0) :]:
             if path != best:
@@ -547,10 +529,7 @@ class CheckpointFolder:
 
 
 class Saver:
-    """Writes snapshots one after the other in a thread; the next call raises an error that occurred there.
-
-    `keep`: the number of checkpoints to keep; None keeps all.
-    """
+    """Writes snapshots one after the other in a thread; the next call raises an error that occurred there."""
 
     def __init__(self, checkpoints: CheckpointFolder, keep: int | None, save_model: SaveModel) -> None:
         self.checkpoints, self.keep, self.save_model = checkpoints, keep, save_model

@@ -27,17 +27,8 @@ from glassloop.markup.terminal import bare_table, text
 from glassloop.runs.history import last_step
 from glassloop.runs.record import TIMINGS, ClassRecord, RunRecord, held_out_splits, seed_name
 from glassloop.runs.study import SeedsRecord
+from glassloop.scores import result as scoring
 from glassloop.scores.metrics import COMPUTED, Array, Measures, no_better, short_metrics
-from glassloop.scores.result import (
-    Result,
-    TrainingFacts,
-    baseline_scores,
-    label_of,
-    rows_of,
-    split_scores,
-    usual_answer,
-    verdict_on,
-)
 from glassloop.scores.statistics import BETTER, ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.interfaces import EvaluationBackend, LossSum, RowBatches
@@ -252,26 +243,25 @@ def result_of(
     measures: Measures,
     prefix: str = "eval",
     trained_on: Mapping[str, int] | None = None,
-    facts: TrainingFacts | None = None,
-) -> Result:
+    facts: scoring.TrainingFacts | None = None,
+) -> scoring.Result:
     """Return the result of an evaluation: with the baseline and a verdict, if the training rows are known.
 
-    Args:
-        prefix: What the names of the metrics begin with.
-        trained_on: How many training rows each class had, if the training rows are not among the examples.
-        facts: What is known about the training, for advice on a result that is no better than the baseline.
+    `trained_on` counts the training rows of each class, if these are not among the examples. The advice depends on `facts`.
     """
     names = examples.labels.names if examples.labels else ()
     labels = found.labels if found.labels is not None else labels_of(examples, split)
-    rows = rows_of(found.logits, labels, examples.task, names)
-    result = Result(split, rows, measures, short_metrics(found.metrics, prefix), timed=found.metrics)
+    rows = scoring.rows_of(found.logits, labels, examples.task, names)
+    result = scoring.Result(split, rows, measures, short_metrics(found.metrics, prefix), timed=found.metrics)
     if trained_on is not None and examples.task == CLASSES:
         answer: float | Array = int(np.argmax([trained_on.get(name, 0) for name in names]))
     elif "train" in examples.splits and split != "train":
-        answer = usual_answer(labels_of(examples, "train"), examples.task)
+        answer = scoring.usual_answer(labels_of(examples, "train"), examples.task)
     else:
         return result
-    return replace(result, baseline=baseline_scores(rows, answer, measures), verdict=verdict_on(rows, answer, facts))
+    return replace(
+        result, baseline=scoring.baseline_scores(rows, answer, measures), verdict=scoring.verdict_on(rows, answer, facts)
+    )
 
 
 def prefixes(splits: list[str]) -> list[str]:
@@ -279,7 +269,7 @@ def prefixes(splits: list[str]) -> list[str]:
     return ["eval", *(f"eval_{split.removeprefix('validation_')}" for split in splits[1:])][: len(splits)]
 
 
-def by_split(results: Sequence[Result]) -> tuple[dict[str, float], dict[str, float]]:
+def by_split(results: Sequence[scoring.Result]) -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics and the baselines of all splits. Keys of further splits begin with the split: mismatched_accuracy."""
     metrics: dict[str, float] = {}
     baseline: dict[str, float] = {}
@@ -289,7 +279,7 @@ def by_split(results: Sequence[Result]) -> tuple[dict[str, float], dict[str, flo
     return metrics, baseline
 
 
-def scored(record: RunRecord, results: Sequence[Result]) -> RunRecord:
+def scored(record: RunRecord, results: Sequence[scoring.Result]) -> RunRecord:
     """Return the record of a run with the results of its evaluations, the first of which has the verdict."""
     first = results[0]
     return replace(
@@ -315,7 +305,7 @@ def labels_of(examples: Examples, split: str) -> np.ndarray:
 
 
 def write_predictions(
-    path: Path, examples: Examples, result: Result, more: Mapping[int, Mapping[str, object]] | None = None
+    path: Path, examples: Examples, result: scoring.Result, more: Mapping[int, Mapping[str, object]] | None = None
 ) -> None:
     """Write one line per row: texts, label, prediction and logits, from which every metric can be computed again."""
     texts = examples.splits[result.split].select_columns([*dict.fromkeys(examples.columns.texts)])[:]
@@ -330,7 +320,7 @@ def write_answers(
     lines = []
     answers = zip(rows.logits.tolist(), rows.predictions.tolist(), rows.references.tolist(), texts, strict=True)
     for row, (logits, choice, label, words) in enumerate(answers):
-        answer = {"prediction": label_of(choice, rows.labels), "label": label_of(label, rows.labels)}
+        answer = {"prediction": scoring.label_of(choice, rows.labels), "label": scoring.label_of(label, rows.labels)}
         entry = {"row": row, **answer, "logits": logits, **((more or {}).get(row) or {}), **words}
         lines.append(json.dumps(entry, ensure_ascii=False, allow_nan=False))
     write_text(path, "\n".join(lines) + "\n")
@@ -339,10 +329,7 @@ def write_answers(
 def length_entries(
     examples: Examples, split: str, lengths: np.ndarray, tokenizer: Tokenizer | None, max_length: int
 ) -> dict[int, dict[str, object]]:
-    """Return the number of tokens of each row and, if it was cut, the characters of each text that the model reads.
-
-    A row is cut at `max_length` tokens. Without a tokenizer, cut rows are not examined.
-    """
+    """Return the number of tokens of each row and, if it was cut, the characters of each text that the model reads."""
     entries: dict[int, dict[str, object]] = {row: {"tokens": int(length)} for row, length in enumerate(lengths)}
     full = [row for row, length in enumerate(lengths) if length >= max_length][:MOST_EXAMINED]
     names, rows = examples.columns.texts, examples.splits[split]
@@ -358,7 +345,7 @@ def length_entries(
 # --- tables in the terminal --------------------------------------------------------------------------------------------
 
 
-def show_result(console: Console, result: Result, title: str) -> None:
+def show_result(console: Console, result: scoring.Result, title: str) -> None:
     """Print the scores of a split and of each class, and what they mean next to the baseline."""
     console.print(results_table(result, title))
     if result.classes:
@@ -380,7 +367,7 @@ def baseline_name(measures: Measures) -> str:
     return "mean baseline" if {*measures.keys} & {*COMPUTED[SCORE]} else "majority baseline"
 
 
-def results_table(result: Result, title: str) -> Table:
+def results_table(result: scoring.Result, title: str) -> Table:
     """Return a table with the metrics of a split and their baseline."""
     table = bare_table(title, "this run", baseline_name(result.measures), right=1)
     baseline = result.baseline or {}
@@ -449,7 +436,7 @@ def data_content(examples: Examples, encoded: Mapping[str, Encoding], data: str,
     }
 
 
-def results_content(results: Iterable[Result]) -> Content:
+def results_content(results: Iterable[scoring.Result]) -> Content:
     """Return the result of each split."""
     content: Content = {}
     for result in results:
@@ -465,7 +452,7 @@ def run_content(folder: Path, record: RunRecord) -> Content:
     splits: Content = {}
     for name in held_out_splits(record.data.splits) if record.evaluation else ():
         first = (record.classes, record.balanced_accuracy, record.verdict, record.advice)
-        values = (*split_scores(record, name), record.positive_label, *((None, None, None, ()) if splits else first))
+        values = (*scoring.split_scores(record, name), record.positive_label, *((None, None, None, ()) if splits else first))
         splits[name] = dict(zip(SPLIT_KEYS, (record.data.splits[name].num_rows, *values), strict=True))
     return {
         "run": folder,

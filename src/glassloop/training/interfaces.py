@@ -1,7 +1,4 @@
-"""What a backend offers, as Protocols: the process group, and the lifecycle of a training around the verbs of a step.
-
-A function takes the narrowest one it needs. `StepBackend` is defined in `loop.py`, which runs without the package.
-"""
+"""What a backend offers, as Protocols: the process group, and the lifecycle of a training around the steps of loop.py."""
 
 from __future__ import annotations
 

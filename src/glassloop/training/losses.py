@@ -78,10 +78,7 @@ def check_loss(loss: LossSum, model: torch.nn.Module, batch: TrainingBatch, back
 
 
 def other_loss(model: Model, batch: Batch, task: str, backend: StepBackend, say: Say = lambda line: None) -> str | None:
-    """Return how the loss of the model's forward differs from that of Glassloop; None if they agree or it computes none.
-
-    Raise `ModelError` if it returns no logits.
-    """
+    """Return how the loss of the model's forward differs from that of Glassloop; None if they agree or it computes none."""
     # The model's own loss is compared, not used: accumulation, several processes and fast backends need a sum over
     # rows. Both come from one forward pass, so dropout stays on, and a loss with a term for training is noticed too.
     accepted = inspect.signature(model.forward).parameters

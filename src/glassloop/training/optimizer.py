@@ -106,10 +106,7 @@ def unwrap_optimizer(optimizer: Optimizer) -> Optimizer:
 
 
 def decay_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Return the trainable parameters in two groups: with weight decay, and without it (biases and normalization weights).
-
-    Raise `SettingsError` if all parameters are frozen.
-    """
+    """Return the trainable parameters in two groups: with weight decay, and without it (biases and normalization weights)."""
     norms = {f"{name}.weight" for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if not named:

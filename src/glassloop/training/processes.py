@@ -40,11 +40,7 @@ def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:
 
 
 def run_together(arguments: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
-    """Run `glassloop` with `arguments` in several processes, and exit or raise as the one that failed first, if any did.
-
-    Raise the `WorkerError` of the process that failed first, or `ResourceError` if a signal that this process did not receive
-    ended one of them.
-    """
+    """Run `glassloop` with `arguments` in several processes, and exit or raise as the one that failed first, if any did."""
     with tempfile.TemporaryDirectory(prefix="glassloop-") as scratch, noted_signals() as received:
         with Children(received) as children:
             for rank, environment in enumerate(environments):

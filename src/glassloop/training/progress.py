@@ -101,17 +101,14 @@ class StageLines:
 
 
 class SeedsProgress:
-    """One bar, or a plain line every half minute, for several runs in other processes, read from their histories.
-
-    Args:
-        runs: The run folder of each seed that will be trained.
-        num_done: How many seeds are finished already.
-        num_steps: How many steps each run has.
-        plain: Whether to print lines instead of a bar.
-    """
+    """One bar, or a `plain` line every half minute, for several runs in other processes, read from their histories."""
 
     def __init__(self, runs: dict[int, Path], num_done: int, num_steps: int, plain: bool) -> None:
-        self.runs, self.num_done, self.num_steps = runs, num_done, num_steps
+        self.runs, self.num_done, self.num_steps = (
+            runs,
+            num_done,
+            num_steps,
+        )  # folders of seeds to train, seeds done, steps each
         self.last_update = self.last_line = time.perf_counter()
         self.bar: Any = None  # tqdm has no types
         self.file = messages()

@@ -18,16 +18,7 @@ from glassloop.data.examples import length_facts, notes_on, text_keys
 from glassloop.data.interfaces import Row, Rows, Tokenizer
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
-from glassloop.runs.record import (
-    FINISHED,
-    TRAINER_NAME,
-    Columns,
-    DataRecord,
-    ModelRecord,
-    RunRecord,
-    SplitFacts,
-    predictions_name,
-)
+from glassloop.runs import record as records
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
 from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
 from glassloop.scores.statistics import ScoredRows
@@ -146,11 +137,8 @@ def decoded_texts(ids: Sequence[Sequence[int]], tokenizer: Tokenizer) -> list[di
     return [{name: next(words) for name, _ in zip(("text", "text_pair"), row, strict=False)} for row in rows]
 
 
-def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.ndarray | None) -> SplitFacts:
-    """Return the counts of a split. Without texts and tokens there is no fingerprint, and nothing is known of duplicates.
-
-    `train_keys`: the keys of the training rows, to count those of another split that are among them.
-    """
+def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.ndarray | None) -> records.SplitFacts:
+    """Return the counts of a split, with those of its rows that are among the training rows, if the keys of these are known."""
     keys, labels = rows.keys(), rows.labels
     counts: dict[str, int] = {}
     if labels is not None and task in (CLASSES, SEVERAL) and labels.dtype.kind in "iubf":
@@ -158,13 +146,13 @@ def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.
         one_hot = labels.ndim == 2 and labels.shape[1] == len(names)
         sums = labels.sum(axis=0) if one_hot else np.bincount(flat[flat >= 0], minlength=len(names))  # -100: ignored
         counts = {name: int(number) for name, number in zip(names, sums, strict=False)}
-    if keys is None:
-        return SplitFacts(rows.number, counts)
+    if keys is None:  # without texts and tokens, nothing is known of duplicates
+        return records.SplitFacts(rows.number, counts)
     num_conflicts = 0
     if labels is not None and labels.ndim == 1 and task == CLASSES:
         both = np.unique(np.stack([keys, labels.astype(np.uint64)]), axis=1)
         num_conflicts = int((np.unique(both[0], return_counts=True)[1] > 1).sum())
-    return SplitFacts(
+    return records.SplitFacts(
         rows.number,
         counts,
         unlabelled=labels is None,
@@ -178,7 +166,9 @@ def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.
 # --- the record --------------------------------------------------------------------------------------------------------
 
 
-def last_record(record: RunRecord, parts: TrainingParts, found: Evaluation | None, held_out: GivenRows | None) -> RunRecord:
+def last_record(
+    record: records.RunRecord, parts: TrainingParts, found: Evaluation | None, held_out: GivenRows | None
+) -> records.RunRecord:
     """Return the record of a finished training, with what its rows say and the scores of the trained model, if `found`."""
     train = read_given(parts.train_rows)
     if held_out and held_out.labels is None and found:
@@ -198,7 +188,9 @@ def last_record(record: RunRecord, parts: TrainingParts, found: Evaluation | Non
     return with_scores(record, found, parts.measures(), train) if found else record
 
 
-def with_scores(record: RunRecord, found: Evaluation, measures: Measures | None, train: GivenRows | None) -> RunRecord:
+def with_scores(
+    record: records.RunRecord, found: Evaluation, measures: Measures | None, train: GivenRows | None
+) -> records.RunRecord:
     """Return the record with the metrics of an evaluation, and those of always giving the usual answer of the training rows."""
     task, names, scores = record.data.task, record.data.labels or (), finite_scores(found)
     used = measures or Measures(tuple(name for name in scores if name != LOSS))
@@ -233,23 +225,20 @@ def can_be_stored(found: Evaluation, names: Sequence[str]) -> bool:
     return shaped and labels is not None and labels.shape in ((len(logits),), logits.shape) and bool((labels >= 0).all())
 
 
-def scored(found: Evaluation, record: RunRecord) -> ScoredRows:
+def scored(found: Evaluation, record: records.RunRecord) -> ScoredRows:
     """Return an evaluation as the arrays that statistics are computed from."""
     return rows_of(found.logits, np.asarray(found.labels), record.data.task, record.data.labels or ())
 
 
 @dataclass(eq=False)
 class Recorder(Callback):
-    """Keeps the evaluations of a training and writes trainer.json, the predictions and the report, in the main process.
-
-    The record is written after the first step: a training that fails before it leaves no record, as a run of the command.
-    """
+    """Keeps the evaluations of a training and writes trainer.json, the predictions and the report, in the main process."""
 
     parts: TrainingParts
     tokenizer: Tokenizer | None  # decodes rows that have no text columns
     listed_rows: Callable[[ScoredRows], np.ndarray]  # the rows whose texts a report lists
     write_report: Callable[[Path], object] | None  # None for no report
-    record: RunRecord | None = None  # of the start; None before the first step, or if it could not be written
+    record: records.RunRecord | None = None  # of the start; None before the first step, or if it could not be written
     has_started: bool = False
     # What a report may show, with their steps: the latest evaluation, and that of the best step, whose weights may be returned.
     latest: tuple[int, Evaluation] | None = None
@@ -259,6 +248,7 @@ class Recorder(Callback):
     reads_weights = False
 
     def on_step(self, state: State, batches: list[Batch]) -> None:
+        # Not before: a training that fails before its first step leaves no record, as a run of the command.
         if not self.has_started and self.parts.backend.processes.is_main:
             self.has_started = True
             self.safely(self.start)
@@ -299,20 +289,22 @@ class Recorder(Callback):
         """Write trainer.json, and remove the predictions of an earlier training."""
         parts, config = self.parts, config_of(self.parts.model)
         splits = {"train": parts.train_rows, VALIDATION: parts.eval_rows}
-        data = DataRecord(
+        data = records.DataRecord(
             source="given in Python",
             task=parts.task,
-            columns=Columns("text"),
+            columns=records.Columns("text"),
             labels=None if parts.task == SCORE else label_names(config),
             splits={
-                name: SplitFacts(len(rows)) for name, rows in splits.items() if rows is not None and hasattr(rows, "__len__")
+                name: records.SplitFacts(len(rows))
+                for name, rows in splits.items()
+                if rows is not None and hasattr(rows, "__len__")
             },
         )
         name = getattr(config, "_name_or_path", "") or type(parts.model).__name__
-        model = ModelRecord(name, config.model_type, sum(weight.numel() for weight in parts.model.parameters()))
+        model = records.ModelRecord(name, config.model_type, sum(weight.numel() for weight in parts.model.parameters()))
         record = started_record(parts, data, model)
-        write_sealed(parts.folder / TRAINER_NAME, record)
-        (parts.folder / predictions_name(VALIDATION)).unlink(missing_ok=True)
+        write_sealed(parts.folder / records.TRAINER_NAME, record)
+        (parts.folder / records.predictions_name(VALIDATION)).unlink(missing_ok=True)
         self.record = record
 
     def finish(self) -> None:
@@ -327,13 +319,15 @@ class Recorder(Callback):
             more = None if tokens is None else {row: {"tokens": int(number)} for row, number in enumerate(tokens)}
             texts = self.texts(held_out, found, record)
             text, pair, *_ = [*dict.fromkeys(name for words in texts for name in words), None, None]
-            record = replace(record, data=replace(record.data, columns=Columns(text or "text", pair, ("labels",))))
-            write_answers(parts.folder / predictions_name(VALIDATION), scored(found, record), texts, more)
+            record = replace(record, data=replace(record.data, columns=records.Columns(text or "text", pair, ("labels",))))
+            write_answers(parts.folder / records.predictions_name(VALIDATION), scored(found, record), texts, more)
         reason, best_step, seconds = parts.state.stop_reason, parts.state.best_step, result.get("train_runtime")
-        record = replace(record, status=FINISHED, result=result, stop_reason=reason, best_step=best_step, seconds=seconds)
-        write_sealed(parts.folder / TRAINER_NAME, record)
+        record = replace(
+            record, status=records.FINISHED, result=result, stop_reason=reason, best_step=best_step, seconds=seconds
+        )
+        write_sealed(parts.folder / records.TRAINER_NAME, record)
 
-    def texts(self, held_out: GivenRows | None, found: Evaluation, record: RunRecord) -> list[Mapping[str, str]]:
+    def texts(self, held_out: GivenRows | None, found: Evaluation, record: records.RunRecord) -> list[Mapping[str, str]]:
         """Return the texts of each evaluated row: from text columns, else decoded. Of many rows, only those a report lists."""
         number = len(found.logits)
         texts: list[Mapping[str, str]] = [{} for _ in range(number)]

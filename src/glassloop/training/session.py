@@ -1,8 +1,4 @@
-"""One training from its first or next step to its end.
-
-From top to bottom: the parts that the Trainer hands down; `trained`, which takes the lock, runs the loop and saves the model;
-the session behind it, with its checkpoints, its final model and its errors; and what a resumed run must share with the first.
-"""
+"""One training from its first or next step to its end: its parts, its checkpoints, its final model, and what a resume needs."""
 
 from __future__ import annotations
 
@@ -19,23 +15,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from glassloop.base.errors import (
-    DivergedError,
-    ModelError,
-    ResourceError,
-    ResumeError,
-    SettingsError,
-    TooLargeError,
-    counted,
-    listed,
-    no_memory,
-)
+from glassloop.base import errors
+from glassloop.base.errors import SettingsError, counted, listed
 from glassloop.base.files import absolute_name, locked, replacing, replacing_dir, reserved, share_files, user_path, write_text
 from glassloop.base.output import stage
 from glassloop.base.records import sealed, versions
@@ -43,78 +29,15 @@ from glassloop.data.batches import Batches, is_standard, seed_all
 from glassloop.data.interfaces import Model, Rows
 from glassloop.data.rows import Repeats, collator_repeats, content_of, lengths_of, random_states_kept, repeats_of
 from glassloop.models.interface import config_of, label_names
+from glassloop.runs import record as records
 from glassloop.runs.history import Entry, write_history
-from glassloop.runs.record import (
-    MODEL_NAME,
-    RESERVE_NAME,
-    RUN_NAME,
-    RUNNING,
-    TRAINED_NAME,
-    TRAINED_WEIGHTS_NAME,
-    DataRecord,
-    Difference,
-    ModelRecord,
-    Plan,
-    RunRecord,
-    checkpoint_name,
-    checkpoints_in,
-    is_run,
-    remove_leftovers,
-    split_changes,
-)
 from glassloop.scores.metrics import Measures
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import TrainingArguments, data_settings, training_arguments
-from glassloop.training.callbacks import (
-    PAUSE,
-    Callback,
-    History,
-    NotFiniteError,
-    Sessions,
-    State,
-    Trackers,
-    leave,
-    listening,
-    progress_for,
-)
-from glassloop.training.checkpoints import (
-    FORMAT,
-    WEIGHTS_NAME,
-    Checkpoint,
-    CheckpointFolder,
-    Identity,
-    Saver,
-    Snapshot,
-    differences,
-    digest,
-    full_disk,
-    identified,
-    names_in,
-    open_checkpoint,
-    optimizer_tensors,
-    optimizer_values,
-    random_tensors,
-    refuse_other_identity,
-    refuse_other_tensors,
-    restore_optimizer,
-    restore_random,
-    rows_fingerprint,
-    schedule_values,
-    shapes_of,
-    sums_of,
-)
-from glassloop.training.interfaces import (
-    Backend,
-    LossSum,
-    LRScheduler,
-    Optimizer,
-    ProcessGroup,
-    Say,
-    Tensors,
-    TrainingBatch,
-    TrainingUse,
-)
-from glassloop.training.loop import fit, train_step
+from glassloop.training import callbacks as events
+from glassloop.training import checkpoints
+from glassloop.training.interfaces import Backend, LossSum, LRScheduler, Optimizer, ProcessGroup, Say, Tensors, TrainingUse
+from glassloop.training.loop import TrainingBatch, fit, train_step
 from glassloop.training.losses import OTHER_LOSS_REMEDY, check_loss, other_loss
 from glassloop.training.optimizer import make_optimizers, unwrap_optimizer
 
@@ -122,19 +45,13 @@ STATE_NAME = "trainer_state.json"
 Optimizers = tuple[Optimizer | None, LRScheduler | None]
 
 
-class ModelWriter(Protocol):
-    """Writes the model of a checkpoint or the final model to a folder, with other `weights` if given."""
-
-    def __call__(self, folder: Path, weights: Tensors | None = None) -> None: ...
-
-
 @dataclass(frozen=True)
 class ScriptParts:
     """The parts of a training that a script for transformers may replace."""
 
-    callbacks: Sequence[Callback]
+    callbacks: Sequence[events.Callback]
     optimizers: Optimizers  # of the user
-    write_model: ModelWriter
+    write_model: Callable[..., None]  # writes the model to a folder, with other `weights` if given
     quiet: bool = False  # no progress bar
     # Replaces the forward pass and the loss of a batch; `batch_step` its backward pass, too.
     batch_loss: Callable[[torch.nn.Module, TrainingBatch], torch.Tensor] | None = None
@@ -155,10 +72,10 @@ class TrainingParts:
     model: Model
     args: TrainingArguments
     backend: Backend
-    difference: Difference | None  # of a fast backend from the plain one
+    difference: records.Difference | None  # of a fast backend from the plain one
     use: TrainingUse
-    plan: Plan
-    state: State
+    plan: records.Plan
+    state: events.State
     folder: Path
     in_run: bool  # a run holds the lock of the folder, and gets the final model
 
@@ -188,18 +105,16 @@ class TrainingParts:
 
 @contextmanager
 def trained(
-    parts: TrainingParts, resume: bool | str | Path | None = None, *, restart: bool = False, callbacks: Sequence[Callback] = ()
+    parts: TrainingParts,
+    resume: bool | str | Path | None = None,
+    *,
+    restart: bool = False,
+    callbacks: Sequence[events.Callback] = (),
 ) -> Iterator[dict[str, float]]:
-    """Train to the end, save the final model of a run, and yield the metrics.
+    """Train to the end, save the final model of a run, and yield the metrics. Arguments are those of `Trainer.train`.
 
     A signal saves a checkpoint, or the final model, and ends the process with the signal's exit status. A signal that
     arrives while the block runs is only noted in the state: see `stop_if_asked`.
-
-    Args:
-        parts: What to train.
-        resume: True for the newest intact checkpoint of the folder, a path for that one, None to start a new training.
-        restart: Start again from step 0, and move existing checkpoints aside.
-        callbacks: Callbacks beside those of the user.
     """
     began = time.perf_counter()
     backend, is_main = parts.backend, parts.backend.processes.is_main
@@ -210,7 +125,7 @@ def trained(
                 session = Session(parts, callbacks)
                 if is_main and not parts.in_run:
                     held.enter_context(locked(parts.folder, parts.say))
-                held.enter_context(listening(parts.state))
+                held.enter_context(events.listening(parts.state))
                 held.enter_context(session.disk_space())
                 if not resume:
                     session.leave_earlier_training(move_aside=restart or parts.args.overwrite_output_dir)
@@ -236,50 +151,43 @@ def resume_named(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise full_disk(error, folder / RUN_NAME, "the results; the trained model is saved") or error from error
+        full = checkpoints.full_disk(error, folder / records.RUN_NAME, "the results; the trained model is saved")
+        raise full or error from error
 
 
-def stop_if_asked(state: State, processes: ProcessGroup, say: Say) -> None:
+def stop_if_asked(state: events.State, processes: ProcessGroup, say: Say) -> None:
     """End the process after the last step of a run if a signal has asked for it; the trained model is saved."""
     if number := processes.agree(state.asked_to_stop):
         name = signal.Signals(number).name
         say(f"stopped by {name} after the last step; the model is saved; use --resume to finish the run")
         processes.wait()
-        leave(number)
+        events.leave(number)
 
 
-class Best(Callback):
+class Best(events.Callback):
     """Keeps a copy of the weights of the best evaluation in main memory, or asks for a checkpoint of it, or both."""
 
     def __init__(self, model: torch.nn.Module, *, keep_weights: bool, save: bool) -> None:
         self.model, self.keep_weights, self.save = model, keep_weights, save
         self.weights: Tensors = {}
 
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
+    def on_evaluate(self, state: events.State, metrics: dict[str, float]) -> None:
         if state.best_step == state.step:
             self.weights = copied(self.model) if self.keep_weights else {}
             state.asked |= {"save"} if self.save else set()
 
 
 class Session:
-    """The parts of a training with everything that is made from them once, before the first step.
+    """The parts of a training with everything that is made from them once, before the first step."""
 
-    Attributes:
-        batches: The training batches in the form the backend trains on.
-        model, optimizer, scheduler: As the backend prepared them.
-        bare: The user's model behind a prepared one.
-        best: The weights of the best evaluation.
-        checkpoint_folder, saver: The checkpoints of the folder, and what writes them.
-    """
-
-    def __init__(self, parts: TrainingParts, callbacks: Sequence[Callback] = ()) -> None:
+    def __init__(self, parts: TrainingParts, callbacks: Sequence[events.Callback] = ()) -> None:
         args, backend, script = parts.args, parts.backend, parts.script
         self.parts, self.more_callbacks = parts, callbacks
         if parts.custom_loss is None and script.batch_loss is None and not script.loss_compared:
             first = next(parts.batches.epoch())
             if problem := other_loss(parts.model, first, parts.task, backend, parts.say_once):
                 raise SettingsError(problem, OTHER_LOSS_REMEDY)  # the model's own loss would not be used
-        self.fixed: Identity = json.loads(json.dumps(identity_of(parts)))
+        self.fixed: checkpoints.Identity = json.loads(json.dumps(identity_of(parts)))
         self.report_random_rows()
         if args.gradient_checkpointing:
             try:
@@ -293,10 +201,10 @@ class Session:
             check_loss(parts.loss_sum, parts.model, next(self.batches.epoch()), backend)
         optimizer, scheduler = make_optimizers(args, parts.model, parts.plan, script.optimizers, make_optimizer)
         self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
-        self.bare = backend.unwrap(self.model)
+        self.bare = backend.unwrap(self.model)  # the user's model
         self.best = Best(self.bare, keep_weights=args.load_best_model_at_end, save=args.save_strategy == "best")
-        self.checkpoint_folder = CheckpointFolder(parts.folder, parts.say)
-        self.saver = Saver(self.checkpoint_folder, args.save_total_limit, script.write_model)
+        self.checkpoint_folder = checkpoints.CheckpointFolder(parts.folder, parts.say)
+        self.saver = checkpoints.Saver(self.checkpoint_folder, args.save_total_limit, script.write_model)
         self.num_bytes = sum(weight.nbytes for weight in self.bare.parameters())
 
     def report_random_rows(self) -> None:
@@ -312,12 +220,12 @@ class Session:
             if (repeats := collator_repeats(batches.collate, rows)) is not Repeats.SAME:
                 say(f"the collator returns different batches each time: {repeats.value}")
             elif batches.repeats is Repeats.SAME:
-                self.fixed["collator"] = digest(content_of(batches.collate(deepcopy(rows))))
+                self.fixed["collator"] = checkpoints.digest(content_of(batches.collate(deepcopy(rows))))
         has_number = hasattr(parts.eval_rows, "__len__")  # a stream is read by a DataLoader
         if parts.eval_rows is not None and has_number and repeats_of(parts.eval_rows) is not Repeats.SAME:
             say("the evaluation rows differ between reads, and so do their scores")
             if "validation" in self.fixed:
-                self.fixed["validation"] = rows_fingerprint(np.zeros(len(parts.eval_rows), dtype=np.int64))
+                self.fixed["validation"] = checkpoints.rows_fingerprint(np.zeros(len(parts.eval_rows), dtype=np.int64))
         if batches.repeats is Repeats.OWN and parts.args.group_by_length:
             if parts.backend.processes.num_processes > 1:
                 problem = "group_by_length orders rows by lengths that differ in each process"
@@ -326,14 +234,11 @@ class Session:
 
     @contextmanager
     def disk_space(self) -> Iterator[None]:
-        """Remove incomplete files, check the disk, and reserve space for the final model of a run while the block runs.
-
-        Raises `ResourceError` if the disk cannot hold two checkpoints and, in a run, the final model.
-        """
+        """Remove incomplete files, check the disk, and reserve space for the final model of a run while the block runs."""
         parts, processes, wanted = self.parts, self.parts.backend.processes, {}
         with ExitStack() as held:
             if processes.is_main:
-                if names := remove_leftovers(parts.folder):
+                if names := records.remove_leftovers(parts.folder):
                     parts.say(f"removed incomplete files of an earlier crash: {listed(names)}")
                 if parts.args.save_strategy != "no":
                     wanted["two checkpoints"] = 2 * (4 if parts.args.load_best_model_at_end else 3) * self.num_bytes
@@ -342,32 +247,30 @@ class Session:
                 needed, free = sum(wanted.values()), shutil.disk_usage(parts.folder).free
                 if free < needed:
                     less = "; save_strategy no needs less" if "two checkpoints" in wanted else ""
-                    raise ResourceError(
-                        f"{parts.folder}: {needed:,} bytes are needed for {' and '.join(wanted)}, {free:,} are free",
-                        f"free disk space or choose another output_dir{less}",
-                    )
+                    problem = f"{parts.folder}: {needed:,} bytes are needed for {' and '.join(wanted)}, {free:,} are free"
+                    raise errors.ResourceError(problem, f"free disk space or choose another output_dir{less}")
                 if parts.in_run:
-                    held.enter_context(reserved(parts.folder / RESERVE_NAME, with_slack(self.num_bytes)))
+                    held.enter_context(reserved(parts.folder / records.RESERVE_NAME, with_slack(self.num_bytes)))
             processes.wait()
             yield
 
     def leave_earlier_training(self, *, move_aside: bool) -> None:
         """Raise `SettingsError` if a new training would overwrite an earlier one, unless that is to be moved aside."""
-        folder, checkpoints = self.parts.folder, checkpoints_in(self.parts.folder)
-        if is_run(folder) and not self.parts.in_run:  # whose record and model a Trainer does not replace
+        folder, earlier = self.parts.folder, records.checkpoints_in(self.parts.folder)
+        if records.is_run(folder) and not self.parts.in_run:  # whose record and model a Trainer does not replace
             raise SettingsError(f"output_dir {folder} contains a run of glassloop train", "choose another output_dir")
-        if checkpoints and not move_aside:
+        if earlier and not move_aside:
             raise SettingsError(
-                f"output_dir {folder} contains the checkpoints of an earlier training (the newest is {checkpoints[0].name})",
+                f"output_dir {folder} contains the checkpoints of an earlier training (the newest is {earlier[0].name})",
                 "resume it with train(resume_from_checkpoint=True), choose another output_dir, or set "
                 "overwrite_output_dir=True, which moves the earlier training aside",
             )
         if move_aside:
             if self.parts.backend.processes.is_main:
-                if (folder / TRAINED_NAME).exists():
-                    for name in (TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME):
-                        if (folder / name).exists():
-                            self.checkpoint_folder.set_aside(folder / name)
+                of_final_model = (records.TRAINED_NAME, records.TRAINED_WEIGHTS_NAME, records.MODEL_NAME)
+                for name in of_final_model if (folder / records.TRAINED_NAME).exists() else ():
+                    if (folder / name).exists():
+                        self.checkpoint_folder.set_aside(folder / name)
                 self.checkpoint_folder.restart()
             self.parts.backend.processes.wait()
 
@@ -376,12 +279,10 @@ class Session:
         parts, script, args, backend = self.parts, self.parts.script, self.parts.args, self.parts.backend
         plan, state = parts.plan, parts.state
         checkpoint = None
-        if resume is True:
-            checkpoint = self.checkpoint_folder.newest(skipped)
-            if checkpoint is None:
-                parts.say(f"{parts.folder}: no checkpoint to resume from, so training starts at step 0")
-        elif resume:
-            checkpoint = self.checkpoint_folder.open(user_path(resume))
+        if resume is not True:
+            checkpoint = self.checkpoint_folder.open(user_path(resume)) if resume else None
+        elif (checkpoint := self.checkpoint_folder.newest(skipped)) is None:
+            parts.say(f"{parts.folder}: no checkpoint to resume from, so training starts at step 0")
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)  # gradients of the user's own backward pass
         seed_all(args.seed + backend.processes.rank)
@@ -422,19 +323,19 @@ class Session:
                 state.signal = backend.processes.agree(state.asked_to_stop)
                 if state.signal:
                     self.save()
-        except NotFiniteError as error:
+        except events.NotFiniteError as error:
             raise self.diverged(*error.args) from error
         except (RuntimeError, MemoryError) as error:
-            raise self.out_of_memory(error) if no_memory(error) else error from None
+            raise self.out_of_memory(error) if errors.no_memory(error) else error from None
         finally:
             self.saver.wait()
-        if state.signal == PAUSE:
+        if state.signal == events.PAUSE:
             parts.say(f"paused after step {state.step:,}")
-            leave(state.signal)
+            events.leave(state.signal)
         if state.signal:
             parts.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume")
             backend.processes.wait()
-            leave(state.signal)
+            events.leave(state.signal)
         if args.load_best_model_at_end and self.best.weights:
             self.bare.load_state_dict(self.best.weights)
             backend.sync_from_model()
@@ -447,21 +348,21 @@ class Session:
             "epoch": state.epoch_by(plan),
         }
 
-    def callbacks(self) -> list[Callback]:
+    def callbacks(self) -> list[events.Callback]:
         """Return the callbacks of Glassloop followed by those of the user."""
         parts, args, plan, is_main = self.parts, self.parts.args, self.parts.plan, self.parts.backend.processes.is_main
 
         def next_rate() -> float:
             return float(unwrap_optimizer(self.scheduler.optimizer).param_groups[0]["lr"])
 
-        callbacks: list[Callback] = [History(parts.folder if is_main else None, next_rate, plan), self.best]
+        callbacks: list[events.Callback] = [events.History(parts.folder if is_main else None, next_rate, plan), self.best]
         if is_main:
-            callbacks.append(Sessions(parts.folder, plan.max_steps))
+            callbacks.append(events.Sessions(parts.folder, plan.max_steps))
         if is_main and args.trackers:
             folder = parts.folder if args.logging_dir is None else user_path(args.logging_dir)
-            callbacks.append(Trackers(args.trackers, folder, args.run_name or parts.folder.name, args.to_dict()))
+            callbacks.append(events.Trackers(args.trackers, folder, args.run_name or parts.folder.name, args.to_dict()))
         if is_main and not parts.script.quiet:
-            callbacks.append(progress_for(plan, args.disable_tqdm, parts.metric_title))
+            callbacks.append(events.progress_for(plan, args.disable_tqdm, parts.metric_title))
         return [*callbacks, *self.more_callbacks, *parts.script.callbacks]
 
     def evaluate(self) -> dict[str, float] | None:
@@ -472,7 +373,7 @@ class Session:
 
     # --- errors
 
-    def diverged(self, problem: str, step: int) -> DivergedError:
+    def diverged(self, problem: str, step: int) -> errors.DivergedError:
         """Return the error for a step with a figure that is not finite, with its rows and the learning rate."""
         plan, state = self.parts.plan, self.parts.state
         epoch, place = divmod(step - 1 + state.steps_left_out, plan.steps_per_epoch)
@@ -480,12 +381,12 @@ class Session:
         rows = listed(np.concatenate(group).tolist(), 8)
         last = "none" if state.last_loss is None else f"{state.last_loss:.4g}"
         rate = unwrap_optimizer(self.optimizer).param_groups[0].get("initial_lr", self.parts.args.learning_rate)
-        return DivergedError(
+        return errors.DivergedError(
             f"{problem} (last finite loss {last}, learning rate {rate:g}, rows {rows} of the training data)",
             f"{advice(trained=state.last_loss is not None)}, or look at these rows",
         )
 
-    def out_of_memory(self, error: BaseException) -> TooLargeError:
+    def out_of_memory(self, error: BaseException) -> errors.TooLargeError:
         """Return the error for a batch that does not fit into memory, with the setting to lower."""
         parts, evaluating = self.parts, self.parts.state.evaluation_due
         rows = parts.eval_rows if evaluating and parts.eval_rows is not None else parts.train_rows
@@ -496,20 +397,20 @@ class Session:
             longest = ""
         more = "" if evaluating else " and raise gradient_accumulation_steps by the same factor"
         problem = f"not enough memory for a batch of {getattr(parts.args, name)} rows{longest} ({error})"
-        return TooLargeError(problem, f"lower {name}{more}, or lower max_length")
+        return errors.TooLargeError(problem, f"lower {name}{more}, or lower max_length")
 
     # --- checkpoints
 
-    def identity(self) -> Identity:
+    def identity(self) -> checkpoints.Identity:
         """Return what must be the same for the numbers to be the same, as it was before the first step."""
         if "validation" in self.fixed and self.fixed["validation"] is None:  # only now: a training may never need it
             with random_states_kept():
-                self.fixed["validation"] = rows_fingerprint(self.parts.eval_batches().row_hashes())
+                self.fixed["validation"] = checkpoints.rows_fingerprint(self.parts.eval_batches().row_hashes())
         return self.fixed
 
-    def whole_identity(self) -> Identity:
+    def whole_identity(self) -> checkpoints.Identity:
         """Return what must be the same for another process to finish the run, with the training rows."""
-        return self.identity() | {"training rows": rows_fingerprint(self.row_hashes.numpy())}
+        return self.identity() | {"training rows": checkpoints.rows_fingerprint(self.row_hashes.numpy())}
 
     @cached_property
     def row_hashes(self) -> torch.Tensor:
@@ -517,11 +418,8 @@ class Session:
         return torch.from_numpy(self.batches.row_hashes())
 
     def save(self) -> None:
-        """Copy the training between two steps and write the copy. All processes take part; the main process writes.
-
-        The copy is written in a thread while the training continues, unless code of the user writes or reads it.
-        """
-        snapshot = self.snapshot()
+        """Copy the training between two steps and write the copy. All processes take part; the main process writes."""
+        snapshot = self.snapshot()  # written in a thread while the training continues, unless code of the user does or reads it
         in_background = self.parts.script.saves_in_background
         with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
             if snapshot is not None:
@@ -529,21 +427,22 @@ class Session:
         if not in_background:
             self.parts.backend.processes.wait()
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> checkpoints.Snapshot | None:
         """Return a copy of the training in the main process, and None in the others. All processes take part."""
         parts, backend = self.parts, self.parts.backend
-        randoms = backend.processes.gather_objects([random_tensors(backend.device)])  # in the order of the processes
+        # In the order of the processes.
+        randoms = backend.processes.gather_objects([checkpoints.random_tensors(backend.device)])
         backend.sync_to_model()
         gathered = backend.gather_optimizer_state(self.optimizer)
         if not backend.processes.is_main:
             return None
         weights = copied(self.bare)
         refuse_not_finite_weights(weights, parts.state.step)
-        optimizer, optimizer_settings = optimizer_tensors(self.bare, self.optimizer, gathered)
+        optimizer, optimizer_settings = checkpoints.optimizer_tensors(self.bare, self.optimizer, gathered)
         # Rows that are slow to read and were not read yet have the hash zero.
         all_read = "row_hashes" in vars(self) or not isinstance(parts.batches, Batches)
         known = None if all_read else parts.batches.known_row_hashes()
-        return Snapshot(
+        return checkpoints.Snapshot(
             weights,
             optimizer,
             best=self.best.weights,
@@ -562,13 +461,13 @@ class Session:
             texts={STATE_NAME: trainer_state(parts)},
         )
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: checkpoints.Checkpoint) -> None:
         """Restore everything as it was after the checkpoint's step. Raises `ModelError` if settings or data changed."""
         parts, backend, scheduler, plain = self.parts, self.parts.backend, self.scheduler, checkpoint.plain
         stored_rows = checkpoint.tensors("rows").get("rows", torch.zeros(0, dtype=torch.int64))
-        refuse_other_identity(checkpoint.manifest["identity"], self.identity(), stored_rows, self.row_hashes)
+        checkpoints.refuse_other_identity(checkpoint.manifest["identity"], self.identity(), stored_rows, self.row_hashes)
         self.load(checkpoint.weights(), checkpoint.path.name, plain["state"])
-        restore_optimizer(self.bare, self.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
+        checkpoints.restore_optimizer(self.bare, self.optimizer, checkpoint.tensors("optimizer"), plain["optimizer"])
         backend.sync_from_model()
         scheduler.load_state_dict(plain["scheduler"] | {"lr_lambdas": scheduler.state_dict().get("lr_lambdas")})
         if plain["scaler"]:
@@ -576,7 +475,7 @@ class Session:
         self.best.weights = checkpoint.tensors("best")
         rank, then, now = backend.processes.rank, plain["processes"], backend.processes.num_processes
         if rank < len(plain["random"]) and then == now:
-            restore_random(checkpoint.tensors(f"random-{rank}"), plain["random"][rank], backend.device)
+            checkpoints.restore_random(checkpoint.tensors(f"random-{rank}"), plain["random"][rank], backend.device)
         else:
             seed_all(parts.args.seed + rank + 1000 * parts.state.step)
             parts.say(f"{now} processes instead of {then}: every step has the same rows, but different dropout masks")
@@ -584,7 +483,7 @@ class Session:
 
     def load(self, weights: Tensors, place: str, state: Mapping[str, object]) -> None:
         """Load weights and state; raise `ModelError` if the weights do not fit the model."""
-        refuse_other_tensors(shapes_of(self.bare.state_dict()), weights, place)
+        checkpoints.refuse_other_tensors(checkpoints.shapes_of(self.bare.state_dict()), weights, place)
         self.bare.load_state_dict(weights)
         for name, value in state.items():
             setattr(self.parts.state, name, value)
@@ -593,63 +492,60 @@ class Session:
 
     def save_final_model(self, metrics: dict[str, float]) -> None:
         """Write the trained model, and everything needed to resume the run after its last step."""
-        parts, folder = self.parts, self.parts.folder
+        parts, folder, model_folder = self.parts, self.parts.folder, self.parts.folder / records.MODEL_NAME
         if parts.backend.processes.is_main:
-            (folder / RESERVE_NAME).unlink(missing_ok=True)
+            (folder / records.RESERVE_NAME).unlink(missing_ok=True)
             try:
-                with replacing_dir(folder / MODEL_NAME, replace=True) as writing:
+                with replacing_dir(model_folder, replace=True) as writing:
                     parts.script.write_model(writing)
-                files = sums_of(folder, below=MODEL_NAME)
-                if names_in(folder / MODEL_NAME / WEIGHTS_NAME) != {*self.bare.state_dict()}:
+                files = checkpoints.sums_of(folder, below=records.MODEL_NAME)
+                if checkpoints.names_in(model_folder / checkpoints.WEIGHTS_NAME) != {*self.bare.state_dict()}:
                     # Weights with several names are saved once, and could not be loaded under all of them.
-                    with replacing(folder / TRAINED_WEIGHTS_NAME) as writing:
+                    with replacing(folder / records.TRAINED_WEIGHTS_NAME) as writing:
                         save_file(copied(self.bare), writing)
-                    share_files(folder, TRAINED_WEIGHTS_NAME)
-                    files |= sums_of(folder, below=TRAINED_WEIGHTS_NAME)
+                    share_files(folder, records.TRAINED_WEIGHTS_NAME)
+                    files |= checkpoints.sums_of(folder, below=records.TRAINED_WEIGHTS_NAME)
                 manifest = {
-                    "format": FORMAT,
+                    "format": checkpoints.FORMAT,
                     "step": parts.state.step,
                     "identity": self.whole_identity(),
                     "files": files,
                     "state": parts.state.to_dict(),
                     "metrics": metrics,
                 }
-                write_text(folder / TRAINED_NAME, json.dumps(sealed(manifest), indent=1, allow_nan=False) + "\n")
+                write_text(folder / records.TRAINED_NAME, json.dumps(sealed(manifest), indent=1, allow_nan=False) + "\n")
             except Exception as error:
-                full = full_disk(error, folder / MODEL_NAME, "the trained model", with_slack(self.num_bytes))
+                full = checkpoints.full_disk(error, model_folder, "the trained model", with_slack(self.num_bytes))
                 if full is None:
                     raise
-                saved = [path.name for path in checkpoints_in(folder)[:1]]
+                saved = [path.name for path in records.checkpoints_in(folder)[:1]]
                 repeats = f"resumes from {saved[0]}" if saved else "trains again from the first step: there is no checkpoint"
-                raise ResourceError(full.problem, f"{full.remedy} (it {repeats})") from error
+                raise errors.ResourceError(full.problem, f"{full.remedy} (it {repeats})") from error
         parts.backend.processes.wait()
 
     def restore_final_model(self, skipped: list[str]) -> dict[str, float] | None:
-        """Restore a training that had taken its last step, and return its metrics; None if there is none.
-
-        Why a final model cannot be used is added to `skipped`.
-        """
-        parts, folder = self.parts, self.parts.folder
-        if not (folder / TRAINED_NAME).exists():
+        """Restore a training after its last step, and return its metrics; None, with a reason in `skipped`, if that fails."""
+        parts, folder, model_folder = self.parts, self.parts.folder, self.parts.folder / records.MODEL_NAME
+        if not (folder / records.TRAINED_NAME).exists():
             return None
         try:
-            manifest = open_checkpoint(folder, TRAINED_NAME).manifest
-        except ModelError as error:
+            manifest = checkpoints.open_checkpoint(folder, records.TRAINED_NAME).manifest
+        except errors.ModelError as error:
             skipped.append(error.problem)
             return None
-        refuse_other_identity(manifest["identity"], self.whole_identity(), self.row_hashes, self.row_hashes)
-        saved_apart = TRAINED_WEIGHTS_NAME in manifest["files"]
-        weights = load_file(folder / (TRAINED_WEIGHTS_NAME if saved_apart else f"{MODEL_NAME}/{WEIGHTS_NAME}"))
-        self.load(weights, f"{folder}/{MODEL_NAME}", manifest["state"])
+        checkpoints.refuse_other_identity(manifest["identity"], self.whole_identity(), self.row_hashes, self.row_hashes)
+        saved_apart = records.TRAINED_WEIGHTS_NAME in manifest["files"]
+        place = folder / records.TRAINED_WEIGHTS_NAME if saved_apart else model_folder / checkpoints.WEIGHTS_NAME
+        self.load(load_file(place), str(model_folder), manifest["state"])
         parts.backend.sync_from_model()
-        parts.say(f"resuming after the last step, {parts.state.step:,} ({folder / MODEL_NAME})")
+        parts.say(f"resuming after the last step, {parts.state.step:,} ({model_folder})")
         return manifest["metrics"]
 
 
 def remove_manifest(folder: Path) -> None:
     """Remove what only a run that is not finished needs, beside its final model."""
-    (folder / TRAINED_NAME).unlink(missing_ok=True)
-    (folder / TRAINED_WEIGHTS_NAME).unlink(missing_ok=True)
+    (folder / records.TRAINED_NAME).unlink(missing_ok=True)
+    (folder / records.TRAINED_WEIGHTS_NAME).unlink(missing_ok=True)
 
 
 def with_slack(num_bytes: int) -> int:
@@ -666,7 +562,7 @@ def refuse_not_finite_weights(weights: Tensors, step: int) -> None:
     """Raise `NotFiniteError` with the first weight that is not finite after a step."""
     for name, value in weights.items():
         if value.numel() and not torch.isfinite(torch.stack(torch.aminmax(value))).all():  # no copy as large as the value
-            raise NotFiniteError(f"step {step:,}: the weight {name} is not finite", step)
+            raise events.NotFiniteError(f"step {step:,}: the weight {name} is not finite", step)
 
 
 def advice(*, trained: bool) -> str:
@@ -684,7 +580,7 @@ def log_history(history: Sequence[Entry]) -> list[dict[str, object]]:
 def trainer_state(parts: TrainingParts) -> str:
     """Return trainer_state.json of a checkpoint, as transformers reads it."""
     state, plan = parts.state, parts.plan
-    best = None if state.best_step is None else parts.folder / checkpoint_name(state.best_step)
+    best = None if state.best_step is None else parts.folder / records.checkpoint_name(state.best_step)
     exists = best is not None and (state.best_step == state.step or best.is_dir())  # it may be this checkpoint itself
     values = {
         "max_steps": plan.max_steps,
@@ -705,13 +601,13 @@ def trainer_state(parts: TrainingParts) -> str:
     return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
 
-def started_record(parts: TrainingParts, data: DataRecord, model: ModelRecord) -> RunRecord:
+def started_record(parts: TrainingParts, data: records.DataRecord, model: records.ModelRecord) -> records.RunRecord:
     """Return the record of a training that starts, of the command or of a Trainer, without what must be read from the rows."""
     backend, measures = parts.backend, parts.measures()
     # Glassloop's own settings, without those that only transformers has.
     settings = {entry.name: getattr(parts.args, entry.name) for entry in fields(TrainingArguments)}
-    return RunRecord(
-        status=RUNNING,
+    return records.RunRecord(
+        status=records.RUNNING,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         data=data,
         model=model,
@@ -757,19 +653,19 @@ ORIGIN = ("_name_or_path", "_commit_hash", "architectures", "dtype", "torch_dtyp
           "label2id")  # fmt: skip
 
 
-def identity_of(parts: TrainingParts) -> Identity:
-    """Return everything but the training rows that must be the same for the weights to be the same.
-
-    The weights to start from are not part of it: a checkpoint replaces them all.
-    """
+def identity_of(parts: TrainingParts) -> checkpoints.Identity:
+    """Return everything but the training rows that must be the same for the weights to be the same."""
+    # The weights to start from are not part of it: a checkpoint replaces them all.
     args, backend, model = parts.args, parts.backend, parts.model
     config = config_of(model)
     stored = json.loads(config.to_json_string(use_diff=False)) if hasattr(config, "to_json_string") else {}
     # Modules without weights, which a checkpoint does not restore.
     leaves = {name: part for name, part in model.named_modules() if not ([*part.children()] or part.state_dict())}
+    described = " ".join(f"{name} {part!r}" for name, part in leaves.items())
     rates = sorted({part.p for part in leaves.values() if isinstance(part, torch.nn.Dropout)})
+    loss = parts.task if parts.custom_loss is None else checkpoints.identified(parts.custom_loss)
     optimizer, schedule = parts.script.optimizers
-    identity: Identity = {
+    identity: checkpoints.Identity = {
         **{name: value for name, value in args.to_dict().items() if name not in FREE},
         "batch_size": args.per_device_train_batch_size * backend.processes.num_processes,
         "max_steps": parts.plan.max_steps,
@@ -778,25 +674,24 @@ def identity_of(parts: TrainingParts) -> Identity:
         "model": f"{type(model).__name__}, {sum(weight.numel() for weight in model.parameters()):,} parameters",
         "labels": [*label_names(config)],
         "config": {name: value for name, value in sorted(stored.items()) if name not in ORIGIN},
-        "parts without weights": f"dropout {listed(rates) or 'none'} "
-        f"({digest(' '.join(f'{name} {part!r}' for name, part in leaves.items()))})",
+        "parts without weights": f"dropout {listed(rates) or 'none'} ({checkpoints.digest(described)})",
         "frozen": sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad),
-        "on_gradients": None if parts.on_gradients is None else identified(parts.on_gradients),
-        "loss": parts.script.loss_name or (parts.task if parts.custom_loss is None else identified(parts.custom_loss)),
-        "optimizer": None if optimizer is None else optimizer_values(model, optimizer),
-        "schedule": None if schedule is None else schedule_values(schedule),
+        "on_gradients": None if parts.on_gradients is None else checkpoints.identified(parts.on_gradients),
+        "loss": parts.script.loss_name or loss,
+        "optimizer": None if optimizer is None else checkpoints.optimizer_values(model, optimizer),
+        "schedule": None if schedule is None else checkpoints.schedule_values(schedule),
     }
     if isinstance(parts.batches, Batches) and parts.batches.seed is None:
         identity["order"] = "sequential"  # only of rows that are not shuffled: earlier checkpoints have no such entry
     if args.load_best_model_at_end or args.early_stopping_patience:  # evaluations decide which weights a training ends with
         measures = parts.measures()
-        metrics = ", ".join(map(measures.title, measures.keys)) if measures else identified(parts.compute_metrics)
+        metrics = ", ".join(map(measures.title, measures.keys)) if measures else checkpoints.identified(parts.compute_metrics)
         identity |= {"eval_strategy": args.eval_strategy, "eval_every": parts.plan.eval_every, "metrics": metrics}
         identity["validation"] = None  # the rows are hashed only if they are needed
     return identity
 
 
-def refuse_other_request(folder: Path, stored: RunRecord, given: GivenSettings) -> None:
+def refuse_other_request(folder: Path, stored: records.RunRecord, given: GivenSettings) -> None:
     """Raise `SettingsError` if a finished run was trained with other settings than those given."""
     training = training_arguments({**stored.settings.to_dict(), **given.training}).to_dict()
     data = asdict(data_settings({**stored.data.given(), **given.data}).with_absolute_paths())
@@ -805,29 +700,29 @@ def refuse_other_request(folder: Path, stored: RunRecord, given: GivenSettings) 
     now = {**data, **training, "new_head": given.new_head or stored.model.new_head}
     now |= {"data": absolute_name(given.source or stored.data.source), "model": absolute_name(given.model or stored.model.name)}
     wanted = {name: value for name, value in then.items() if name not in NOT_STORED}
-    if changed := differences(wanted, {name: now[name] for name in wanted}):
+    if changed := checkpoints.differences(wanted, {name: now[name] for name in wanted}):
         raise SettingsError(
             f"{folder} is finished and was trained with different settings: {'; '.join(changed)}",
             f"omit these settings, or train a new run; --model {folder} starts from the model of this one",
         )
 
 
-def refuse_other_run(stored: RunRecord, now: RunRecord, *, from_start: bool) -> None:
-    """Raise `ResumeError` with old and new values if a run would be resumed with other settings or data.
-
-    `from_start`: no checkpoint is used, which would compare settings, model and each training row by itself.
-    """
-    changed = split_changes(stored.data.splits, now.data.splits, stored.data.splits)
-    if not from_start and split_changes(stored.data.splits, now.data.splits, ["train"]):
+def refuse_other_run(stored: records.RunRecord, now: records.RunRecord, *, from_start: bool) -> None:
+    """Raise `ResumeError` with old and new values if a run would be resumed with other settings or data."""
+    # From the start, no checkpoint is used, which would compare settings, model and each training row by itself.
+    changed = records.split_changes(stored.data.splits, now.data.splits, stored.data.splits)
+    if not from_start and records.split_changes(stored.data.splits, now.data.splits, ["train"]):
         return  # the checkpoint names the rows that have changed, if the model gets other rows
     if from_start and stored.identity:
-        changed = differences(stored.identity, json.loads(json.dumps(now.identity))) + changed
+        changed = checkpoints.differences(stored.identity, json.loads(json.dumps(now.identity))) + changed
     if changed:
         problem = f"the run was started with different settings or data: {'; '.join(changed)}"
-        raise ResumeError(problem, "use the settings and the data it was started with")
+        raise errors.ResumeError(problem, "use the settings and the data it was started with")
 
 
 def refuse_other_model(given: str | None, stored: str) -> None:
     """Raise `ResumeError` if a run would be resumed with a model of another name."""
     if given and absolute_name(given) != stored:
-        raise ResumeError(f"the run was started with different settings: model: {stored} then, {given} now", "omit --model")
+        raise errors.ResumeError(
+            f"the run was started with different settings: model: {stored} then, {given} now", "omit --model"
+        )
