@@ -140,7 +140,11 @@ class Trainer:
         quiet: bool = False,
         **unsupported: object,
     ) -> None:
-        refuse_unsupported(unsupported)
+        for name, value in unsupported.items():
+            if name not in UNSUPPORTED:
+                raise SettingsError(f"Trainer has no argument {visible(name)}", "see help(glassloop.Trainer)")
+            if value is not None:
+                raise SettingsError(f"Trainer does not support {name}", UNSUPPORTED[name])
         refuse_hooks(type(self))
         self.args = args if args is not None else TrainingArguments()
         self.processing_class = processing_class if processing_class is not None else tokenizer
@@ -186,14 +190,7 @@ class Trainer:
             return TrainOutput(self.state.step, self.state.mean_loss, metrics)
 
     def training_parts(self, *, in_run: bool = False) -> TrainingParts:
-        """Check everything a training needs, choose its backend, and return its parts, which `trained` trains.
-
-        Args:
-            in_run: Whether a run of the command holds the lock of the folder and gets the final model.
-
-        Raises:
-            GlassloopError: If settings, model or data cannot be used.
-        """
+        """Check everything a training needs, choose its backend, and return its parts. `in_run`: for a run of the command."""
         refuse_hooks(type(self))
         self.args.check()
         models.refuse_unmergeable(self.model)
@@ -204,8 +201,7 @@ class Trainer:
         rows = self._readable(self.train_dataset)
         batches = self._batches(rows, training=True)
         plan = make_plan(self.args, len(batches), has_eval=self.eval_dataset is not None)
-        state = State()
-        self.state = state
+        self.state = state = State()
         return TrainingParts(
             model=self.model,
             args=self.args,
@@ -577,15 +573,6 @@ READ_ONCE = ("output_dir", "device", "precision", "backend", "pad_to_multiple_of
 IGNORED = -100  # the label of a row that the loss of a model of transformers leaves out
 
 
-def refuse_unsupported(given: dict[str, object]) -> None:
-    """Raise `SettingsError` for an argument of a Trainer that is unknown or not supported."""
-    for name, value in given.items():
-        if name not in UNSUPPORTED:
-            raise SettingsError(f"Trainer has no argument {visible(name)}", "see help(glassloop.Trainer)")
-        if value is not None:
-            raise SettingsError(f"Trainer does not support {name}", UNSUPPORTED[name])
-
-
 def unused_names(kind: type[Trainer]) -> dict[str, str]:
     """Return the names of transformers' Trainer that a class has no use for, each with what to do instead."""
     # What one of Glassloop's classes defines is used, so nobody has to list it.
@@ -633,8 +620,7 @@ def refuse_assignment(trainer: Trainer, name: str, value: object) -> None:
         read["device"] = getattr(read["device"], "type", read["device"])  # scripts read a device of torch
         changed = [setting for setting in READ_ONCE if vars(value)[setting] not in (vars(before)[setting], read[setting])]
     if changed:
-        problem = f"{listed(changed)} cannot be changed after a Trainer is constructed"
-        raise SettingsError(problem, "construct a new Trainer")
+        raise SettingsError(f"{listed(changed)} cannot be changed after a Trainer is constructed", "construct a new Trainer")
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,7 @@ def load_dataset(path: str, name: str | None = None, *more: object, **named: obj
         LEDGER.note(f'load_dataset("glue", "{name}")', "glassloop.load_dataset", "reads the files of GLASSLOOP_DATA")
         splits, split = own_dataset("glue", name), named.get("split")
         return splits if split is None else chosen(splits, split)
-    is_hub = is_hub_name(path) and path not in FORMATS
-    reason = why_offline() if is_hub else None
+    reason = why_offline() if is_hub_name(path) and path not in FORMATS else None
     try:
         with offline("datasets.config", reason is not None):
             return load.load_dataset(path, name, *more, **named)
@@ -98,46 +97,28 @@ __version__ = "0.4"
 
 
 class Metric:
-    """A metric of Glassloop that also takes its rows by place, as old versions did."""
+    """One or several metrics of the same rows, which are also taken by place, as in old versions."""
 
-    def __init__(self, metric: OwnMetric) -> None:
-        self.metric = metric
-        self.name, self.config_name = metric.name, metric.config_name
+    def __init__(self, *metrics: OwnMetric | Metric) -> None:
+        self.metrics = metrics
+        self.name: str = ", ".join(metric.name for metric in metrics)
+        self.config_name: str | None = metrics[0].config_name if metrics else None
 
     def add(self, prediction: Numbers = None, reference: Numbers = None, **named: Numbers) -> None:  # type: ignore[assignment]
-        predicted = named.get("predictions", prediction)
-        self.metric.add(prediction=predicted, reference=named.get("references", reference))
-
-    def add_batch(self, predictions: Numbers, references: Numbers) -> None:
-        self.metric.add_batch(predictions=predictions, references=references)
-
-    def compute(
-        self, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
-    ) -> dict[str, float]:
-        return self.metric.compute(predictions=predictions, references=references, **options)
-
-
-class Combined:
-    """Several metrics of the same rows."""
-
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self.metrics = [*metrics]
-
-    def add(self, prediction: Numbers, reference: Numbers) -> None:
         for metric in self.metrics:
-            metric.add(prediction, reference)
+            metric.add(prediction=named.get("predictions", prediction), reference=named.get("references", reference))
 
     def add_batch(self, predictions: Numbers, references: Numbers) -> None:
         for metric in self.metrics:
-            metric.add_batch(predictions, references)
+            metric.add_batch(predictions=predictions, references=references)
 
     def compute(
         self, predictions: Numbers | None = None, references: Numbers | None = None, **options: Option
     ) -> dict[str, float]:
         scores: dict[str, float] = {}
-        for metric in self.metrics:
-            fitting = options if metric.name not in ("accuracy", "matthews_correlation") else {}
-            scores |= metric.compute(predictions, references, **fitting)
+        for metric in self.metrics:  # options of several metrics are those of the ones that have options
+            has_none = len(self.metrics) > 1 and metric.name in ("accuracy", "matthews_correlation")
+            scores |= metric.compute(predictions=predictions, references=references, **{} if has_none else options)
         return scores
 
 
@@ -165,8 +146,8 @@ def load_metric(
 load = partial(load_metric, called="evaluate.load")
 
 
-def combine(evaluations: Iterable[str | Metric], force_prefix: bool = False) -> Combined:
-    return Combined(load(one) if isinstance(one, str) else one for one in evaluations)
+def combine(evaluations: Iterable[str | Metric], force_prefix: bool = False) -> Metric:
+    return Metric(*(load(one) if isinstance(one, str) else one for one in evaluations))
 
 
 def list_evaluation_modules(*arguments: object, **named: object) -> list[str]:

@@ -464,8 +464,7 @@ class Port:
                 self.note(argument, self.script.code(argument), remedy)
             if old in RENAMED_ARGUMENTS.get(name, {}):
                 self.rename_argument(argument, RENAMED_ARGUMENTS[name][old])
-            is_half = old == "fp16" and name == "accelerate.Accelerator"
-            if is_half or (old == "pad_to_max_length" and self.imports):
+            if (old == "fp16" and name == "accelerate.Accelerator") or (old == "pad_to_max_length" and self.imports):
                 new, on, off = REPLACED_ARGUMENTS[old]
                 self.note(argument, f"{old} no longer exists", f"replaced by {new}", REMOVED)
                 value = literal(argument.value)
@@ -558,8 +557,7 @@ class Port:
         is_derived = bool(self.script.classes(node.func))  # a class of the script may have settings of its own
         by_place = [one for one in node.args if not isinstance(one, ast.Starred)]
         if not is_derived and len(by_place) > 1:
-            problem = "TrainingArguments has more than one argument without a name"
-            self.note(node, problem, "name all arguments but output_dir")
+            self.note(node, "TrainingArguments has more than one argument without a name", "name all arguments but output_dir")
         settings: Settings = []
         for argument in node.keywords:
             if argument.arg is not None:
@@ -593,8 +591,7 @@ class Port:
             with redirect_stderr(StringIO()):
                 problems = translated({name: value}, OwnSettings)[1]
             for problem in problems:
-                what = f"{name}={value!r}" if theirs else problem.text
-                self.note(place, what, problem.remedy.removeprefix(f"{name}: "))
+                self.note(place, f"{name}={value!r}" if theirs else problem.text, problem.remedy.removeprefix(f"{name}: "))
 
     def check_assignment(self, node: ast.Assign) -> None:
         """Check settings that are assigned later, and outputs of models that are unpacked: they are no tuples any more."""
@@ -620,8 +617,7 @@ class Port:
             return
         methods = {part.name: part for part in node.body if isinstance(part, ast.FunctionDef)}
         for name in methods.keys() & REFUSED_NAMES.keys():
-            problem = f"{node.name} overrides {name}, which Glassloop does not call"
-            self.note(methods[name], problem, REFUSED_NAMES[name])
+            self.note(methods[name], f"{node.name} overrides {name}, which Glassloop does not call", REFUSED_NAMES[name])
         only_loss = "compute_loss" in methods and {*methods} <= {"__init__", "compute_loss"} and len(node.bases) == 1
         if only_loss and (suggestion := LossReader(self.script, node, methods["compute_loss"]).suggestion()):
             self.note(node, f"{node.name} {suggestion[0]}", suggestion[1], SUGGESTED)
@@ -869,11 +865,9 @@ def opcodes(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, in
 
 def next_agreement(old: list[str], new: list[str], place: int, other: int) -> tuple[int, int]:
     """Return where both versions agree again, with the fewest lines between: the ends if they do not."""
-    rest = max(len(old) - place, len(new) - other)
-    for distance in range(1, 2 * rest + 1):
+    for distance in range(1, 2 * max(len(old) - place, len(new) - other) + 1):
         for left, right in ((place + distance - skipped, other + skipped) for skipped in range(distance + 1)):
-            is_within = left <= len(old) and right <= len(new)
-            if is_within and old[left : left + AGREE] == new[right : right + AGREE]:
+            if left <= len(old) and right <= len(new) and old[left : left + AGREE] == new[right : right + AGREE]:
                 return left, right
     return len(old), len(new)
 
@@ -919,8 +913,7 @@ def ported_notebook(text: str, name: str) -> Ported:
     for number, code in codes.items() if changed else ():
         for line, words in enumerate(map(str.split, code.splitlines()), 1):
             if words and words[0][0] in "!%" and "install" in words and any(one.startswith("transformers") for one in words):
-                remedy = "install glassloop, too: pip install glassloop"
-                findings.append(Finding(line, " ".join(words), remedy, cell=number))
+                findings.append(Finding(line, " ".join(words), "install glassloop, too: pip install glassloop", cell=number))
     for number, cell in cells:
         if number in changed:
             lines: list[Json] = [*changed[number].splitlines(keepends=True)]

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -107,14 +108,19 @@ class Finder(MetaPathFinder):
         is_changed = fullname in self.changes or fullname in self.names or fullname == REPLACES_ITSELF
         if not is_changed and today is None and not is_package:
             return None
+
+        def change(module: ModuleType) -> None:
+            self.change(sys.modules.get(fullname, module), fullname)
+
         others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, others), None)
         if spec is not None and spec.loader is not None:
-            spec.loader = Changed(spec.loader, fullname, self)
+            spec.loader = Changed(spec.loader, change)
             return spec
-        if is_package:
-            return ModuleSpec(fullname, Empty(self), is_package=True)
-        return ModuleSpec(fullname, Moved(fullname, today), is_package=True) if today else None
+        if not is_package and not today:
+            return None
+        act = change if is_package else partial(replace_module, fullname, str(today))
+        return ModuleSpec(fullname, Changed(None, act), is_package=True)
 
     def change(self, module: ModuleType, name: str) -> None:
         """Serve the old names of a module on it, and apply its change."""
@@ -135,46 +141,32 @@ def is_imported_by_script() -> bool:
 
 
 class Changed(Loader):
-    """Loads a module as its own loader does, then serves names on it."""
+    """Loads a module as its own loader does, if it has one, and changes or replaces it then."""
 
-    def __init__(self, loader: Loader, name: str, finder: Finder) -> None:
-        self.loader, self.name, self.finder = loader, name, finder
+    def __init__(self, loader: Loader | None, act: Change) -> None:
+        self.loader, self.act = loader, act
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.loader, name)  # data files and sources are asked of a module's own loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)
+        return None if self.loader is None else self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        self.loader.exec_module(module)
-        self.finder.change(sys.modules.get(self.name, module), self.name)
+        if self.loader is not None:
+            self.loader.exec_module(module)
+        self.act(module)
 
 
-class Moved(Loader):
-    """Loads a module under a name that it no longer has: the module of today takes the place of the new one."""
-
-    def __init__(self, name: str, today: str) -> None:
-        self.name, self.today = name, today
-
-    def exec_module(self, module: ModuleType) -> None:
-        try:
-            sys.modules[self.name] = import_module(self.today)
-        except ModuleNotFoundError as error:
-            if error.name != self.today:
-                raise
-            raise ModuleNotFoundError(f"No module named {self.name!r}", name=self.name) from None
-        LEDGER.note(self.name, self.today, "the module was removed or moved")
-
-
-class Empty(Loader):
-    """Loads a package that only contains moved modules and names."""
-
-    def __init__(self, finder: Finder) -> None:
-        self.finder = finder
-
-    def exec_module(self, module: ModuleType) -> None:
-        self.finder.change(module, module.__name__)
+def replace_module(name: str, today: str, module: ModuleType) -> None:
+    """Put the module of today in the place of one under a name that it no longer has."""
+    try:
+        sys.modules[name] = import_module(today)
+    except ModuleNotFoundError as error:
+        if error.name != today:
+            raise
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name) from None
+    LEDGER.note(name, today, "the module was removed or moved")
 
 
 def serve(module: ModuleType, module_name: str, names: Mapping[str, OldName]) -> None:

@@ -332,12 +332,11 @@ class Trainer(core.Trainer):
         """Return why only the plain backend can train. What concerns evaluations alone does not count: `_why_padded`."""
         methods = ("training_step", "compute_loss", "get_train_dataloader", "_get_train_sampler", *OPTIMIZERS)
         passed = [name for name in ("compute_loss_func", "optimizer_cls_and_kwargs") if getattr(self, name) is not None]
-        has_no_length = self.train_dataset is not None and not hasattr(self.train_dataset, "__len__")
         reasons = {
             "the model is a plain torch module": is_bare(self.model),
             **{f"{name} is overridden": True for name in self._overrides(*methods)},
             **{f"{name} is given": True for name in passed},
-            "the training data has no length": has_no_length,
+            "the training data has no length": self.train_dataset is not None and not hasattr(self.train_dataset, "__len__"),
             "the optimizer is custom": self._own_optimizers() != (None, None),
             "a callback freezes or unfreezes weights": any(map(freezes_weights, self.callback_handler.callbacks)),
             **{f"{name} may read gradients": True for name in self._adapted.listeners(*UPDATES)},
@@ -482,7 +481,7 @@ class Trainer(core.Trainer):
         """Set `lr_scheduler` for `num_training_steps` of `optimizer`, or of that of the Trainer, and return it."""
         if self.lr_scheduler is None:
             optimizer = self.create_optimizer() if optimizer is None else optimizer
-            warmup = optimization.warmup_steps_of(self.args.warmup_steps, num_training_steps)
+            warmup = optimization.whole_steps(self.args.warmup_steps, num_training_steps)
             self.lr_scheduler = optimization.scheduler_for(self.args, optimizer, warmup, num_training_steps)
         return self.lr_scheduler
 
@@ -527,8 +526,7 @@ class Trainer(core.Trainer):
         if training:
             loader = self.get_train_dataloader()
         else:
-            loader = getattr(self, self._eval_loader)(rows.rows if isinstance(rows, RowReader) else rows)
-            self._latest_loader = loader
+            self._latest_loader = loader = getattr(self, self._eval_loader)(rows.rows if isinstance(rows, RowReader) else rows)
         processes = self.backend.processes
         if training and processes.num_processes > 1:  # transformers gives each process batches of its own
             self._say_once(f"each batch of get_train_dataloader is divided among the {processes.num_processes} processes")
@@ -673,8 +671,7 @@ class Trainer(core.Trainer):
         sets = {f"{metric_key_prefix}_{name}": rows for name, rows in several.items()} or {metric_key_prefix: eval_dataset}
         metrics = Metrics()
         for prefix, rows in sets.items():
-            keys = self._ignore_keys if ignore_keys is None else ignore_keys
-            with self._within(_ignore_keys=keys), self._undisturbed():
+            with self._within(_ignore_keys=self._ignore_keys if ignore_keys is None else ignore_keys), self._undisturbed():
                 scores = super().evaluate(rows, None, prefix)
             if self._loop_scores is None:
                 self._log_evaluation(scores)
@@ -811,9 +808,9 @@ class Trainer(core.Trainer):
         is_watched = bool(self._adapted.listeners("on_prediction_step"))
 
         def predictions(outputs: object, *, after_loss: bool = False) -> Nested:
-            return (
-                self._predictions(outputs, self._ignore_keys, after_loss=after_loss) if needed else logits_of(outputs).float()
-            )
+            if needed:
+                return self._predictions(outputs, self._ignore_keys, after_loss=after_loss)
+            return logits_of(outputs).float()
 
         def with_loss(model: torch.nn.Module, batch: Batch) -> Prediction:
             inputs, rows = self._inputs_of(batch), len(batch.numbers)

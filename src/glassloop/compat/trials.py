@@ -194,8 +194,7 @@ def train_trial(
         reached = watch.note(trainer.evaluate()) if watch.reached is None else watch.reached
         values = [reached] if isinstance(reached, int | float) else [*reached]
         if not all(map(math.isfinite, values)):
-            problem = f"the objective of trial {trial.number} is {listed(values)}"
-            raise errors.DivergedError(problem, "check compute_objective")
+            raise errors.DivergedError(f"the objective of trial {trial.number} is {listed(values)}", "check compute_objective")
     except caught as error:
         record.failed(name, error, time.perf_counter() - began)
         raise

@@ -294,8 +294,7 @@ class History(Callback):
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
         losses = [loss for loss, _ in figures]
-        mean = sum(losses) / len(losses)
-        self.record(state, {"loss": mean, "grad_norm": figures[-1][1], "learning_rate": self.used})
+        self.record(state, {"loss": sum(losses) / len(losses), "grad_norm": figures[-1][1], "learning_rate": self.used})
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
         self.record(state, lasting(metrics))

@@ -327,8 +327,7 @@ def write_checkpoint(path: Path, snapshot: Snapshot, save_model: SaveModel) -> N
         for name, text in snapshot.texts.items():
             (writing / name).write_text(text, encoding="utf-8")
         write("state.json", {**snapshot.plain, "tensors": {name: shapes_of(content) for name, content in tensors.items()}})
-        files = sums_of(writing)
-        manifest = {"format": FORMAT, "step": snapshot.step, "identity": snapshot.identity, "files": files}
+        manifest = {"format": FORMAT, "step": snapshot.step, "identity": snapshot.identity, "files": sums_of(writing)}
         write(MANIFEST, sealed(manifest), indent=1)
 
 
@@ -403,12 +402,27 @@ class Checkpoint:
 
 def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
     """Return a checkpoint after comparing all its files with its manifest; raise `ModelError` with the first that differs."""
-    # Files that are not in the manifest, such as a `.DS_Store` or an editor's backup, are ignored.
-    manifest = read_manifest(path, manifest_name)
 
     def refusal(name: str, problem: str) -> ModelError:
         return ModelError(f"checkpoint {path}: {name} {problem}", OTHER_CHECKPOINT)
 
+    written = path / manifest_name
+    if not written.exists() and any((path / other).is_file() for other in OF_TRANSFORMERS):
+        problem = f"checkpoint {path} was written by transformers' Trainer, which cannot be resumed exactly"
+        raise ModelError(problem, f"start a new training from its model: model={path}")
+    try:
+        if not written.is_file():  # a pipe would wait forever, a device never end
+            raise ValueError("not a file")
+        manifest: Manifest = json.loads(written.read_text(encoding="utf-8"))
+        version = manifest["format"]
+        if type(version) is int and version > FORMAT:  # first: a newer format may compute the checksum differently
+            problem = f"written in format {version} by a newer version of Glassloop; this version reads {FORMAT}"
+            raise ModelError(f"checkpoint {path}: {problem}", "update Glassloop")
+        if version != FORMAT or sealed(dict(manifest)) != manifest:
+            raise ValueError("wrong checksum")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise refusal(manifest_name, "is missing or damaged") from error
+    # Files that are not in the manifest, such as a `.DS_Store` or an editor's backup, are ignored.
     try:
         files = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except (KeyError, TypeError, AttributeError) as error:
@@ -423,26 +437,6 @@ def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
         except (OSError, ValueError) as error:
             raise refusal(name, f"cannot be read: {error}") from error
     return Checkpoint(path, manifest)
-
-
-def read_manifest(path: Path, name: str) -> Manifest:
-    """Return the manifest of a checkpoint; raise `ModelError` if it is missing, damaged, or in another format."""
-    if not (path / name).exists() and any((path / other).is_file() for other in OF_TRANSFORMERS):
-        problem = f"checkpoint {path} was written by transformers' Trainer, which cannot be resumed exactly"
-        raise ModelError(problem, f"start a new training from its model: model={path}")
-    try:
-        if not (path / name).is_file():  # a pipe would wait forever, a device never end
-            raise ValueError("not a file")
-        manifest: Manifest = json.loads((path / name).read_text(encoding="utf-8"))
-        version = manifest["format"]
-        if type(version) is int and version > FORMAT:  # first: a newer format may compute the checksum differently
-            problem = f"written in format {version} by a newer version of Glassloop; this version reads {FORMAT}"
-            raise ModelError(f"checkpoint {path}: {problem}", "update Glassloop")
-        if version != FORMAT or sealed(dict(manifest)) != manifest:
-            raise ValueError("wrong checksum")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"checkpoint {path}: {name} is missing or damaged", OTHER_CHECKPOINT) from error
-    return manifest
 
 
 # --- all checkpoints of a run ------------------------------------------------------------------------------------------

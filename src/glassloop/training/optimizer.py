@@ -29,9 +29,8 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
     max_steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * args.num_train_epochs)
 
     def every(strategy: str, steps: float) -> int:
-        """Return the number of steps between two events, 0 for never. A number below 1 is a fraction of all steps."""
-        number = math.ceil(steps * max_steps) if steps < 1 else int(steps)
-        return {"no": 0, "best": 0, "steps": number, "epoch": per_epoch}[strategy]
+        """Return the number of steps between two events, 0 for never."""
+        return {"no": 0, "best": 0, "steps": whole_steps(steps, max_steps), "epoch": per_epoch}[strategy]
 
     eval_every = every(args.eval_strategy, args.eval_steps or args.logging_steps or DEFAULT_EVAL_STEPS)
     if eval_every and not has_eval:
@@ -43,7 +42,7 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         steps_per_epoch=per_epoch,
         batches_per_epoch=num_batches,
         accumulate=args.gradient_accumulation_steps,
-        warmup_steps=warmup_steps_of(args.warmup_steps, max_steps),
+        warmup_steps=whole_steps(args.warmup_steps, max_steps),
         log_every=every(args.logging_strategy, args.logging_steps or DEFAULT_LOGGING_STEPS),
         log_first=args.logging_first_step,
         eval_every=eval_every,
@@ -58,8 +57,8 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
     )
 
 
-def warmup_steps_of(steps: float, max_steps: int) -> int:
-    """Return the number of warm-up steps. A number below 1 is a fraction of all steps."""
+def whole_steps(steps: float, max_steps: int) -> int:
+    """Return a number of steps as a whole number. One below 1 is a fraction of all steps."""
     return math.ceil(steps * max_steps) if steps < 1 else int(steps)
 
 
@@ -222,8 +221,7 @@ def optimizer_for(args: TrainingArguments, model: torch.nn.Module, make: Optimiz
     if args.optim == "adafactor":
         from transformers import Adafactor
 
-        options = {"scale_parameter": False, "relative_step": False, **options}
-        return optimizer_of(model, args.weight_decay, Adafactor, options)
+        return optimizer_of(model, args.weight_decay, Adafactor, {"scale_parameter": False, "relative_step": False, **options})
     kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
     return optimizer_of(model, args.weight_decay, kinds[args.optim], options)
 
