@@ -151,8 +151,6 @@ def test_a_disk_that_changes_what_is_written_and_an_error_while_building(place: 
 
 
 # --- several processes -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("damaged", [False, True])
 def test_many_that_build_the_same_entry_at_once_all_get_it(damaged: bool, place: Path) -> None:
     if damaged:
@@ -210,8 +208,6 @@ def test_without_locks_age_decides(place: Path, monkeypatch) -> None:
 
 
 # --- several users -----------------------------------------------------------------------------------------------
-
-
 def put(folder: Path, text: str) -> None:
     (folder / "rows").write_text(text)
 

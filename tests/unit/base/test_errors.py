@@ -58,14 +58,7 @@ def test_an_error_is_two_lines_whatever_is_put_into_it_and_each_kind_has_its_exi
     assert (type(error), str(error)) == (DataError, "data: row 3\ntry:  fix it")
 
 
-def test_printable_writes_every_control_character_as_an_escape_and_leaves_other_text_alone() -> None:
-    for raw, written in ESCAPED.items():
-        assert printable(f"a{raw}b") == printable(printable(f"a{raw}b")) == f"a{written}b"
-    for text in ("plain", "Grüße", "北京", "café", "👍🏽", "[red]", "<script>", 'say "hi"', r"C:\new", ""):
-        assert printable(text) == text
-
-
-def test_visible_quotes_listed_joins_and_did_you_mean_offers_the_nearest_name_or_nothing() -> None:
+def test_text_is_printable_quoted_listed_and_offered() -> None:
     assert [visible(value) for value in ("two\nlines", "", 3.5, None)] == [r'"two\nlines"', '""', '"3.5"', '"None"']
     assert visible("a" * 80) == '"' + "a" * 80 + '"'
     assert visible("a" * 81) == '"' + "a" * 79 + '…"'
@@ -87,6 +80,10 @@ def test_visible_quotes_listed_joins_and_did_you_mean_offers_the_nearest_name_or
         ("x" * 100_000, ["label", "text"], ""),
     ]:
         assert errors.did_you_mean(name, known) == offer
+    for raw, written in ESCAPED.items():
+        assert printable(f"a{raw}b") == printable(printable(f"a{raw}b")) == f"a{written}b"
+    for text in ("plain", "Grüße", "北京", "café", "👍🏽", "[red]", "<script>", 'say "hi"', r"C:\new", ""):
+        assert printable(text) == text
 
 
 DISK = "free some disk space, or write to another disk"

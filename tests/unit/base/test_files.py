@@ -31,8 +31,6 @@ def below_a_file(write) -> Path:
 
 
 # --- one file ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("stop", [StoppedError, KeyboardInterrupt, SystemExit])
 def test_an_exception_in_the_middle_leaves_what_was_there(stop: type[BaseException], write, tmp_path: Path) -> None:
     def stopped(path: Path) -> None:
@@ -103,8 +101,6 @@ def test_a_folder_in_the_place_of_a_file_and_a_file_in_that_of_a_folder_are_left
 
 
 # --- a folder ----------------------------------------------------------------------------------------------------
-
-
 def fill(path: Path, text: str) -> None:
     with replacing_dir(path) as temporary:
         for part in range(2):
@@ -221,8 +217,6 @@ def test_room_is_reserved_and_given_back(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 # --- the cache ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("cache", "xdg", "folder"),
     [
@@ -244,7 +238,6 @@ def test_the_cache_is_where_the_variables_say(
 
 
 # --- paths -------------------------------------------------------------------------------------------------------
-
 TOO_LONG = "the path is too long: at most 255 bytes per name and 4,095 in all"
 NO_PATHS = {
     "~nobody-is-called-this/x": "no such user, or the user has no home folder",

@@ -132,8 +132,6 @@ def test_a_message_about_a_file_is_not_worth_a_status(
 
 
 # --- stages ------------------------------------------------------------------------------------------------------
-
-
 class Recorder:
     """A display that writes down what it is told."""
 
@@ -193,8 +191,6 @@ def test_reading_and_tokenizing_count_every_row(recorder: Recorder, tiny_model_d
 
 
 # --- JSON --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Record:
     """Something with fields."""

@@ -43,15 +43,12 @@ def test_every_example_comes_once(size, batch_size, seed, grouped):
         assert listed(dropped) == listed(order)[: size // batch_size]
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_seed_and_epoch_both_matter_and_cannot_be_exchanged(grouped):
-    lengths = skewed(200) if grouped else None
-    pairs = product(range(3), repeat=2)
-    orders = {str(listed(epoch_order(200, 8, seed=seed, epoch=epoch, lengths=lengths))) for seed, epoch in pairs}
-    assert len(orders) == 9  # of (0, 1) and (1, 0) among them
-
-
-def test_the_order_without_a_seed_and_of_one_permutation(refused):
+def test_seed_and_epoch_both_matter_and_the_order_without_a_seed(refused):
+    for grouped in [False, True]:
+        lengths = skewed(200) if grouped else None
+        pairs = product(range(3), repeat=2)
+        orders = {str(listed(epoch_order(200, 8, seed=seed, epoch=epoch, lengths=lengths))) for seed, epoch in pairs}
+        assert len(orders) == 9  # of (0, 1) and (1, 0) among them
     order = np.random.default_rng((42, 3)).permutation(7).tolist()
     assert listed(epoch_order(7, 3, seed=42, epoch=3)) == [order[:3], order[3:6], order[6:]]
     assert listed(epoch_order(7, 3, seed=None, epoch=5)) == [[0, 1, 2], [3, 4, 5], [6]]
@@ -94,30 +91,27 @@ def draws() -> list[float]:
     return [random.random(), np.random.rand(), torch.rand(()).item(), *dropped.tolist()]
 
 
-@pytest.mark.parametrize("seed", [1, 42, 2**32 - 1, 2**32 + 5, 2**63 - 1])
-def test_the_same_seed_gives_the_same_draws(seed: int) -> None:
-    seed_all(seed)
-    first = draws()
-    draws()
-    seed_all(seed)
-    assert draws() == first
-    torch.manual_seed(seed)  # all that a loop written by hand may know
-    assert torch.nn.functional.dropout(torch.ones(64), 0.5).tolist() == first[3:]
-    seed_all(seed - 1)
-    assert all(mine != theirs for mine, theirs in zip(draws()[:3], first[:3], strict=True))
-
-
-@pytest.mark.parametrize("seed", [None, 5])
-def test_random_states_are_kept(seed: int | None) -> None:
-    seed_all(1)
-    expected = draws()
-    seed_all(1)
-    with random_states_kept(torch.device("cpu"), seed):
-        inside = draws()
-    assert draws() == expected
-    assert (inside == expected) is (seed is None)
-    with random_states_kept(seed=seed):
-        assert (draws() == inside) is (seed is not None)
+def test_the_same_seed_gives_the_same_draws_and_random_states_are_kept() -> None:
+    for seed in [1, 42, 2**32 - 1, 2**32 + 5, 2**63 - 1]:
+        seed_all(seed)
+        first = draws()
+        draws()
+        seed_all(seed)
+        assert draws() == first
+        torch.manual_seed(seed)  # all that a loop written by hand may know
+        assert torch.nn.functional.dropout(torch.ones(64), 0.5).tolist() == first[3:]
+        seed_all(seed - 1)
+        assert all(mine != theirs for mine, theirs in zip(draws()[:3], first[:3], strict=True))
+    for seed in [None, 5]:
+        seed_all(1)
+        expected = draws()
+        seed_all(1)
+        with random_states_kept(torch.device("cpu"), seed):
+            inside = draws()
+        assert draws() == expected
+        assert (inside == expected) is (seed is None)
+        with random_states_kept(seed=seed):
+            assert (draws() == inside) is (seed is not None)
 
 
 @pytest.fixture
@@ -219,16 +213,16 @@ def test_an_epoch_is_the_collated_rows_of_its_order(seed, grouped, label, tokeni
             assert (batch.numbers.tolist(), batch.size) == (numbers.tolist(), len(numbers))
 
 
-@pytest.mark.parametrize("skip", [0, 1, 4, 6, 9])
-def test_skipping_gives_the_tail(skip, tokenizer):
+def test_skipping_gives_the_tail(tokenizer):
     data = Dataset.from_list(random_rows(2, 45, "input_ids", LABELS["labels"]))
     batches = Batches(data, PaddingCollator(tokenizer), 8, seed=1)
-    whole, tail = list(batches.epoch(2)), list(batches.epoch(2, skip=skip))
-    assert len(tail) == len(whole[skip:])
-    for one, other in zip(whole[skip:], tail, strict=True):
-        assert one.numbers.tolist() == other.numbers.tolist()
-        assert same(one.inputs, other.inputs)
-        assert torch.equal(one.labels, other.labels)
+    for skip in [0, 1, 4, 6, 9]:
+        whole, tail = list(batches.epoch(2)), list(batches.epoch(2, skip=skip))
+        assert len(tail) == len(whole[skip:])
+        for one, other in zip(whole[skip:], tail, strict=True):
+            assert one.numbers.tolist() == other.numbers.tolist()
+            assert same(one.inputs, other.inputs)
+            assert torch.equal(one.labels, other.labels)
 
 
 @pytest.mark.parametrize("num_processes", [1, 2, 3])
@@ -252,13 +246,19 @@ def test_processes_share_every_batch(num_processes, size, grouped, tokenizer):
         assert [len(share[-1].numbers) for share in shares] == [1] + [0] * (num_processes - 1)
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize(("size", "batch_size"), SIZES[1:])
-def test_the_number_of_batches_is_known_before(size, batch_size, drop_last, tokenizer):
-    data = Dataset.from_dict({"input_ids": [[1]] * size})
-    batches = Batches(data, PaddingCollator(tokenizer), batch_size, drop_last=drop_last)
-    number = size // batch_size if drop_last else -(-size // batch_size)
-    assert len(batches) == len(batches.order()) == len(list(batches.epoch())) == number
+def test_the_number_of_batches_is_known_before_and_whole_ones_are_dealt_to_the_processes(tokenizer):
+    for drop_last in [False, True]:
+        for size, batch_size in SIZES[1:]:
+            data = Dataset.from_dict({"input_ids": [[1]] * size})
+            batches = Batches(data, PaddingCollator(tokenizer), batch_size, drop_last=drop_last)
+            number = size // batch_size if drop_last else -(-size // batch_size)
+            assert len(batches) == len(batches.order()) == len(list(batches.epoch())) == number
+    batches = Batches(Dataset.from_list(random_rows(7, 45, "input_ids")), PaddingCollator(tokenizer), 8)
+    order = batches.order()
+    for num_processes in [1, 2, 3]:
+        for rank, share in enumerate([[*batches.whole(rank, num_processes)] for rank in range(num_processes)]):
+            assert [batch.numbers.tolist() for batch in share] == listed(order[rank::num_processes])
+            assert [batch.size for batch in share] == [len(numbers) for numbers in order[rank::num_processes]]
 
 
 def test_rows_and_collators_of_any_kind_and_selected_and_formatted_data_sets(tokenizer):
@@ -277,12 +277,3 @@ def test_rows_and_collators_of_any_kind_and_selected_and_formatted_data_sets(tok
     for data in (Dataset.from_list(rows).select(chosen), Dataset.from_list(rows).select(chosen).with_format("torch")):
         (batch,) = Batches(data, collate, 4).epoch()
         assert same({**batch.inputs, "labels": batch.labels}, collate([rows[number] for number in chosen]))
-
-
-def test_whole_batches_are_dealt_to_the_processes(tokenizer):
-    batches = Batches(Dataset.from_list(random_rows(7, 45, "input_ids")), PaddingCollator(tokenizer), 8)
-    order = batches.order()
-    for num_processes in [1, 2, 3]:
-        for rank, share in enumerate([[*batches.whole(rank, num_processes)] for rank in range(num_processes)]):
-            assert [batch.numbers.tolist() for batch in share] == listed(order[rank::num_processes])
-            assert [batch.size for batch in share] == [len(numbers) for numbers in order[rank::num_processes]]

@@ -36,23 +36,20 @@ def find(columns: str, known: columns_module.Known | None = None, **settings) ->
     return columns_module.find_columns(head, "d.csv", DataSettings(**settings), known or columns_module.Known())
 
 
-@pytest.mark.parametrize("change", [str, str.upper, str.capitalize])
-@pytest.mark.parametrize("pair", columns_module.PAIR_NAMES)
-def test_pairs_are_found_by_their_usual_names(pair, change):
-    first, second = map(change, pair)
-    wanted = Columns(first, second, ("label",))
-    assert find(f"id:number {second} label:word {first}") == wanted
-    assert find(f"{first} comment {second} label:word") == wanted  # whatever else holds text
-    assert wanted.texts == (first, second)
-
-
-@pytest.mark.parametrize("change", [str, str.upper])
-@pytest.mark.parametrize("name", columns_module.LABEL_NAMES)
-def test_the_label_is_found_by_its_usual_names(name, change):
-    found = find(f"review {change(name)}:number")
-    assert found == Columns("review", None, (change(name),))
-    assert found.texts == ("review",)
-    assert found.label_name == change(name)
+def test_pairs_and_labels_are_found_by_their_usual_names():
+    for change in [str, str.upper, str.capitalize]:
+        for pair in columns_module.PAIR_NAMES:
+            first, second = map(change, pair)
+            wanted = Columns(first, second, ("label",))
+            assert find(f"id:number {second} label:word {first}") == wanted
+            assert find(f"{first} comment {second} label:word") == wanted  # whatever else holds text
+            assert wanted.texts == (first, second)
+    for change in [str, str.upper]:
+        for name in columns_module.LABEL_NAMES:
+            found = find(f"review {change(name)}:number")
+            assert found == Columns("review", None, (change(name),))
+            assert found.texts == ("review",)
+            assert found.label_name == change(name)
 
 
 def test_one_text_is_found_and_what_the_user_names_is_used():

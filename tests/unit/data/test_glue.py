@@ -234,7 +234,7 @@ def test_other_rows_for_validation_are_other_data(original, refused):
         load_examples("glue/cola", data_dir=str(folder / "SST-2"))
 
 
-def test_damaged_lists_of_validation_rows_are_refused(original):
+def test_damaged_files_and_files_without_a_label_are_refused(original, refused):
     folder = original(MSR_FILES)
     (folder / "MRPC/dev_ids.tsv").write_bytes(b"7\t8\n\xff")
     with pytest.raises(DataError, match=r"dev_ids\.tsv, line 2: byte 0xff at position 4 is not UTF-8"):
@@ -244,6 +244,12 @@ def test_damaged_lists_of_validation_rows_are_refused(original):
     problem = "msr_paraphrase_train.txt: there is no column #1 ID, #2 ID; found Quality, #1 String, #2 String"
     with pytest.raises(DataError, match=re.escape(problem)):
         load_examples("glue/mrpc", data_dir=str(folder))
+    for split in ["train", "dev"]:
+        files = {**FILES["rte"], f"RTE/{split}.tsv": FILES["rte"][f"RTE/{split}.tsv"].replace("label", "lable")}
+        problem = f"{split}.tsv: there is no column label; found index, sentence1, sentence2, lable"
+        named = {"train": "train", "dev": "validation"}[split]
+        with refused(problem, f"this is not the original {named} file of GLUE rte"):
+            load_examples("glue/rte", data_dir=str(original(files)))
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 2, 10_000])
@@ -317,15 +323,6 @@ def test_without_files_the_hub_is_asked(original, tmp_path, monkeypatch, refused
     problem = '"~nobody-is-called-this/data": no such user, or the user has no home folder'
     with refused(problem, "use another path", SettingsError):
         load_examples("glue/mrpc")
-
-
-def test_only_test_files_may_have_no_label(original, refused):
-    for split in ["train", "dev"]:
-        files = {**FILES["rte"], f"RTE/{split}.tsv": FILES["rte"][f"RTE/{split}.tsv"].replace("label", "lable")}
-        problem = f"{split}.tsv: there is no column label; found index, sentence1, sentence2, lable"
-        named = {"train": "train", "dev": "validation"}[split]
-        with refused(problem, f"this is not the original {named} file of GLUE rte"):
-            load_examples("glue/rte", data_dir=str(original(files)))
 
 
 def test_the_labels_of_the_real_mrpc(glue_dir):

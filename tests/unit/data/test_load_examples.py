@@ -133,13 +133,6 @@ def test_shards_may_order_their_columns_but_not_change_them(tmp_path, refused, w
         load_examples(path, bad_rows="skip")
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_one_file_is_training_and_its_validation_rows_are_cut_off(suffix, write):
-    found = load_examples(write(f"reviews{suffix}", FORMATS[suffix](SPLITS["train"])))
-    assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 10, "validation": 2}
-    assert found.notes[0] == "no validation split: held out 2 of 12 training rows (stratified, split_seed 42)"
-
-
 OBJECTS: dict[str, Callable[[list[dict]], Any]] = {
     "lists": lambda rows: rows,
     "frames": pd.DataFrame,
@@ -148,11 +141,15 @@ OBJECTS: dict[str, Callable[[list[dict]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", OBJECTS)
-@pytest.mark.parametrize("name", ["validation", "dev"])
-def test_objects_by_split(kind, name):
-    make = OBJECTS[kind]
-    check(load_examples({"train": make(SPLITS["train"]), name: make(SPLITS["validation"]), "test": make(SPLITS["test"])}))
+def test_objects_by_split_and_one_file_whose_validation_rows_are_cut_off(write):
+    for make in OBJECTS.values():
+        for validation in ["validation", "dev"]:
+            names = {"train": "train", validation: "validation", "test": "test"}
+            check(load_examples({name: make(SPLITS[split]) for name, split in names.items()}))
+    for suffix in FORMATS:
+        found = load_examples(write(f"reviews{suffix}", FORMATS[suffix](SPLITS["train"])))
+        assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 10, "validation": 2}
+        assert found.notes[0] == "no validation split: held out 2 of 12 training rows (stratified, split_seed 42)"
 
 
 def test_the_quickstart_and_data_sets_in_memory_and_on_disk(tmp_path):
@@ -179,21 +176,18 @@ def test_one_object_is_training(kind, tmp_path, write):
 
 
 # --- labels of features ------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("names", [["b", "a"], ["z", "a", "b"], ["1", "2", "3"], ["2", "1", "0"], ["yes", "1"]])
-@pytest.mark.parametrize("saved", [False, True])
-def test_class_labels_keep_their_numbers(names, saved, tmp_path):
-    rows = [{"text": f"text {place}", "label": names[place % len(names)]} for place in range(12)]
-    data: Any = DatasetDict(train=dataset_of(rows, names), validation=dataset_of(rows[:1], names))
-    if saved:
-        data.save_to_disk(tmp_path / "d")
-        data = tmp_path / "d"
-    found = load_examples(data)
-    assert found.labels == LabelSet(tuple(names))
-    assert found.splits["train"]["label"][:] == [place % len(names) for place in range(12)]
-    assert found.splits["validation"]["label"][:] == [0]
-
-
-def test_class_labels_meet_by_name_whatever_their_numbers(refused):
+def test_class_labels_keep_their_numbers_and_meet_by_name(tmp_path, refused):
+    for names in [["b", "a"], ["z", "a", "b"], ["1", "2", "3"], ["2", "1", "0"], ["yes", "1"]]:
+        for saved in [False, True]:
+            rows = [{"text": f"text {place}", "label": names[place % len(names)]} for place in range(12)]
+            data: Any = DatasetDict(train=dataset_of(rows, names), validation=dataset_of(rows[:1], names))
+            if saved:
+                data.save_to_disk(tmp_path / names[0])
+                data = tmp_path / names[0]
+            found = load_examples(data)
+            assert found.labels == LabelSet(tuple(names))
+            assert found.splits["train"]["label"][:] == [place % len(names) for place in range(12)]
+            assert found.splits["validation"]["label"][:] == [0]
     train = dataset_of(SPLITS["train"], ["b", "a"])
     found = load_examples({"train": train, "validation": dataset_of(SPLITS["validation"], ["a", "x", "b"])})
     assert found.labels == LabelSet(("b", "a"))

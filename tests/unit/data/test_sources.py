@@ -117,7 +117,7 @@ def empty_hub_cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "hub"
 
 
-def test_an_unreachable_hub_is_reported_at_once(empty_hub_cache, monkeypatch, refused):
+def test_an_unreachable_hub_or_what_it_refuses_is_reported_at_once(empty_hub_cache, monkeypatch, refused):
     monkeypatch.setattr(objects, "hub_unreachable", lambda: "no route to host")
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: pytest.fail("the hub was asked"))
     files = " or the original files with --data_dir (or GLASSLOOP_DATA)"
@@ -125,6 +125,11 @@ def test_an_unreachable_hub_is_reported_at_once(empty_hub_cache, monkeypatch, re
         problem = f"{name}: the hub cannot be reached (no route to host), and its cache has no copy"
         with refused(problem, f"work offline with a local file or folder{local}, or with quickstart"):
             hub_splits(name, None)
+    monkeypatch.setattr(objects, "hub_unreachable", lambda: None)
+    for error in [datasets.exceptions.DatasetNotFoundError("it is not there\nand more"), ValueError("it is not there\n")]:
+        monkeypatch.setattr(datasets, "load_dataset", Mock(side_effect=error))
+        with refused("owner/name: it is not there", "check the name on the hub; --name chooses a configuration"):
+            hub_splits("owner/name", None)
 
 
 def test_a_closed_network_is_noticed_before_the_library_asks(empty_hub_cache, monkeypatch):
@@ -134,14 +139,6 @@ def test_a_closed_network_is_noticed_before_the_library_asks(empty_hub_cache, mo
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: pytest.fail("the hub was asked"))
     with pytest.raises(objects.DataError, match="owner/name: the hub cannot be reached"):
         hub_splits("owner/name", None)
-
-
-def test_what_the_hub_refuses_is_reported_in_a_line(monkeypatch, refused):
-    monkeypatch.setattr(objects, "hub_unreachable", lambda: None)
-    for error in [datasets.exceptions.DatasetNotFoundError("it is not there\nand more"), ValueError("it is not there\n")]:
-        monkeypatch.setattr(datasets, "load_dataset", Mock(side_effect=error))
-        with refused("owner/name: it is not there", "check the name on the hub; --name chooses a configuration"):
-            hub_splits("owner/name", None)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("owner/my_set", "owner___my_set"), ("Owner/MySet", "Owner___my_set")])

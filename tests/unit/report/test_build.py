@@ -22,14 +22,16 @@ from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 CHARTS = {f"chart-{number}": chart for number, chart in enumerate(every_chart())}
 
 
-def read(folder: Path) -> str:
-    return " ".join("".join(Reader(report_of(folder).html).texts).split())
+def read(shown: Path | Report) -> str:
+    report = report_of(shown) if isinstance(shown, Path) else shown
+    return " ".join("".join(Reader(report.html).texts).split())
 
 
 @pytest.mark.parametrize(("task", "labels"), [(CLASSES, 2), (CLASSES, 30), (SEVERAL, 4), (SCORE, 1)])
 def test_every_task_has_all_sections_with_the_numbers_of_the_record(tmp_path: Path, task: str, labels: int) -> None:
     record = write_fake_run(tmp_path, task, num_labels=labels)
-    report, text = report_of(tmp_path), read(tmp_path)
+    report = report_of(tmp_path)
+    text = read(report)
     for title in ("Results", "Learning curves", "Errors", "Confidence", "Data", "The run"):
         assert title in text
     assert f"{record.evaluation[f'eval_{record.metrics[0]}']:.4f}" in text
@@ -69,18 +71,20 @@ def test_hostile_texts_and_labels_stay_text(tmp_path: Path, task: str, labels: i
 
 def test_many_rows_and_many_classes_stay_small_and_say_what_they_omit(tmp_path: Path) -> None:
     write_fake_run(tmp_path, num_rows=700, num_labels=1_000, text="word " * 700, signal=2.0)
-    text = read(tmp_path)
-    assert len(report_of(tmp_path).html) < 2_000_000
+    report = report_of(tmp_path)
+    text = read(report)
+    assert len(report.html) < 2_000_000
     assert "20 of 1,000 classes, those with the most errors between them" in text
     assert "more rows are not shown, because their texts are long" in text
     assert "980 less frequent labels are not shown." in text
 
 
-def test_a_report_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
+def test_a_report_and_a_run_need_neither_torch_nor_transformers(tmp_path: Path) -> None:
     write_fake_run(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from glassloop.report.build import report_of; report_of(Path(sys.argv[1]));"
-        "print([name for name in ('torch', 'transformers', 'datasets', 'sklearn') if name in sys.modules])"
+        "import sys; from pathlib import Path; from glassloop import Run; from glassloop.report.build import report_of;"
+        "report_of(Path(sys.argv[1])); run = Run(sys.argv[1]); run._repr_html_(); run.predictions();"
+        "heavy = {'torch', 'transformers', 'datasets', 'sklearn', 'pandas', 'rich'}; print([*heavy & {*sys.modules}])"
     )
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"

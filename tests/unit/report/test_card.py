@@ -37,8 +37,6 @@ def score(key: str, value: float, title: str = "") -> Score:
 
 
 # --- the text of a card
-
-
 def test_a_card_is_read_by_the_hubs_own_reader() -> None:
     scores = [score("f1", 0.91234567), score("accuracy", 0.9), score("mse", float("nan"))]
     card = Card("mine", DataName("GLUE MRPC", "nyu-mll/glue", "mrpc", on_hub=True), scores, {"tags": ["glassloop"]})
@@ -90,8 +88,6 @@ def test_an_edited_card_is_kept_and_one_that_cannot_be_written_is_one_line(
 
 
 # --- the card of a run: its numbers are those of the run, and nothing tells where it was trained
-
-
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
 def test_the_card_of_every_task_has_the_results_of_the_run(task: str, tmp_path: Path) -> None:
     record = write_fake_run(tmp_path / "run", task)

@@ -47,8 +47,6 @@ def folders_of_seeds(folder: Path, *skills: float, number: int = 60) -> list[Pat
 
 
 # --- the values
-
-
 def test_runs_of_every_task_are_compared(tmp_path: Path) -> None:
     for task, keys in [(CLASSES, ["accuracy", "f1"]), (SEVERAL, ["f1_micro", "exact_match"]), (SCORE, ["pearson", "mse"])]:
         found = compared(*two_runs(tmp_path / task, task))
@@ -129,8 +127,6 @@ def test_values_are_written_as_people_do_and_texts_are_short() -> None:
 
 
 # --- the sides: runs and folders of seeds are read, and different rows are refused with what differs
-
-
 def test_a_side_is_a_run_with_its_seed_or_all_finished_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (side,) = sides_of(write_drawn_run(tmp_path / "run", drawn_rows(20), seed=7))
     assert [*side.folders] == [side.record.settings.seed] == [7]
@@ -191,8 +187,6 @@ def test_different_rows_are_refused_with_what_differs(tmp_path: Path, change: Ca
 
 
 # --- in the terminal: at most 80 columns, no control characters, every verdict
-
-
 def shown(*folders: Path) -> str:
     output = io.StringIO()
     comparison.show_comparison(Console(file=output, width=80), compared(*folders))
@@ -237,9 +231,7 @@ def test_few_rows_scores_and_equal_runs(tmp_path: Path) -> None:
 
 
 # --- the page: all parts, and every text escaped
-
-
-def test_the_page_has_all_parts_and_escapes_texts(tmp_path: Path) -> None:
+def test_the_page_has_all_parts_all_points_and_escapes_texts(tmp_path: Path) -> None:
     texts = [f"<script>alert({row})</script>" for row in range(60)]
     labels = ("<i>no</i>", "yes</script>")
     folders = [
@@ -252,10 +244,7 @@ def test_the_page_has_all_parts_and_escapes_texts(tmp_path: Path) -> None:
         assert hostile not in html
     for part in ("exact McNemar test", "learning_rate", "Training loss", "Rows that differ", "One seed each", "p (Holm)"):
         assert part in html
-
-
-def test_seeds_show_all_points_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    found = compared(*folders_of_seeds(tmp_path, 0.5, 3.0, number=80), most_rows=2)
+    found = compared(*folders_of_seeds(tmp_path / "seeds", 0.5, 3.0, number=80), most_rows=2)
     html, rows = comparison_page(found), found.rows[0]
     hidden = rows.num_better + rows.num_worse - len(rows.better) - len(rows.worse)
     assert f"{hidden} more are omitted" in html

@@ -30,8 +30,6 @@ def numbers_of(source: RunSource) -> list[int]:
 
 
 # --- classes
-
-
 def test_the_confusion_matrix_is_that_of_sklearn_and_of_many_classes_shows_the_most_confused(tmp_path: Path) -> None:
     source = source_of(tmp_path, num_labels=4, signal=0.8)
     rows = source.results[0].rows

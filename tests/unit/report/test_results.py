@@ -124,8 +124,6 @@ def test_terminal_json_record_report_and_card_give_one_verdict(
 
 
 # --- confidence
-
-
 def test_each_task_has_its_own_charts_and_every_answer_is_counted_once(tmp_path: Path) -> None:
     for task, labels, charts in [
         (CLASSES, 2, ["reliability", "confidence", "thresholds", "coverage"]),

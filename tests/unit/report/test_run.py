@@ -1,9 +1,8 @@
-"""Run: a run folder read from Python, without torch, and shown in a notebook."""
+"""Run: a run folder read from Python, and shown in a notebook."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -61,9 +60,3 @@ def test_a_run_without_results_is_running_or_stopped(tmp_path: Path) -> None:
         assert run.status == "running"
     assert (run.metrics, run.baseline, run.classes, run.history, run.predicted_splits) == ({}, {}, {}, [], [])
     assert "stopped" in run._repr_html_()
-
-
-def test_torch_is_not_loaded(folder: Path) -> None:
-    code = f"import sys, glassloop; run = glassloop.Run({str(folder)!r}); run._repr_html_(); run.predictions()"
-    out = subprocess.run([sys.executable, "-c", f"{code}; print(*sys.modules)"], capture_output=True, text=True, check=True)
-    assert not {*out.stdout.split()} & {"torch", "transformers", "datasets", "pandas", "rich"}

@@ -24,8 +24,6 @@ HARD = 'a text with "logits": [1, 2] and ] in it'
 
 
 # --- predictions are read the same whether Arrow or JSON reads their logits
-
-
 def test_many_logits_are_read_bit_for_bit_and_damage_is_reported_with_its_line(tmp_path: Path) -> None:
     record = write_fake_run(tmp_path, CLASSES, num_labels=60, num_rows=20, text=HARD)
     wide, expected = wide_entries(tmp_path / predictions_name("validation")), read_predictions(tmp_path, "validation")

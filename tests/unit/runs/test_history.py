@@ -47,8 +47,6 @@ def test_a_pipe_a_device_an_incomplete_line_or_damage_is_no_error(tmp_path: Path
 
 
 # --- Following a history: only new lines are read, curves stay small, and nothing in the file is an error.
-
-
 def append(folder: Path, text: str) -> None:
     with (folder / HISTORY_NAME).open("a") as opened:
         opened.write(text)
@@ -148,9 +146,7 @@ def test_a_curve_keeps_its_extremes_and_its_ends() -> None:
 
 
 # --- sessions.jsonl: starts and resumes are read again, whatever else is in the file.
-
-
-def test_what_is_noted_is_read(tmp_path: Path) -> None:
+def test_what_is_noted_is_read_without_resumes_that_a_later_one_went_back_behind(tmp_path: Path) -> None:
     assert read_moments(tmp_path) == []
     history.note_moment(tmp_path, START, 0, 30)
     history.note_moment(tmp_path, history.STOP, 12, 30)
@@ -161,6 +157,11 @@ def test_what_is_noted_is_read(tmp_path: Path) -> None:
     assert first.time.endswith("+00:00")
     history.note_moment(tmp_path, START, 0, 50)
     assert [moment.max_steps for moment in read_moments(tmp_path)] == [50], "a start begins a new file"
+    moments = [Moment(START, 0, 90), Moment(RESUME, 20, 90), Moment(RESUME, 40, 90), Moment(history.END, 90, 90)]
+    assert history.resumed_steps(moments) == [20, 40]
+    assert history.resumed_steps([*moments, Moment(RESUME, 30, 90)]) == [20, 30]
+    assert history.resumed_steps([Moment(RESUME, 20, 90), Moment(RESUME, 20, 90)]) == [20]
+    assert history.resumed_steps([]) == []
 
 
 def test_what_cannot_be_written_or_read_is_no_error(tmp_path: Path) -> None:
@@ -175,11 +176,3 @@ def test_what_cannot_be_written_or_read_is_no_error(tmp_path: Path) -> None:
     (tmp_path / SESSIONS_NAME).rmdir()
     os.mkfifo(tmp_path / SESSIONS_NAME)
     assert read_moments(tmp_path) == []
-
-
-def test_resumes_that_a_later_one_went_back_behind_are_gone() -> None:
-    moments = [Moment(START, 0, 90), Moment(RESUME, 20, 90), Moment(RESUME, 40, 90), Moment(history.END, 90, 90)]
-    assert history.resumed_steps(moments) == [20, 40]
-    assert history.resumed_steps([*moments, Moment(RESUME, 30, 90)]) == [20, 30]
-    assert history.resumed_steps([Moment(RESUME, 20, 90), Moment(RESUME, 20, 90)]) == [20]
-    assert history.resumed_steps([]) == []

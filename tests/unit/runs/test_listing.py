@@ -94,8 +94,6 @@ def test_folders_that_may_not_be_read_are_skipped(tmp_path: Path) -> None:
 
 
 # --- Runs are found below a folder; links that leave it are not followed, and nothing in it is an error.
-
-
 def make(folder: Path, name: str = "run.json") -> Path:
     folder.mkdir(parents=True)
     (folder / name).write_text("{}")

@@ -21,12 +21,29 @@ from glassloop.runs import record as records
 from glassloop.runs.record import FINISHED, MODEL_NAME, RUN_NAME, Columns, model_of_run, read_calibration, read_run, write_run
 from glassloop.settings.training import DataSettings, TrainingArguments
 
+
 # --- the names in a run folder -----------------------------------------------------------------------------------
-
-
-def test_names() -> None:
+def test_names_columns_and_settings_of_a_run() -> None:
     assert (records.checkpoint_name(500), records.seed_name(42)) == ("checkpoint-500", "seed-42")
     assert records.predictions_name("validation_matched") == "validation_matched-predictions.jsonl"
+    assert Columns("a", None, ("label",)).texts == ("a",)
+    assert Columns("a", "b", ("x", "y")).texts == ("a", "b")
+    assert Columns("a", None, ("class",)).label_name == "class"
+    assert Columns("a", None, ("x", "y")).label_name == "labels"
+    given = RECORD.data.given()
+    assert given["labels"] == ("a", "b, c")
+    assert None not in given.values()
+    then = {"train": records.SplitFacts(3, fingerprint="a" * 16), "validation": records.SplitFacts(2, fingerprint="b" * 16)}
+    assert records.split_changes(then, then, then) == []
+    now = {"train": records.SplitFacts(4, fingerprint="c" * 16)}
+    assert records.split_changes(then, now, ["train", "validation", "unknown"]) == [
+        "train: 3 rows (aaaaaaaa) then, 4 rows (cccccccc) now",
+        "validation: 2 rows (bbbbbbbb) then, none now",
+    ]
+    for name in (*records.TIMINGS, "eval_runtime", "eval_mismatched_samples_per_second", "train_steps_per_second"):
+        assert records.is_timing(name)
+    for name in ("loss", "eval_f1", "eval_seconds", "second"):
+        assert not records.is_timing(name)
 
 
 LEFTOVERS = (
@@ -56,46 +73,15 @@ def test_checkpoints_are_found_newest_first(tmp_path: Path) -> None:
     assert records.has_checkpoint(tmp_path / "other")
 
 
-# --- parts of the record -----------------------------------------------------------------------------------------
-
-
-def test_the_settings_are_given_back_as_load_examples_takes_them() -> None:
-    given = RECORD.data.given()
-    assert given["labels"] == ("a", "b, c")
-    assert None not in given.values()
-
-
-def test_columns_know_texts_and_label() -> None:
-    assert Columns("a", None, ("label",)).texts == ("a",)
-    assert Columns("a", "b", ("x", "y")).texts == ("a", "b")
-    assert Columns("a", None, ("class",)).label_name == "class"
-    assert Columns("a", None, ("x", "y")).label_name == "labels"
-
-
-def test_changed_splits_and_timings_are_recognised() -> None:
-    then = {"train": records.SplitFacts(3, fingerprint="a" * 16), "validation": records.SplitFacts(2, fingerprint="b" * 16)}
-    assert records.split_changes(then, then, then) == []
-    now = {"train": records.SplitFacts(4, fingerprint="c" * 16)}
-    assert records.split_changes(then, now, ["train", "validation", "unknown"]) == [
-        "train: 3 rows (aaaaaaaa) then, 4 rows (cccccccc) now",
-        "validation: 2 rows (bbbbbbbb) then, none now",
-    ]
-    for name in (*records.TIMINGS, "eval_runtime", "eval_mismatched_samples_per_second", "train_steps_per_second"):
-        assert records.is_timing(name)
-    for name in ("loss", "eval_f1", "eval_seconds", "second"):
-        assert not records.is_timing(name)
-
-
-def test_runs_are_read_without_the_heavy_libraries() -> None:
+def test_runs_and_types_are_read_without_the_heavy_libraries() -> None:
     modules = [f"glassloop.runs.{name}" for name in ("record", "history", "status", "study", "export")]
+    modules.append("glassloop.data.interfaces")  # the types of rows and models in signatures are free to import
     heavy = ("torch", "transformers", "numpy", "rich", "pyarrow", "datasets")
     code = f"import sys, {', '.join(modules)}; print([name for name in {heavy!r} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
 # --- run.json: what is written is read again, and whatever else is in its place is one error that says what is wrong.
-
-
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     for record in (RECORD, replace(RECORD, status=FINISHED, evaluation={"eval_loss": 0.5}, best_step=4, seconds=1.5)):
         write_run(tmp_path, record)
@@ -211,13 +197,20 @@ def finished(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_model_of_a_finished_run(finished: Path) -> None:
+def test_the_model_of_a_finished_run_whose_card_and_calibration_may_change(finished: Path, tmp_path: Path) -> None:
     folder, record = model_of_run(finished)
     assert folder == finished / MODEL_NAME
     assert {*record.files} == {"config.json", "adapter/weights"}
     (folder / ".DS_Store").touch()
     (folder / "notes.txt").touch()
     assert model_of_run(finished) == (folder, record)
+    run = write_run_with_model(tmp_path / "run")
+    for name in ("README.md", "calibration.json"):
+        (run / "model" / name).write_text("first")
+    write_run(run, read_run(run))
+    assert {*read_run(run).files} == {"config.json", "model.safetensors"}
+    (run / "model" / "README.md").write_text("edited")
+    assert model_of_run(run)[0] == run / "model"
 
 
 @pytest.mark.parametrize(
@@ -238,14 +231,6 @@ def test_a_model_that_has_changed_is_refused(says, finished: Path, name: str, da
         model_of_run(finished)
 
 
-@pytest.mark.parametrize("target", [None, "gone", RUN_NAME], ids=["a folder", "a dangling link", "a link to itself"])
-def test_something_else_in_its_place(tmp_path: Path, target: str | None) -> None:
-    (tmp_path / RUN_NAME).symlink_to(tmp_path / target) if target else (tmp_path / RUN_NAME).mkdir()
-    assert records.is_run(tmp_path)
-    with pytest.raises(ModelError, match="the record of the run cannot be read: "):
-        read_run(tmp_path)
-
-
 @pytest.mark.parametrize("method", ["stat", "lstat", "read_text"])
 def test_the_run_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     write_run(tmp_path, RECORD)
@@ -260,26 +245,21 @@ def test_the_run_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_run(tmp_path)
 
 
-def test_no_run(tmp_path: Path) -> None:
+def test_no_run_and_something_else_in_its_place(tmp_path: Path) -> None:
     for name in ["gone", "a\0b", "x" * 5000]:
         assert not records.is_run(tmp_path / name)
         with pytest.raises(ModelError, match=r"is not a run folder: run\.json is missing"):
             read_run(tmp_path / name)
-
-
-def test_card_and_calibration_may_change_after_the_run(tmp_path: Path) -> None:
-    run = write_run_with_model(tmp_path / "run")
-    for name in ("README.md", "calibration.json"):
-        (run / "model" / name).write_text("first")
-    write_run(run, read_run(run))
-    assert {*read_run(run).files} == {"config.json", "model.safetensors"}
-    (run / "model" / "README.md").write_text("edited")
-    assert model_of_run(run)[0] == run / "model"
+    for target in [None, "gone", RUN_NAME]:  # a folder, a dangling link, a link to itself
+        folder = tmp_path / f"to {target}"
+        folder.mkdir()
+        (folder / RUN_NAME).symlink_to(folder / target) if target else (folder / RUN_NAME).mkdir()
+        assert records.is_run(folder)
+        with pytest.raises(ModelError, match="the record of the run cannot be read: "):
+            read_run(folder)
 
 
 # --- calibration.json: written whole, read with every check, and refused for other weights.
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
@@ -328,7 +308,6 @@ def test_a_damaged_calibration_is_refused(model: Path) -> None:
 
 
 # --- predictions: every row is read back as it was written, and damage is reported with its line.
-
 ROWS = [{"row": 0, "prediction": "a\u2028b", "logits": [1.0], "text": "x\x85y"}, {"row": 1, "prediction": "c", "logits": [2.0]}]
 
 

@@ -18,9 +18,8 @@ from glassloop.runs.history import END, RESUME, START, STOP, Moment, note_moment
 from glassloop.runs.record import FINISHED, HISTORY_NAME, SESSIONS_NAME, TRAINER_NAME, read_run
 from glassloop.runs.status import free_folder, new_folders, refuse_changed, remove_if_empty, summary_of
 
+
 # --- the folder of a run -----------------------------------------------------------------------------------------
-
-
 def test_the_next_free_number_or_a_new_or_empty_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert free_folder(str(tmp_path / "new" / "deep")) == tmp_path / "new" / "deep"
     assert free_folder(str(tmp_path)) == tmp_path
@@ -123,8 +122,6 @@ def test_a_folder_in_use_is_named_as_such_and_not_moved_aside(tmp_path: Path) ->
 
 
 # --- its status --------------------------------------------------------------------------------------------------
-
-
 def test_the_status_and_the_state_of_files(tmp_path: Path) -> None:
     for held, finished, has_record, events, expected in [
         (Holder.ALIVE, False, True, [START], "running"),

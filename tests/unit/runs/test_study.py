@@ -51,8 +51,6 @@ def test_a_study_is_read_as_it_was_written_and_any_damage_refused(tmp_path: Path
 
 
 # --- seeds.json --------------------------------------------------------------------------------------------------
-
-
 def finished(seed: int, accuracy: float) -> SeedRecord:
     scores, measures = {"accuracy": accuracy}, study.MeasuresRecord(("accuracy",))
     return SeedRecord(

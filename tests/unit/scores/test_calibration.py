@@ -13,27 +13,8 @@ from run_folders import drawn_rows
 
 from glassloop.predict.answers import Answering
 from glassloop.runs.record import Gain, Target
-from glassloop.scores.calibration import (
-    HIGHEST,
-    LOWEST,
-    Fitted,
-    Limit,
-    best_limit,
-    confidences,
-    fitted_calibration,
-    fitted_limits,
-    fitted_temperature,
-    fold_numbers,
-    label_scores,
-    margins_of,
-    negative_log_likelihood,
-    probability_of,
-    reliability,
-    row_losses,
-    some_rows,
-    target_gains,
-    threshold_curve,
-)
+from glassloop.scores import calibration
+from glassloop.scores.calibration import Fitted, best_limit, confidences, fitted_calibration, fitted_temperature, margins_of
 from glassloop.scores.metrics import probabilities
 from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SEVERAL
@@ -45,33 +26,36 @@ def test_the_temperature_minimises_the_loss(task: str, width: int) -> None:
     rows = drawn_rows(400, 0.8, task=task, labels=[*"abcde"][:width])
     rows = replace(rows, logits=rows.logits * 7)
     wanted = scipy.optimize.minimize_scalar(
-        lambda log: negative_log_likelihood(rows, np.exp(log)), bounds=(-4, 4), method="bounded", options={"xatol": 1e-9}
+        lambda log: calibration.negative_log_likelihood(rows, np.exp(log)),
+        bounds=(-4, 4),
+        method="bounded",
+        options={"xatol": 1e-9},
     )
     assert fitted_temperature(rows) == pytest.approx(np.exp(wanted.x), rel=1e-4)
     assert fitted_temperature(rows) > 2
-    assert reliability(*confidences(rows, fitted_temperature(rows))).error < reliability(*confidences(rows)).error
+    assert (
+        calibration.reliability(*confidences(rows, fitted_temperature(rows))).error
+        < calibration.reliability(*confidences(rows)).error
+    )
 
 
-def test_the_loss_equals_sklearn_and_has_no_optimum_without_errors() -> None:
+def test_the_loss_equals_sklearn_and_the_calibration_error_is_the_weighted_gap() -> None:
     rows = drawn_rows(100, labels=("a", "b", "c"))
     likely = probabilities(rows.logits / 2, CLASSES)
-    assert negative_log_likelihood(rows, 2.0) == pytest.approx(sklearn.metrics.log_loss(rows.references, likely))
+    assert calibration.negative_log_likelihood(rows, 2.0) == pytest.approx(sklearn.metrics.log_loss(rows.references, likely))
     rows = drawn_rows(50, 100.0)
-    assert fitted_temperature(rows) == pytest.approx(LOWEST, rel=0.05)
-    assert fitted_temperature(replace(rows, references=1 - rows.references)) == pytest.approx(HIGHEST, rel=0.05)
-
-
-def test_the_calibration_error_is_the_weighted_gap() -> None:
+    assert fitted_temperature(rows) == pytest.approx(calibration.LOWEST, rel=0.05)
+    assert fitted_temperature(replace(rows, references=1 - rows.references)) == pytest.approx(calibration.HIGHEST, rel=0.05)
     confidence, right = np.array([0.55, 0.6, 0.95, 1.0]), np.array([True, False, True, True])
-    found = reliability(confidence, right, bins=2)
+    found = calibration.reliability(confidence, right, bins=2)
     assert [(one.low, one.high, one.number) for one in found.bins] == [(0.5, 1.0, 4)]
     assert found.error == pytest.approx(abs(0.75 - confidence.mean()))
-    found = reliability(confidence, right, bins=10)
+    found = calibration.reliability(confidence, right, bins=10)
     assert [one.number for one in found.bins] == [2, 2], "0.6 belongs to the bin that ends there"
     assert found.error == pytest.approx(0.5 * abs(0.5 - 0.575) + 0.5 * abs(1 - 0.975))
     generator = np.random.default_rng(0)
     confidence = generator.uniform(0.5, 1, 100_000)
-    assert reliability(confidence, generator.random(100_000) < confidence).error < 0.01
+    assert calibration.reliability(confidence, generator.random(100_000) < confidence).error < 0.01
     rows = drawn_rows(10, task=SEVERAL, labels=("a", "b", "c"))
     confidence, right = confidences(rows)
     assert confidence.shape == right.shape == (30,)
@@ -81,7 +65,7 @@ def test_the_calibration_error_is_the_weighted_gap() -> None:
 def test_the_threshold_and_coverage_curves() -> None:
     rows = drawn_rows(300, 0.8)
     likely, positive = probabilities(rows.logits, CLASSES)[:, 1].round(2), rows.references == 1  # with ties
-    found = threshold_curve(likely, positive, most_points=1000)
+    found = calibration.threshold_curve(likely, positive, most_points=1000)
     precision, recall, thresholds = sklearn.metrics.precision_recall_curve(positive, likely)
     np.testing.assert_allclose(found.thresholds[::-1], thresholds)
     np.testing.assert_allclose(found.precision[::-1], precision[:-1])
@@ -89,7 +73,7 @@ def test_the_threshold_and_coverage_curves() -> None:
     np.testing.assert_allclose(found.f1[-1], sklearn.metrics.f1_score(positive, np.ones(300)))
     assert found.answered[-1] == 1.0
     rows = drawn_rows(300, 1.0)
-    found = threshold_curve(*confidences(rows), most_points=50)
+    found = calibration.threshold_curve(*confidences(rows), most_points=50)
     assert len(found.answered) <= 50
     assert found.answered[-1] == 1.0
     assert found.precision[-1] == pytest.approx(rows.right.mean())
@@ -103,12 +87,12 @@ def test_the_threshold_and_coverage_curves() -> None:
 # --- Cross-fitting: the gain is that on new rows, unlike the gain on the rows of the fit, and its interval covers it.
 def test_folds_are_equally_large_and_of_equal_classes() -> None:
     rows = drawn_rows(103)
-    folds = fold_numbers(rows, 10)
+    folds = calibration.fold_numbers(rows, 10)
     assert sorted(np.bincount(folds)) == [10] * 7 + [11] * 3
     shares = [np.bincount(rows.references[folds == fold], minlength=2) for fold in range(10)]
     assert np.ptp(np.array(shares), axis=0).max() <= 1
-    assert np.array_equal(folds, fold_numbers(rows, 10)), "the same for the same seed"
-    assert not np.array_equal(folds, fold_numbers(rows, 10, seed=1))
+    assert np.array_equal(folds, calibration.fold_numbers(rows, 10)), "the same for the same seed"
+    assert not np.array_equal(folds, calibration.fold_numbers(rows, 10, seed=1))
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])
@@ -116,16 +100,16 @@ def test_each_row_is_scored_by_what_the_other_folds_give(task: str) -> None:
     rows = drawn_rows(120, 0.7, task=task, labels=("a", "b", "c"))
     rows = replace(rows, logits=rows.logits * 3)
     found = fitted_calibration(rows, folds=4)
-    folds, losses = fold_numbers(rows, 4), np.empty(120)
+    folds, losses = calibration.fold_numbers(rows, 4), np.empty(120)
     for fold in range(4):
         held = folds == fold
-        others = some_rows(rows, ~held)
+        others = calibration.some_rows(rows, ~held)
         best = scipy.optimize.minimize_scalar(
-            lambda log, others=others: row_losses(others, np.exp(log)).mean(), bounds=(-3, 3), method="bounded"
+            lambda log, others=others: calibration.row_losses(others, np.exp(log)).mean(), bounds=(-3, 3), method="bounded"
         )
-        losses[held] = row_losses(some_rows(rows, held), np.exp(best.x))
+        losses[held] = calibration.row_losses(calibration.some_rows(rows, held), np.exp(best.x))
     assert found.temperature_gains[0].after == pytest.approx(losses.mean(), rel=1e-4)
-    assert found.temperature_gains[0].before == pytest.approx(row_losses(rows).mean())
+    assert found.temperature_gains[0].before == pytest.approx(calibration.row_losses(rows).mean())
     assert found.temperature == pytest.approx(fitted_temperature(rows))
     assert found.temperature_helps
 
@@ -135,7 +119,7 @@ def test_without_a_target_or_errors_nothing_is_fitted_and_a_limited_metric_count
     assert (found.limits, found.target_gains, found.thresholds_help) == ([], [], False)
     found = fitted_calibration(drawn_rows(60, 100.0), Target("f1"))
     assert (found.temperature, found.temperature_helps) == (1.0, False)
-    (gain,) = target_gains(margins_of(drawn_rows(60, 100.0), None), np.zeros((60, 1)), Target("f1"))
+    (gain,) = calibration.target_gains(margins_of(drawn_rows(60, 100.0), None), np.zeros((60, 1)), Target("f1"))
     assert gain.change == 0
     assert (gain.low or 0) < 0 < (gain.high or 0)
     for gains, helps in [
@@ -144,7 +128,7 @@ def test_without_a_target_or_errors_nothing_is_fitted_and_a_limited_metric_count
         ([Gain("precision", 0.7, 0.6), Gain("recall", 0.5, 0.91)], True),  # it was missed before, and is met now
         ([Gain("precision", 0.7, 0.6), Gain("recall", 0.95, 0.91)], False),  # met before and now, but less precise
     ]:
-        found = Fitted(1.0, [Limit(0.0, 0.5)], ["a"], [Gain("loss", 1.0, 0.9)], gains, Target("precision", 0.9))
+        found = Fitted(1.0, [calibration.Limit(0.0, 0.5)], ["a"], [Gain("loss", 1.0, 0.9)], gains, Target("precision", 0.9))
         assert found.thresholds_help is helps
 
 
@@ -152,13 +136,13 @@ def test_without_a_target_or_errors_nothing_is_fitted_and_a_limited_metric_count
 def test_the_gain_is_that_on_new_rows() -> None:
     """Over many small samples the cross-fitted gain is on average the true one; the gain on the fitted rows is larger."""
     target, found = Target("f1"), []
-    for number in range(150):
+    for number in range(80):
         rows = drawn_binary(np.random.default_rng(number), 150)
         fitted = fitted_calibration(rows, target)
         margins = margins_of(rows, None)
-        (limit,) = fitted_limits(margins, target)
+        (limit,) = calibration.fitted_limits(margins, target)
         margin = limit.margin if limit else 0.0
-        (own,) = target_gains(margins, np.full((150, 1), margin), target)
+        (own,) = calibration.target_gains(margins, np.full((150, 1), margin), target)
         found.append((fitted.target_gains[0].change, own.change, true_gain(margin)))
     crossed, own, true = np.array(found).T
     error = (crossed - true).std(ddof=1) / np.sqrt(len(true))
@@ -186,13 +170,13 @@ TARGETS = [Target("f1"), Target("precision", 0.8), Target("recall", 0.7), Target
 
 
 def score_by_sklearn(target: Target, wanted: np.ndarray, given: np.ndarray) -> tuple[float, bool]:
-    precision = sklearn.metrics.precision_score(wanted, given, zero_division=0)
-    recall = sklearn.metrics.recall_score(wanted, given)
     if target.name == "f1":
         return sklearn.metrics.f1_score(wanted, given), True
     if target.name == "cost":
         _, false_positive, false_negative, _ = sklearn.metrics.confusion_matrix(wanted, given).ravel()
         return -(false_positive * target.false_positive + false_negative * target.false_negative), True
+    precision = sklearn.metrics.precision_score(wanted, given, zero_division=0)
+    recall = sklearn.metrics.recall_score(wanted, given)
     return (precision, recall >= target.least) if target.name == "precision" else (recall, precision >= target.least)
 
 
@@ -214,7 +198,7 @@ def test_no_other_threshold_is_better(target: Target, ties: bool) -> None:
 
 def test_which_of_several_thresholds_is_chosen() -> None:
     found = best_limit(np.array([-3.0, -2.0, 1.0, 2.0]), np.array([False, False, True, True]), Target("f1"))
-    assert found == Limit(-0.5, 1.0)
+    assert found == calibration.Limit(-0.5, 1.0)
     found = best_limit(np.array([0.0, 0.0, 1.0]), np.array([True, False, False]), Target("cost", None, 0.0, 1.0))
     assert found.margin == -1.0, "a step below the lowest"
     found = best_limit(np.array([3.0, 2.0, 1.0]), np.array([False, True, True]), Target("recall", 0.9))
@@ -229,7 +213,7 @@ def test_the_margins_and_scores_of_labels() -> None:
     rows = drawn_rows(80, task=SEVERAL, labels=("a", "b", "c"))
     references = rows.references.copy()
     references[:, 0], references[:, 2] = 0, 1
-    found = fitted_limits(margins_of(replace(rows, references=references), None), Target("f1"))
+    found = calibration.fitted_limits(margins_of(replace(rows, references=references), None), Target("f1"))
     assert [limit is None for limit in found] == [True, False, True]
     rows = drawn_rows(30)
     first, second = margins_of(rows, rows.labels[0]), margins_of(rows, None)
@@ -238,15 +222,17 @@ def test_the_margins_and_scores_of_labels() -> None:
     assert np.array_equal(first.wanted, ~second.wanted)
     assert margins_of(drawn_rows(30, labels=("a", "b", "c")), None) is None
     given, wanted = np.array([[True], [False], [True]]), np.array([[False], [True], [True]])
-    assert label_scores("cost", np.ones((1, 3)), given, wanted, Target("cost", None, 1.0, 5.0)) == pytest.approx([2.0])
+    assert calibration.label_scores("cost", np.ones((1, 3)), given, wanted, Target("cost", None, 1.0, 5.0)) == pytest.approx(
+        [2.0]
+    )
     random = np.random.default_rng(1)
     given, wanted = random.random((60, 3)) < 0.5, random.random((60, 3)) < 0.4
     for name in ["f1", "precision", "recall"]:
         score = getattr(sklearn.metrics, f"{name}_score")
-        found = label_scores(name, np.ones((1, 60)), given, wanted, Target("f1"))
+        found = calibration.label_scores(name, np.ones((1, 60)), given, wanted, Target("f1"))
         assert found == pytest.approx([score(wanted, given, average="macro")])
         twice = np.where(np.arange(60) < 30, 2.0, 0.0)[None]
-        found = label_scores(name, twice, given, wanted, Target("f1"))
+        found = calibration.label_scores(name, twice, given, wanted, Target("f1"))
         assert found == pytest.approx([score(wanted[:30], given[:30], average="macro")])
 
 
@@ -255,8 +241,10 @@ def test_the_margins_and_scores_of_labels() -> None:
 def test_the_predictor_gives_the_labels_that_the_limits_give(task: str, temperature: float) -> None:
     rows = drawn_rows(200, 0.5, task=task, labels=("a", "b"))
     margins = margins_of(rows, "a")
-    limits = [limit for limit in fitted_limits(margins, Target("f1")) if limit]
-    thresholds = {name: probability_of(limit.margin, temperature) for name, limit in zip(margins.names, limits, strict=True)}
+    limits = [limit for limit in calibration.fitted_limits(margins, Target("f1")) if limit]
+    thresholds = {
+        name: calibration.probability_of(limit.margin, temperature) for name, limit in zip(margins.names, limits, strict=True)
+    }
     chosen = np.array(Answering(task, rows.labels, temperature, thresholds).choices(rows.logits))
     given = margins.values >= [limit.margin for limit in limits]
     assert np.array_equal(chosen == 1 if task == SEVERAL else (chosen == 0)[:, None], given)

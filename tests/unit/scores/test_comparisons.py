@@ -132,30 +132,25 @@ def test_intervals_and_verdicts_agree(key: str, seeds: int) -> None:
     assert 5 < decided < 85
 
 
-def test_the_interval_of_two_fixed_models_covers_as_it_claims() -> None:
+def test_intervals_of_two_fixed_models_cover_and_are_rarely_wrong() -> None:
     generator, covered, number = np.random.default_rng(3), 0, 1000
     truth = true_accuracy(1.5, 0.0) - true_accuracy(1.2, 0.0)
     for _ in range(number):
         (first,), (second,) = (side.values() for side in simulated(generator, 250, 1, (1.2, 1.5), 0.0))
         covered += truth in stats.share_interval(*stats.discordant(first, second), 250)
     assert 0.93 <= covered / number <= 0.97
-
-
-@pytest.mark.parametrize("rows", [30, 250])
-def test_the_paired_jackknife_of_f1_covers_and_is_rarely_wrong(rows: int) -> None:
-    generator, covered, wrong, number = np.random.default_rng(4), 0, 0, 1000
-    for _ in range(number):
-        first, second = simulated(generator, rows, 1, (1.2, 1.2), 0.0)
-        found = stats.compare(first, second, "f1", "b")
-        covered += 0.0 in found.interval
-        wrong += found.p_value < 0.05
-    assert covered / number >= 0.94
-    assert wrong / number <= 0.06  # 5 % and 1.5 standard errors of 1,000 comparisons
+    for rows in [30, 250]:
+        generator, covered, wrong, number = np.random.default_rng(4), 0, 0, 1000
+        for _ in range(number):
+            first, second = simulated(generator, rows, 1, (1.2, 1.2), 0.0)
+            found = stats.compare(first, second, "f1", "b")
+            covered += 0.0 in found.interval
+            wrong += found.p_value < 0.05
+        assert covered / number >= 0.94
+        assert wrong / number <= 0.06  # 5 % and 1.5 standard errors of 1,000 comparisons
 
 
 # --- Power: the known figures of MRPC, statsmodels, and simulated comparisons.
-
-
 def test_known_figures_of_mrpc_are_detected_in_four_of_five_simulations() -> None:
     assert stats.detectable_by_rows(408, 0.1, power=None) == pytest.approx(0.031, abs=0.0005)
     assert stats.detectable_by_rows(408, 0.1) == pytest.approx(0.044, abs=0.0005)
@@ -284,6 +279,7 @@ def test_the_interval_covers_for_any_number_of_seeds_and_ratio_of_parts(seeds: i
         assert missed >= 0.03 or alpha < 0.05
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("seeds", "seed_spread"), [(2, 0.15), (3, 0.15), (5, 0.05), (5, 0.4), (10, 0.15)])
 def test_intervals_over_seeds_and_rows_cover_as_they_claim(seeds: int, seed_spread: float) -> None:
     generator, skill, number = np.random.default_rng(7), 1.3, 1000
@@ -341,6 +337,7 @@ def test_a_clear_difference_is_better_or_worse_and_others_say_what_would_decide(
 
 # --- simulations -------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("seeds", "spread"), [(2, 0.15), (3, 0.1), (5, 0.2), (10, 0.3)])
 def test_better_is_rarely_wrong(seeds: int, spread: float) -> None:
     """Three settings that are equally good: at most 5 % of studies call one of them better, or worse."""

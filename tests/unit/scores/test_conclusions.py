@@ -11,15 +11,8 @@ from run_folders import drawn_rows
 from simulated_rows import simulated
 
 from glassloop.base.errors import SettingsError
-from glassloop.scores.conclusions import (
-    SettingRuns,
-    averaged_logits,
-    concluded,
-    designed,
-    ensemble_of,
-    expected_best,
-    setting_result,
-)
+from glassloop.scores import conclusions
+from glassloop.scores.conclusions import SettingRuns, averaged_logits, concluded, designed, ensemble_of, setting_result
 from glassloop.scores.metrics import probabilities
 from glassloop.scores.statistics import holm, metric_estimate, seeds_estimate
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
@@ -82,10 +75,7 @@ def test_intervals_and_verdicts_are_corrected_for_the_number_of_comparisons(sett
     margin = (reach[0].high + reach[1].high) / 2  # between both intervals
     assert concluded(settings[:2], "accuracy", margin=margin).comparisons[0].verdict.kind == "no difference"
     assert concluded(settings, "accuracy", margin=margin).comparisons[0].verdict.kind == "undecided"
-
-
-def test_a_mean_over_classes_with_few_rows_is_compared_without_own_intervals() -> None:
-    """The value of each side is biased, but about equally, so that the difference has an interval."""
+    # The value of each side is biased, but about equally, so that the difference has an interval.
     twenty = [*"abcdefghijklmnopqrst"]
     sides = [SettingRuns(name, {0: drawn_rows(60, 1.0, seed, labels=twenty)}) for seed, name in enumerate("ab")]
     found = concluded(sides, "f1_macro")
@@ -110,10 +100,10 @@ def test_a_design_knows_the_rows_and_the_spread_of_runs(settings: list[SettingRu
     assert designed(20, 400, settings).by_seeds < found.by_seeds  # type: ignore[operator]
 
 
-def test_the_expected_best_score_equals_all_draws_and_scores_are_averaged() -> None:
+def test_the_expected_best_score_equals_all_draws_and_probabilities_are_averaged() -> None:
     scores = [0.5, 0.7, 0.6, 0.9]
     for lower, best in ((False, max), (True, min)):
-        found = expected_best(scores, lower_is_better=lower)
+        found = conclusions.expected_best(scores, lower_is_better=lower)
         assert [one.runs for one in found] == [1, 2, 3, 4]
         for one in found:
             drawn = [best(chosen) for chosen in product(scores, repeat=one.runs)]
@@ -121,17 +111,13 @@ def test_the_expected_best_score_equals_all_draws_and_scores_are_averaged() -> N
             assert one.deviation == pytest.approx(np.std(drawn))
     seeds = [drawn_rows(60, 1.0, seed, SCORE) for seed in range(3)]
     np.testing.assert_allclose(ensemble_of(seeds).predictions, np.mean([rows.predictions for rows in seeds], axis=0))
+    for task in [CLASSES, SEVERAL]:
+        seeds = [drawn_rows(60, 1.0, seed, task) for seed in range(3)]
+        found = ensemble_of(seeds)
+        wanted = np.mean([probabilities(rows.logits, task) for rows in seeds], axis=0)
+        np.testing.assert_allclose(probabilities(found.logits, task), wanted, rtol=1e-9)
+        np.testing.assert_array_equal(found.predictions, wanted.argmax(axis=1) if task == CLASSES else wanted >= 0.5)
+        np.testing.assert_array_equal(found.references, seeds[0].references)
 
-
-# --- Several seeds as one model, from stored predictions.
-@pytest.mark.parametrize("task", [CLASSES, SEVERAL])
-def test_the_probabilities_are_averaged(task: str) -> None:
-    seeds = [drawn_rows(60, 1.0, seed, task) for seed in range(3)]
-    found = ensemble_of(seeds)
-    wanted = np.mean([probabilities(rows.logits, task) for rows in seeds], axis=0)
-    np.testing.assert_allclose(probabilities(found.logits, task), wanted, rtol=1e-9)
-    np.testing.assert_array_equal(found.predictions, wanted.argmax(axis=1) if task == CLASSES else wanted >= 0.5)
-    np.testing.assert_array_equal(found.references, seeds[0].references)
-
-    certain = np.array([[1000.0, -1000.0]])
-    assert np.isfinite(averaged_logits([certain, certain], task)).all()
+        certain = np.array([[1000.0, -1000.0]])
+        assert np.isfinite(averaged_logits([certain, certain], task)).all()

@@ -63,27 +63,6 @@ def test_the_interval_is_near_scipys_bootstrap(task: str, key: str) -> None:
     assert found.interval.high == pytest.approx(wanted.high, abs=0.07 * width)
 
 
-def test_a_share_has_wilsons_interval_and_the_mean_of_seeds_that_of_t() -> None:
-    for rows, key in ((drawn_rows(100), "accuracy"), (drawn_rows(100, task=SEVERAL), "exact_match")):
-        found, wanted = stats.metric_estimate(rows, key).interval, stats.wilson(rows.right.sum(), 100)
-        assert found is not None
-        assert (found.low, found.high, found.method) == pytest.approx((wanted.low, wanted.high, "wilson"))
-    values = [0.81, 0.84, 0.79, 0.86, 0.83]
-    found = stats.mean_interval(values)
-    wanted = scipy.stats.t.interval(0.95, 4, np.mean(values), scipy.stats.sem(values))
-    assert found.interval is not None
-    assert (found.interval.low, found.interval.high) == pytest.approx(wanted)
-    assert stats.mean_interval([0.5]).interval is None
-    rows = drawn_rows(200, task=SCORE)
-    (error,), (correlation,) = (stats.row_metrics_of([rows], key) for key in ("mse", "pearson"))
-    found, fisher = stats.metric_interval(error, "mse"), stats.metric_interval(correlation, "pearson")
-    assert found is not None
-    assert fisher is not None
-    assert found.low * found.high == pytest.approx(error.value**2), "the same factor up and down"
-    assert math.log(found.high / error.value) == pytest.approx(1.972 * error.variance**0.5 / error.value, rel=0.05)
-    assert math.atanh(fisher.high) - math.atanh(correlation.value) == pytest.approx(1.96 / 197**0.5, rel=0.2)
-
-
 def test_where_an_interval_would_be_false_there_is_none() -> None:
     perfect = drawn_rows(50, 100.0)
     found = stats.metric_estimate(perfect, "f1", "equivalent")
@@ -132,12 +111,30 @@ def test_wrong_arguments_are_named_and_an_interval_has_no_values_that_its_metric
         assert (found.low, found.high, found.method) == (low, high, "t")
 
 
-def test_wilson_covers_as_it_claims() -> None:
+def test_wilson_covers_as_it_claims_and_is_the_interval_of_a_share() -> None:
     """Exactly, from the binomial distribution."""
     for number, share in [(100, 0.8), (408, 0.85), (408, 0.95), (1725, 0.9)]:
         likely = scipy.stats.binom.pmf(np.arange(number + 1), number, share)
         covered = sum(likely[successes] for successes in range(number + 1) if share in stats.wilson(successes, number))
         assert 0.93 <= covered <= 0.97
+    for rows, key in ((drawn_rows(100), "accuracy"), (drawn_rows(100, task=SEVERAL), "exact_match")):
+        found, wanted = stats.metric_estimate(rows, key).interval, stats.wilson(rows.right.sum(), 100)
+        assert found is not None
+        assert (found.low, found.high, found.method) == pytest.approx((wanted.low, wanted.high, "wilson"))
+    values = [0.81, 0.84, 0.79, 0.86, 0.83]
+    found = stats.mean_interval(values)
+    wanted = scipy.stats.t.interval(0.95, 4, np.mean(values), scipy.stats.sem(values))
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == pytest.approx(wanted)
+    assert stats.mean_interval([0.5]).interval is None
+    rows = drawn_rows(200, task=SCORE)
+    (error,), (correlation,) = (stats.row_metrics_of([rows], key) for key in ("mse", "pearson"))
+    found, fisher = stats.metric_interval(error, "mse"), stats.metric_interval(correlation, "pearson")
+    assert found is not None
+    assert fisher is not None
+    assert found.low * found.high == pytest.approx(error.value**2), "the same factor up and down"
+    assert math.log(found.high / error.value) == pytest.approx(1.972 * error.variance**0.5 / error.value, rel=0.05)
+    assert math.atanh(fisher.high) - math.atanh(correlation.value) == pytest.approx(1.96 / 197**0.5, rel=0.2)
 
 
 @pytest.mark.sample(2)

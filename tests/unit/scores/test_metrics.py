@@ -15,25 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-import glassloop.scores.metrics as metrics_module
 from glassloop.base.errors import DataError, GlassloopError, ModelError, SettingsError
-from glassloop.scores.metrics import (
-    AVERAGED,
-    CONFIGS,
-    GLUE,
-    PLAIN,
-    Measures,
-    Metric,
-    chosen_measures,
-    decide,
-    default_measures,
-    load_metric,
-    metrics_for,
-    no_better,
-    recorded_measures,
-    refuse_unknown_metric,
-    short_metrics,
-)
+from glassloop.scores import metrics as metrics_module
+from glassloop.scores.metrics import AVERAGED, Measures, chosen_measures, decide, load_metric, metrics_for, recorded_measures
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 Array = np.ndarray[Any, Any]
@@ -110,16 +94,16 @@ def score_rows(seed: int, size: int, ties: bool) -> tuple[Array, Array]:
     return (predictions.round(), references.round()) if ties else (predictions, references)
 
 
-def every_metric() -> dict[tuple[str, str | None], tuple[str, Callable[[], Metric]]]:
+def every_metric() -> dict[tuple[str, str | None], tuple[str, Callable[[], metrics_module.Metric]]]:
     """Each metric there is, by name and configuration: the kind of row it takes, and how to make one."""
-    every: dict[tuple[str, str | None], tuple[str, Callable[[], Metric]]] = {
+    every: dict[tuple[str, str | None], tuple[str, Callable[[], metrics_module.Metric]]] = {
         ("for", "two classes"): ("classes", partial(metrics_for, CLASSES, 2, positive=1)),
         ("for", "classes"): ("classes", partial(metrics_for, CLASSES, 3)),
         ("for", "labels"): ("multilabel", partial(metrics_for, SEVERAL, 4)),
         ("for", "scores"): ("scores", partial(metrics_for, SCORE, 1)),
-        **{(name, None): (kind, partial(load_metric, name)) for name, kind in PLAIN.items()},
+        **{(name, None): (kind, partial(load_metric, name)) for name, kind in metrics_module.PLAIN.items()},
     }
-    for name, configs in CONFIGS.items():
+    for name, configs in metrics_module.CONFIGS.items():
         for config in configs:
             kind = "multilabel" if config in ("samples", "multilabel") else "scores" if config == "stsb" else "classes"
             if name not in AVERAGED or config != "multilabel":  # which would need an average as well
@@ -146,7 +130,7 @@ def test_two_classes(size: int, positive: float) -> None:
         accuracy = close(float((predictions == references).mean()))
         tally, other = counts(predictions, references), counts(predictions, references, 0)
         f1 = close(from_counts("f1", *tally))
-        for task, keys in GLUE.items():
+        for task, keys in metrics_module.GLUE.items():
             if task != "stsb":
                 every = {"accuracy": accuracy, "f1": f1, "matthews_correlation": close(matthews(predictions, references))}
                 assert [*load_metric("glue", task).compute(**given).items()] == [(key, every[key]) for key in keys]
@@ -502,7 +486,7 @@ import sys, types
 package = types.ModuleType("glassloop"); package.__path__ = [{str(folder)!r}]; sys.modules["glassloop"] = package
 from glassloop.scores.metrics import load_metric
 assert not {{"torch", "sklearn", "scipy"}} & set(sys.modules), "imported early"
-for task in {list(GLUE)!r}:
+for task in {list(metrics_module.GLUE)!r}:
     print(load_metric("glue", task).compute(predictions=[0, 1, 1], references=[0, 1, 0]))
 assert not {{"torch", "evaluate", "datasets"}} & set(sys.modules), "imported at all"
 """
@@ -528,7 +512,7 @@ def test_the_default() -> None:
         (SEVERAL, ("0", "1"), Measures(("f1_micro", "f1_macro", "exact_match"))),
         (SCORE, ("LABEL_0",), Measures(("pearson", "spearmanr", "mse"))),
     ]:
-        assert default_measures(task, names) == chosen_measures(None, task, names, None) == measures
+        assert metrics_module.default_measures(task, names) == chosen_measures(None, task, names, None) == measures
 
 
 def test_the_metrics_of_a_run_are_chosen_recorded_and_refused(says) -> None:
@@ -551,15 +535,15 @@ def test_the_metrics_of_a_run_are_chosen_recorded_and_refused(says) -> None:
         with pytest.raises(ModelError, match="lists metrics that do not fit its model"):
             recorded_measures((key,), positive, CLASSES, NAMES)
     for wanted in (None, "loss", "eval_loss", "accuracy", "eval_f1_macro", "eval_runtime"):
-        refuse_unknown_metric(wanted, MACRO)
+        metrics_module.refuse_unknown_metric(wanted, MACRO)
     problem = 'metric_for_best_model is "{}", but an evaluation computes loss, accuracy, f1_macro'
     with says(problem.format("f1"), "set positive_label to the class whose F1 counts, or use f1_macro"):
-        refuse_unknown_metric("f1", MACRO)
+        metrics_module.refuse_unknown_metric("f1", MACRO)
     with says(problem.format("eval_auc"), "use one of loss, accuracy, f1_macro"):
-        refuse_unknown_metric("eval_auc", MACRO)
+        metrics_module.refuse_unknown_metric("eval_auc", MACRO)
     metrics = {"eval_loss": 1.0, "eval_b_f1": 0.5, "eval_runtime": 2.0, "eval_b_runtime": 3.0}
-    assert short_metrics(metrics) == {"loss": 1.0, "b_f1": 0.5}
-    assert short_metrics({"eval_b_f1": 1.0, "eval_b_runtime": 1.0}, "eval_b") == {"f1": 1.0}
+    assert metrics_module.short_metrics(metrics) == {"loss": 1.0, "b_f1": 0.5}
+    assert metrics_module.short_metrics({"eval_b_f1": 1.0, "eval_b_runtime": 1.0}, "eval_b") == {"f1": 1.0}
 
 
 def test_titles_name_the_class_and_what_is_no_better_than_the_baseline() -> None:
@@ -578,4 +562,4 @@ def test_titles_name_the_class_and_what_is_no_better_than_the_baseline() -> None
         ({"mse": 1.0, "pearson": 0.2}, {"mse": 2.0}, []),
         ({"mse": 2.0, "pearson": -0.2}, {"mse": 2.0}, ["mse", "pearson"]),
     ]:
-        assert no_better(metrics, baseline, Measures(("accuracy", "f1", "pearson", "mse"), "x")) == keys
+        assert metrics_module.no_better(metrics, baseline, Measures(("accuracy", "f1", "pearson", "mse"), "x")) == keys

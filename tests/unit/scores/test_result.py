@@ -11,22 +11,9 @@ import pytest
 from run_folders import RECORD
 
 from glassloop.runs.record import ClassRecord, SplitFacts
+from glassloop.scores import result as results
 from glassloop.scores.metrics import Measures
-from glassloop.scores.result import (
-    Result,
-    Score,
-    TrainingFacts,
-    answer_name,
-    baseline_scores,
-    class_scores,
-    facts_of,
-    label_of,
-    mean_verdict,
-    rows_of,
-    split_scores,
-    usual_answer,
-    verdict_on,
-)
+from glassloop.scores.result import Result, baseline_scores, class_scores, label_of, mean_verdict, split_scores, verdict_on
 from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
@@ -35,7 +22,7 @@ def rows(answers: Sequence[Any], labels: Sequence[Any], task: str = CLASSES, nam
     """The rows of a model that gives these answers."""
     given = np.asarray(answers)
     logits = np.eye(len(names))[given] if task == CLASSES else 2 * given - 1 if task == SEVERAL else given[:, None]
-    return rows_of(logits, np.asarray(labels), task, names if task != SCORE else ())
+    return results.rows_of(logits, np.asarray(labels), task, names if task != SCORE else ())
 
 
 # --- the class table ---------------------------------------------------------------------------------------------------
@@ -59,9 +46,9 @@ def test_scores_by_class_and_baselines() -> None:
         ([[1, 1], [1, 0], [0, 1], [1, 0]], SEVERAL, [1, 1], '"a", "b"'),
         ([[1, 0], [0, 1], [0, 0]], SEVERAL, [0, 0], "no label"),
     ]:
-        found = usual_answer(np.asarray(labels), task)
+        found = results.usual_answer(np.asarray(labels), task)
         assert np.array_equal(found, answer)
-        assert answer_name(found, () if task == SCORE else ("a", "b")) == name
+        assert results.answer_name(found, () if task == SCORE else ("a", "b")) == name
     # Always answering b gives no F1 of a, and a constant has no correlation.
     for measures, scores in [
         (Measures(("accuracy", "f1_macro")), {"accuracy": 0.25, "f1_macro": pytest.approx(0.2)}),
@@ -101,7 +88,7 @@ def test_a_result_has_each_metric_with_interval_and_baseline() -> None:
 
 
 # --- the verdict -------------------------------------------------------------------------------------------------------
-def test_the_verdict_is_that_of_a_paired_test() -> None:
+def test_the_verdict_is_that_of_a_paired_test_and_of_seeds_by_their_interval() -> None:
     better = verdict_on(rows([1] * 30 + [0] * 10, [1] * 30 + [0] * 10), 1)
     assert better.kind == "better"
     assert better.sentence == (
@@ -127,6 +114,12 @@ def test_the_verdict_is_that_of_a_paired_test() -> None:
         assert worse.sentence.startswith("Worse than always answering the mean 3")
         assert "paired jackknife" in worse.sentence
         assert verdict_on(rows(labels * 0 + 3, labels, SCORE), 3.0).sentence.startswith("No different from always answering")
+    error = results.Score("validation", "mse", "mse", 0.5, 0.4, 0.6, 1.0)
+    assert mean_verdict(error) == "Better than the baseline: mean mse 0.5000 against 1.0000 (95 % interval 0.4000 to 0.6000)"
+    assert mean_verdict(replace(error, baseline=0.2)).startswith("Worse than the baseline")
+    assert mean_verdict(replace(error, key="accuracy", baseline=0.2)).startswith("Better than the baseline")
+    assert mean_verdict(replace(error, baseline=0.5)).startswith("Undecided against the baseline")
+    assert mean_verdict(replace(error, baseline=None)) == mean_verdict(replace(error, low=None)) == ""
 
 
 def test_a_verdict_names_what_the_accuracy_hides() -> None:
@@ -145,18 +138,9 @@ def test_a_verdict_names_what_the_accuracy_hides() -> None:
     assert "always answering no label" in verdict_on(rows(labels, labels, SEVERAL, "abc"), np.array([0, 0, 0])).sentence
 
 
-def test_the_mean_of_seeds_is_judged_by_its_interval() -> None:
-    error = Score("validation", "mse", "mse", 0.5, 0.4, 0.6, 1.0)
-    assert mean_verdict(error) == "Better than the baseline: mean mse 0.5000 against 1.0000 (95 % interval 0.4000 to 0.6000)"
-    assert mean_verdict(replace(error, baseline=0.2)).startswith("Worse than the baseline")
-    assert mean_verdict(replace(error, key="accuracy", baseline=0.2)).startswith("Better than the baseline")
-    assert mean_verdict(replace(error, baseline=0.5)).startswith("Undecided against the baseline")
-    assert mean_verdict(replace(error, baseline=None)) == mean_verdict(replace(error, low=None)) == ""
-
-
 # --- advice ------------------------------------------------------------------------------------------------------------
 # A training with the settings of the rule, whose loss fell a little.
-USUAL = TrainingFacts(1000, 100, 1.4e-4, 1.4e-4, (0.7, 0.65, 0.6, 0.55, 0.5), {"a": 500, "b": 500}, 1000)
+USUAL = results.TrainingFacts(1000, 100, 1.4e-4, 1.4e-4, (0.7, 0.65, 0.6, 0.55, 0.5), {"a": 500, "b": 500}, 1000)
 LOST = rows([0] * 10, [0] * 5 + [1] * 5)
 
 
@@ -195,7 +179,7 @@ RARE = {"a": 950, "b": 50}
 def test_facts_come_from_the_record_and_the_history() -> None:
     for history in [[], [{"loss": 0.7, "step": 10}, {"eval_loss": 0.4, "step": 10}, {"loss": 0.5, "step": 20}]]:
         record = replace(RECORD, data=replace(RECORD.data, splits={"train": SplitFacts(30, {"a": 20, "b": 10})}))
-        found = facts_of(record, history, 10_616_832)
+        found = results.facts_of(record, history, 10_616_832)
         assert (found.steps, found.rate) == (record.plan.max_steps, record.settings.learning_rate)
         assert (found.rows, found.counts) == (30, {"a": 20, "b": 10})
         assert found.losses == [entry["loss"] for entry in history if "loss" in entry]

@@ -90,7 +90,7 @@ def test_what_is_refused_without_repeating_a_text() -> None:
         assert "secret" not in caught.value.message
 
 
-def test_every_route_is_described() -> None:
+def test_every_route_is_described_and_the_policy_allows_the_script_and_the_style_of_the_page_only() -> None:
     document = json.loads(json.dumps(openapi_document(Limits(max_inputs=7), ["a", "b"])))
     paths = document["paths"]
     routes = {"/predict", "/rerank", "/v1/predict", "/models/{model}/predict", "/info", "/health", "/ready", "/metrics"}
@@ -100,10 +100,7 @@ def test_every_route_is_described() -> None:
     schema = paths["/rerank"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert schema["properties"]["texts"]["maxItems"] == 7
     assert paths["/models/{model}/predict"]["parameters"][0]["schema"]["enum"] == ["a", "b"]
-
-
-def test_the_policy_allows_the_script_and_the_style_of_the_page_only() -> None:
-    """tests/web uses the page in a browser."""
+    # tests/web uses the page in a browser.
     for tag in ("script", "style"):
         (code,) = re.findall(rf"<{tag}>(.*?)</{tag}>", PAGE, re.DOTALL)
         assert f"{tag}-src 'sha256-{b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" in POLICY

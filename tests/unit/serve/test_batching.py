@@ -66,15 +66,12 @@ def test_a_batch_holds_as_many_tokens_as_the_budget_of_one_model_and_no_client_t
     assert [[entry.job.model for entry in batcher.next_batch()] for _ in range(2)] == [[0, 0], [1]]
 
 
-def test_a_short_request_passes_a_long_one_that_came_before(batcher: Batcher, clock: Clock) -> None:
+def test_a_short_request_passes_a_long_one_which_does_not_wait_for_ever(batcher: Batcher, clock: Clock) -> None:
     batcher.seconds_per_token = 0.1
     add(batcher, *[10] * 8)
     clock.now += 1.5  # the first two texts of the long request are due before the short one
     add(batcher, 3)
     assert [sizes_of(batcher) for _ in range(9)] == [[10], [3], *[[10]] * 7]
-
-
-def test_a_long_request_does_not_wait_for_ever(batcher: Batcher, clock: Clock) -> None:
     batcher.seconds_per_token = 0.1
     long = add(batcher, 20)
     for _ in range(30):
@@ -85,16 +82,13 @@ def test_a_long_request_does_not_wait_for_ever(batcher: Batcher, clock: Clock) -
     assert place <= 10, "only what came in the first second is due before it"
 
 
-def test_what_waited_too_long_is_refused(batcher: Batcher, clock: Clock) -> None:
+def test_what_waited_too_long_and_one_failing_text_are_refused(batcher: Batcher, clock: Clock) -> None:
     job = add(batcher, 3, seconds=2.0)
     clock.now += 3
     assert batcher.next_batch() == []
     assert refusal_of(job) == (429, "Overloaded", "the request waited too long in the queue")
     assert b"glassloop_expired_total 1.0" in batcher.meters.text()
     assert b"glassloop_expired_total 0.0" in Meters().text(), "two servers of a process do not share numbers"
-
-
-def test_one_failing_text_does_not_take_the_others_with_it(batcher: Batcher) -> None:
     batcher.budget = 100
     jobs = [add(batcher, size) for size in (3, 13, 5)]
     batcher.answer(batcher.next_batch())
@@ -156,7 +150,6 @@ def test_a_queue_that_failed_is_not_alive() -> None:
 
 
 # --- what is counted, read by Prometheus' own parser -------------------------------------------------------------
-
 NAMES = {
     *("glassloop_requests_total", "glassloop_inputs_total", "glassloop_tokens_total", "glassloop_truncated_total"),
     *("glassloop_expired_total", "glassloop_disconnected_total", "glassloop_queue_tokens"),

@@ -31,7 +31,9 @@ def scores_in(answer: list[dict[str, Any]]) -> dict[str, float]:
     return {one["label"]: one["score"] for one in answer}
 
 
-def test_labels_with_scores_the_most_likely_first(client: TestClient, predictor: Predictor) -> None:
+def test_labels_with_scores_the_most_likely_first_of_a_model_by_its_name(
+    client: TestClient, predictor: Predictor, service: Service
+) -> None:
     wanted = predictor.predict(TEXTS)
     answer = client.post("/predict", json={"inputs": TEXTS[0]})
     assert answer.status_code == 200
@@ -42,9 +44,6 @@ def test_labels_with_scores_the_most_likely_first(client: TestClient, predictor:
         assert scores_in(row) == pytest.approx(dict(zip(predictor.names, one.logits, strict=True)), abs=1e-5)
     hub = client.post("/", json={"inputs": "good", "parameters": {"top_k": 1}}).json()
     assert [len(row) for row in hub] == [1], "a list of lists, as the hub answers"
-
-
-def test_a_model_by_its_name(client: TestClient, service: Service) -> None:
     own, *named, gone = (
         client.post(path, json={"inputs": TEXTS[0]})
         for path in ("/predict", *(f"/models/{one.name}/predict" for one in service.hosted), "/models/nobody/predict")
@@ -90,32 +89,26 @@ def test_a_long_text_that_may_not_be_truncated_and_texts_for_a_model_of_pairs(
     assert client.post("/rerank", json={"query": "a", "texts": ["b"]}).status_code == 422
 
 
-@pytest.mark.parametrize("given", [{"parameters": {"function_to_apply": "NAME"}}, {"function_to_apply": "NAME"}])
-def test_a_function_to_apply(client: TestClient, predictor: Predictor, given: dict[str, Any]) -> None:
+def test_a_function_to_apply(client: TestClient, predictor: Predictor) -> None:
     logits = np.array(predictor.predict(TEXTS[0])[0].logits)
     wanted = {"none": logits, "sigmoid": 1 / (1 + np.exp(-logits)), "softmax": np.exp(logits) / np.exp(logits).sum()}
-    for name, scores in wanted.items():
-        body = json.loads(json.dumps({"inputs": TEXTS[0], **given}).replace("NAME", name))
-        found = scores_in(client.post("/predict", json=body).json())
-        assert [found[label] for label in predictor.names] == pytest.approx(scores.tolist(), abs=1e-5)
+    for given in [{"parameters": {"function_to_apply": "NAME"}}, {"function_to_apply": "NAME"}]:
+        for name, scores in wanted.items():
+            body = json.loads(json.dumps({"inputs": TEXTS[0], **given}).replace("NAME", name))
+            found = scores_in(client.post("/predict", json=body).json())
+            assert [found[label] for label in predictor.names] == pytest.approx(scores.tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "header", [{"host": "rebound.example"}, {"host": ""}, {"origin": "https://evil.example"}, {"origin": "null"}]
-)
-def test_pages_of_other_sites_are_refused(client: TestClient, header: dict[str, str]) -> None:
+def test_pages_of_other_sites_are_refused_unless_their_host_is_allowed(client: TestClient, service: Service) -> None:
     """With DNS rebinding, a site's name leads to this machine; without it, the browser names the site as the origin."""
-    status = 400 if "host" in header else 403
-    answers = [client.get(path, headers=header) for path in ("/", "/info", "/metrics", "/openapi.json")]
-    answers += [
-        client.post(path, json={"inputs": "good"}, headers=header) for path in ("/", "/predict", "/v1/predict", "/rerank")
-    ]
-    assert [answer.status_code for answer in answers] == [status] * 8
-    assert all("--allowed_hosts" in answer.json()["error"] for answer in answers)
-    assert [client.get(path, headers=header).status_code for path in ("/health", "/ready")] == [200, 200], "probes are open"
-
-
-def test_hosts_that_are_allowed(service: Service) -> None:
+    for header in [{"host": "rebound.example"}, {"host": ""}, {"origin": "https://evil.example"}, {"origin": "null"}]:
+        status = 400 if "host" in header else 403
+        answers = [client.get(path, headers=header) for path in ("/", "/info", "/metrics", "/openapi.json")]
+        asked = {"json": {"inputs": "good"}, "headers": header}
+        answers += [client.post(path, **asked) for path in ("/", "/predict", "/v1/predict", "/rerank")]
+        assert [answer.status_code for answer in answers] == [status] * 8
+        assert all("--allowed_hosts" in answer.json()["error"] for answer in answers)
+        assert [client.get(path, headers=header).status_code for path in ("/health", "/ready")] == [200, 200], "probes are open"
     hosts = hosts_of("127.0.0.1", "127.0.0.1", ["models.example.com"])
     named = Service(service.hosted, service.batcher, Limits(), hosts=hosts)
     client = TestClient(make_app(named), base_url="https://models.example.com")

@@ -47,7 +47,6 @@ def test_the_settings_their_defaults_and_a_sentence_of_help_in_the_docstring() -
 
 
 # --- each wrong setting ------------------------------------------------------------------------------------------
-
 TASKS_TOLD = "auto, single_label_classification, multi_label_classification, regression"
 ENCODINGS = "utf-8, latin-1, cp1252 or utf-16"
 NOT_ALLOWED: dict[str, tuple[str, list[Any]]] = {  # what a setting must be, and values that are not
@@ -126,8 +125,6 @@ def test_a_wrong_value_is_reported_and_the_remedy_names_the_fix(says) -> None:
 
 
 # --- what is fine ------------------------------------------------------------------------------------------------
-
-
 def test_what_is_fine_is_kept_and_a_path_or_a_delimiter_made_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     for given in [
         *({"task": task} for task in training.TASKS),
@@ -156,19 +153,13 @@ def test_arguments_in_another_encoding_and_unknown_settings_are_refused(says) ->
         data_settings({"delimeter": ",", "xyzzy": 1, "splitseed\n": 2, "y" * 300: 1})
 
 
-def test_names_may_come_as_a_text_or_from_python_as_a_list() -> None:
+def test_names_are_split_listed_checked_and_found_if_repeated() -> None:
     written = data_settings({"label": " a , b,", "labels": "no, yes"})
     assert (written.label_columns, written.label_names) == (("a", "b"), ("no", "yes"))
     listed = data_settings({"label": ["a", "b"], "labels": ["no, never", " yes "]})
     assert (listed.label_columns, listed.label_names) == (("a", "b"), ("no, never", " yes "))
     assert (DataSettings().label_columns, DataSettings().label_names) == ((), None)
     assert hash(listed) == hash(data_settings({"label": ("a", "b"), "labels": ("no, never", " yes ")}))
-
-
-# --- names -------------------------------------------------------------------------------------------------------
-
-
-def test_names_are_split_checked_and_found_if_repeated() -> None:
     assert split_names("a, b ,,c ") == ("a", "b", "c")
     assert split_names(("a, b",)) == ("a, b",)
     assert split_names(None) == split_names("") == split_names(" , ") == ()

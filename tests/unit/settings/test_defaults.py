@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from glassloop import TrainingArguments
 from glassloop.settings.defaults import CHOSEN_SETTINGS, choose_settings, has_own_settings, learning_rate, num_epochs
 
@@ -41,27 +39,24 @@ def test_the_learning_rate_is_that_of_the_steps_a_user_asks_for() -> None:
     assert "num_train_epochs" not in choose_settings(TrainingArguments(max_steps=38), {"max_steps"}, 300, 2, MINILM).names
 
 
-@pytest.mark.parametrize(("processes", "accumulate"), [(1, 1), (2, 1), (2, 4), (64, 1)])
-def test_processes_and_accumulation_share_the_batch(processes: int, accumulate: int) -> None:
-    args = TrainingArguments(gradient_accumulation_steps=accumulate)
-    found = choose_settings(args, {"gradient_accumulation_steps"}, 5000, 2, BASE, processes).settings
+def test_processes_share_the_batch_and_there_are_enough_steps_but_not_too_many_epochs() -> None:
     alone = choose_settings(TrainingArguments(), (), 5000, 2, BASE).settings
-    total = found.per_device_train_batch_size * processes * accumulate
-    assert total == (alone.per_device_train_batch_size if processes < 64 else 64)
-    if processes < 64:
-        assert (found.num_train_epochs, found.learning_rate) == (alone.num_train_epochs, alone.learning_rate)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 18, 100, 1000, 1001, 10_000, 10_001, 250_000, 1_000_000, 50_000_000])
-def test_there_are_enough_steps_but_not_too_many_epochs(rows: int) -> None:
-    chosen = choose_settings(TrainingArguments(), (), rows, 2, BASE).settings
-    per_epoch = math.ceil(rows / chosen.per_device_train_batch_size)
-    epochs = chosen.num_train_epochs
-    steps = epochs * per_epoch
-    assert epochs >= 1
-    assert steps >= 1000 or epochs == num_epochs(1, 2)  # as many epochs as there may be
-    assert steps <= 20_000 or epochs == 1
-    assert epochs >= 3 or 3 * per_epoch > 20_000
+    for processes, accumulate in [(1, 1), (2, 1), (2, 4), (64, 1)]:
+        args = TrainingArguments(gradient_accumulation_steps=accumulate)
+        found = choose_settings(args, {"gradient_accumulation_steps"}, 5000, 2, BASE, processes).settings
+        total = found.per_device_train_batch_size * processes * accumulate
+        assert total == (alone.per_device_train_batch_size if processes < 64 else 64)
+        if processes < 64:
+            assert (found.num_train_epochs, found.learning_rate) == (alone.num_train_epochs, alone.learning_rate)
+    for rows in [1, 2, 18, 100, 1000, 1001, 10_000, 10_001, 250_000, 1_000_000, 50_000_000]:
+        chosen = choose_settings(TrainingArguments(), (), rows, 2, BASE).settings
+        per_epoch = math.ceil(rows / chosen.per_device_train_batch_size)
+        epochs = chosen.num_train_epochs
+        steps = epochs * per_epoch
+        assert epochs >= 1
+        assert steps >= 1000 or epochs == num_epochs(1, 2)  # as many epochs as there may be
+        assert steps <= 20_000 or epochs == 1
+        assert epochs >= 3 or 3 * per_epoch > 20_000
 
 
 def test_many_labels_get_more_steps_and_a_smaller_encoder_or_few_steps_a_higher_rate() -> None:

@@ -13,10 +13,9 @@ from glassloop.base.errors import SettingsError
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings, toml, write_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
 
+
 # --- reading -----------------------------------------------------------------------------------------------------
-
-
-def test_what_a_file_says_and_nothing_without_one(write) -> None:
+def test_what_a_file_says_in_todays_names_and_nothing_without_one(write, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(
         "run.toml", 'source = "a.csv"\n[data]\nlabels = ["x", "y"]\nsplit_seed = 3\n[training]\nlearning_rate = 1e-3\n'
     )
@@ -28,15 +27,17 @@ def test_what_a_file_says_and_nothing_without_one(write) -> None:
     found = read_settings(str(path))
     assert found.study == {"seeds": 5, "vary": {"learning_rate": [1e-5, 2e-5], "weight_decay": "linear:0..0.1"}}
     assert found.overridden_by(GivenSettings(study={"seeds": 2})).study["seeds"] == 2
-
-
-def test_old_names_become_todays(write, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("run.toml", '[training]\nevaluation_strategy = "epoch"\nno_cuda = true\n')
     assert read_settings(str(path)).training == {"eval_strategy": "epoch", "device": "cpu"}
     assert capsys.readouterr().err.splitlines() == [
         "glassloop: evaluation_strategy is now called eval_strategy",
         'glassloop: no_cuda is now called device="cpu"',
     ]
+    first = GivenSettings("a.csv", "one", {"seed": 1, "max_steps": 2}, {"text": "a"}, new_head=True)
+    second = GivenSettings(None, "two", {"seed": 3}, {"label": "b"})
+    assert first.overridden_by(second) == GivenSettings(
+        "a.csv", "two", {"seed": 3, "max_steps": 2}, {"text": "a", "label": "b"}, new_head=True
+    )
 
 
 ENTRIES = "use only source, model, new_head, data, training, study"
@@ -127,8 +128,6 @@ def test_values_of_every_kind_are_named_and_checked_together(says, write) -> Non
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
-
-
 def test_settings_survive_being_written_and_read(tmp_path: Path) -> None:
     texts = ["plain", 'quo"te', "back\\slash", "two\nlines", "\x00\x7f\x1b", "Ü 漢 \U0001f600", "\U000e0001x", ""]
     for value in [*texts, True, 3, 5e-05, 1.0]:
@@ -141,14 +140,3 @@ def test_settings_survive_being_written_and_read(tmp_path: Path) -> None:
     write_settings(tmp_path / "run.toml", GivenSettings(training={"seed": 3}))
     assert (tmp_path / "run.toml").read_text() == "\n[data]\n\n[training]\nseed = 3\n"
     assert read_settings(str(tmp_path / "run.toml")) == GivenSettings(training={"seed": 3})
-
-
-# --- combining ---------------------------------------------------------------------------------------------------
-
-
-def test_other_settings_override_the_same_ones() -> None:
-    first = GivenSettings("a.csv", "one", {"seed": 1, "max_steps": 2}, {"text": "a"}, new_head=True)
-    second = GivenSettings(None, "two", {"seed": 3}, {"label": "b"})
-    assert first.overridden_by(second) == GivenSettings(
-        "a.csv", "two", {"seed": 3, "max_steps": 2}, {"text": "a", "label": "b"}, new_head=True
-    )

@@ -68,8 +68,6 @@ def test_strategy_settings_and_folds_follow_from_values_and_budget() -> None:
 
 
 # --- The values of varied settings: every form, with the type of the setting, and all wrong ones named.
-
-
 def test_values_have_the_type_of_their_setting_and_a_range_is_drawn_on_its_scale() -> None:
     for name, text, found in [
         ("learning_rate", "2e-5, 5e-5,1", Choices((2e-5, 5e-5, 1.0))),

@@ -36,8 +36,6 @@ def refused(**given: Any) -> str:
 
 
 # --- what is taken -----------------------------------------------------------------------------------------------
-
-
 def test_every_setting_has_a_default_of_its_kind_and_a_sentence() -> None:
     args = TrainingArguments()
     assert args.output_dir is None
@@ -51,15 +49,12 @@ def test_every_setting_has_a_default_of_its_kind_and_a_sentence() -> None:
             assert choice in sentence, f"{entry.name} does not say {choice}"
 
 
-def test_the_folder_may_come_first_and_its_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_may_come_first_and_settings_cannot_be_changed_afterwards(monkeypatch: pytest.MonkeyPatch, says) -> None:
     for folder in ["out/run", Path("out/run")]:
         assert TrainingArguments(folder).output_dir == TrainingArguments(output_dir=folder).output_dir == "out/run"
     monkeypatch.setenv("HOME", "/home/somebody")
     assert TrainingArguments("~/run").output_dir == "/home/somebody/run"
     assert TrainingArguments(**TrainingArguments("~/run").to_dict()).output_dir == "/home/somebody/run"
-
-
-def test_settings_cannot_be_changed_afterwards(says) -> None:
     args = TrainingArguments(seed=7)
     problem = "seed cannot be changed: settings are checked once, when they are created"
     with says(problem, "create new settings: dataclasses.replace(args, seed=…)"):
@@ -97,7 +92,6 @@ def test_every_choice_tracker_and_run_name_with_a_slash_is_taken_and_comes_back_
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------
-
 WHOLE = {"per_device_train_batch_size": 8.0, "max_steps": True, "max_length": "64"}  # and what is none
 SWITCHES = {"group_by_length": 1, "disable_tqdm": None, "greater_is_better": "yes"}
 NOT_ALLOWED: list[tuple[str, list[Any], str]] = [  # a setting, values that are wrong, and what it must be
@@ -196,7 +190,6 @@ def test_all_that_is_wrong_is_reported_at_once() -> None:
 
 
 # --- old names ---------------------------------------------------------------------------------------------------
-
 OLD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "evaluation_strategy": ("epoch", {"eval_strategy": "epoch"}, "eval_strategy"),
     "evaluate_during_training": (True, {"eval_strategy": "steps"}, "eval_strategy"),
@@ -274,8 +267,6 @@ def test_what_has_no_effect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # --- the table of transformers' settings, and the methods that set several at once --------------------------------------
-
-
 def test_every_field_of_the_installed_transformers_is_known_with_its_outcome_and_a_sentence() -> None:
     import transformers
     from transformers.trainer_utils import SchedulerType
