@@ -7,36 +7,33 @@ from types import MethodType
 from typing import Any
 
 import torch
+import transformers
 from families import VOCABULARY, tiny_model
 from torch import nn
-from transformers import BertConfig, BertModel, BertPreTrainedModel, GPT2Config, GPT2ForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+STILL = {"dropout": 0.0, "initializer_range": 0.2}
 
-class CustomHead(BertPreTrainedModel):
+
+class CustomHead(transformers.BertPreTrainedModel):
     """A BERT encoder under a head of the user's own, as people write them: `pool` makes a vector of each row."""
 
-    joined = 1
+    joined, features = 1, False
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.bert = BertModel(config)
+        self.bert = transformers.BertModel(config)
         self.score = nn.Linear(config.hidden_size, 1)
-        self.classifier = nn.Linear(config.hidden_size * self.joined + (2 if self.joined == 1 and self.features else 0), 2)
+        self.classifier = nn.Linear(config.hidden_size * self.joined + 2 * self.features, 2)
         self.post_init()
-
-    features = False
-
-    def pool(self, states: torch.Tensor, mask: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        raise AttributeError("pool")
 
     def forward(
         self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
+        input_ids: Any,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        labels: Any = None,
     ) -> SequenceClassifierOutput:
         found = self.bert(
             input_ids, attention_mask, token_type_ids=token_type_ids, position_ids=position_ids, output_hidden_states=True
@@ -51,55 +48,33 @@ class CustomHead(BertPreTrainedModel):
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
-class MeanHead(CustomHead):
-    def pool(self, states: torch.Tensor, mask: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        return (states * mask).sum(1) / mask.sum(1)
+def head(pool: Callable[..., torch.Tensor], **attributes: Any) -> type[CustomHead]:
+    """A head whose `pool` gets the last states, the mask and all hidden states."""
+    return type("OwnHead", (CustomHead,), {"pool": pool, **attributes})
 
 
-class MaxHead(CustomHead):
-    def pool(self, states: torch.Tensor, mask: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        return states.masked_fill(mask == 0, -1e4).max(1).values
-
-
-class AttentionHead(CustomHead):
-    def pool(self, states: torch.Tensor, mask: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        chances = self.score(states).masked_fill(mask == 0, -1e4).softmax(1)
-        return (states * chances).sum(1)
-
-
-class TwoLayersHead(CustomHead):
-    joined = 2
-
-    def pool(self, states: torch.Tensor, mask: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        return torch.cat([hidden[-1][:, 0], hidden[-2][:, 0]], dim=1)
-
-
-class FeaturesHead(CustomHead):
-    features = True
-
-    def pool(self, states: torch.Tensor, mask: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        return states[:, 0]
-
-
-class UnmaskedMeanHead(CustomHead):
-    """Counts padding in, as some people's heads do: its answers depend on how wide a batch is."""
-
-    def pool(self, states: torch.Tensor, mask: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        return states.mean(1)
+MeanHead = head(lambda self, states, mask, hidden: (states * mask).sum(1) / mask.sum(1))
+MaxHead = head(lambda self, states, mask, hidden: states.masked_fill(mask == 0, -1e4).max(1).values)
+AttentionHead = head(
+    lambda self, states, mask, hidden: (states * self.score(states).masked_fill(mask == 0, -1e4).softmax(1)).sum(1)
+)
+TwoLayersHead = head(lambda self, states, mask, hidden: torch.cat([hidden[-1][:, 0], hidden[-2][:, 0]], dim=1), joined=2)
+FeaturesHead = head(lambda self, states, mask, hidden: states[:, 0], features=True)
+UnmaskedMeanHead = head(lambda self, states, mask, hidden: states.mean(1))  # answers depend on how wide a batch is
 
 
 def custom(kind: type[CustomHead]) -> Any:
-    config = tiny_model("bert", dropout=0.0, initializer_range=0.2).config
+    config = bert().config
     torch.manual_seed(11)
     return kind(config)
 
 
 def bert() -> Any:
-    return tiny_model("bert", dropout=0.0, initializer_range=0.2)
+    return tiny_model("bert", **STILL)
 
 
 def other_activation() -> Any:
-    return tiny_model("bert", dropout=0.0, initializer_range=0.2, hidden_act="relu")
+    return tiny_model("bert", **STILL, hidden_act="relu")
 
 
 def replaced_activation() -> Any:
@@ -160,9 +135,7 @@ def hooked_head() -> Any:
 
 
 def subclass() -> Any:
-    from transformers import BertForSequenceClassification
-
-    class Sharpened(BertForSequenceClassification):
+    class Sharpened(transformers.BertForSequenceClassification):
         def forward(self, *args: Any, labels: Any = None, **given: Any) -> Any:
             found = super().forward(*args, **given)
             found.logits = found.logits * 4
@@ -174,7 +147,7 @@ def subclass() -> Any:
 
 
 def other_classifier() -> Any:
-    model = tiny_model("roberta", dropout=0.0, initializer_range=0.2)
+    model = tiny_model("roberta", **STILL)
 
     class MeanClassifier(nn.Module):
         def __init__(self) -> None:
@@ -197,7 +170,7 @@ def other_scale() -> Any:
 
 
 def ernie_with_tasks() -> Any:
-    return tiny_model("ernie", dropout=0.0, initializer_range=0.2, use_task_id=True)
+    return tiny_model("ernie", **STILL, use_task_id=True)
 
 
 def decoder() -> Any:
@@ -205,35 +178,16 @@ def decoder() -> Any:
     rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "summary_first_dropout"), 0.0)
     ends = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
     torch.manual_seed(11)
-    config = GPT2Config(vocab_size=len(VOCABULARY), num_labels=2, initializer_range=0.2, **sizes, **rates, **ends)
-    return GPT2ForSequenceClassification(config)
+    config = transformers.GPT2Config(vocab_size=len(VOCABULARY), num_labels=2, initializer_range=0.2, **sizes, **rates, **ends)
+    return transformers.GPT2ForSequenceClassification(config)
 
 
-def family(name: str) -> Callable[[], Any]:
-    return lambda: tiny_model(name, dropout=0.0, initializer_range=0.2)
-
-
+HEADS = {"mean head": MeanHead, "max head": MaxHead, "attention head": AttentionHead, "two layers joined": TwoLayersHead,
+         "first token and features": FeaturesHead, "unmasked mean head": UnmaskedMeanHead}  # fmt: skip
+CHANGED = (other_activation, replaced_activation, patched_forward, patched_inside, patched_in_training, shared_weights,
+           hooked_layer, hooked_head, subclass, other_classifier, other_scale, ernie_with_tasks, decoder)  # fmt: skip
 STRANGE: dict[str, Callable[[], Any]] = {
-    "mean head": lambda: custom(MeanHead),
-    "max head": lambda: custom(MaxHead),
-    "attention head": lambda: custom(AttentionHead),
-    "two layers joined": lambda: custom(TwoLayersHead),
-    "first token and features": lambda: custom(FeaturesHead),
-    "unmasked mean head": lambda: custom(UnmaskedMeanHead),
-    "other activation": other_activation,
-    "replaced activation": replaced_activation,
-    "patched forward": patched_forward,
-    "patched inside": patched_inside,
-    "patched in training": patched_in_training,
-    "shared weights": shared_weights,
-    "hooked layer": hooked_layer,
-    "hooked head": hooked_head,
-    "subclass": subclass,
-    "other classifier": other_classifier,
-    "other scale": other_scale,
-    "ernie with tasks": ernie_with_tasks,
-    "convbert": family("convbert"),
-    "mpnet": family("mpnet"),
-    "deberta-v2": family("deberta-v2"),
-    "decoder": decoder,
+    **{name: lambda kind=kind: custom(kind) for name, kind in HEADS.items()},
+    **{make.__name__.replace("_", " "): make for make in CHANGED},
+    **{family: lambda family=family: tiny_model(family, **STILL) for family in ("convbert", "mpnet", "deberta-v2")},
 }

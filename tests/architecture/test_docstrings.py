@@ -143,20 +143,12 @@ SHOWN_BY_A_TRAINER = {
     # what scripts for transformers read, call and override
     *("compute_loss", "compute_loss_func", "create_model_card", "create_optimizer", "create_optimizer_and_scheduler"),
     *("create_scheduler", "get_eval_dataloader", "get_test_dataloader", "get_train_dataloader", "hyperparameter_search"),
-    *("label_names",),
+    *("label_names", "get_optimizer_group", "is_in_train", "model_wrapped", "training_step", "get_learning_rates"),
+    *("compute_loss_context_manager", "current_gradient_accumulation_steps", "get_decay_parameter_names"),
+    *("accelerator", "callback_handler", "control", "get_num_trainable_parameters"),
     *("add_callback", "is_local_process_zero", "is_world_process_zero", "log", "log_metrics", "lr_scheduler", "model_init"),
     *("num_examples", "optimizer", "optimizer_cls_and_kwargs", "pop_callback", "prediction_step", "push_to_hub"),
     *("preprocess_logits_for_metrics", "remove_callback", "save_metrics", "save_state"),
-    *(
-        "accelerator",
-        "callback_handler",
-        "control",
-        "get_decay_parameter_names",
-        "get_learning_rates",
-        "get_num_trainable_parameters",
-    ),
-    *("get_optimizer_group", "is_in_train", "model_wrapped", "training_step"),
-    *("compute_loss_context_manager", "current_gradient_accumulation_steps"),
 }
 
 

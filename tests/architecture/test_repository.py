@@ -17,27 +17,18 @@ def targets() -> set[str]:
     return {*re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)}
 
 
-def test_ci_runs_every_check_of_the_makefile() -> None:
-    commands = {*re.findall(r"^make ([a-z-]+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)}
-    assert commands == {"lint", "test", "test-rest", "docs", "wheel"}
-    assert commands <= targets()
-
-
-def test_the_public_workflow_runs_the_same_checks_on_every_supported_python() -> None:
-    matrix = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["check"]["strategy"]["matrix"]
+def test_ci_runs_every_check_of_the_makefile_on_every_supported_python() -> None:
     commands = re.findall(r"^make ([a-z-]+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*commands} == {"lint", "test", "test-rest", "docs", "wheel"}
+    assert {*commands} <= targets()
+    matrix = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["check"]["strategy"]["matrix"]
     assert matrix["target"] == commands
-    versions = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert matrix["python"] == versions
+    assert matrix["python"] == re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def test_the_citation_names_this_version() -> None:
+def test_the_citation_names_this_version_and_the_issue_forms_can_be_read() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == glassloop.__version__
-    assert citation["license"] == "Apache-2.0"
-
-
-def test_the_issue_forms_can_be_read() -> None:
+    assert (citation["version"], citation["license"]) == (glassloop.__version__, "Apache-2.0")
     for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
         form = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert path.name == "config.yml" or {"name", "description", "body"} <= {*form}

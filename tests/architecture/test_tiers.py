@@ -10,79 +10,54 @@ import pytest
 from house import ROOT
 from tiers import ONLY_EXHAUSTIVE, assign_tiers, only_exhaustive, sampled, values_of
 
-# Tests that only `make test-all` runs, and the test of `make test` that checks the same promise.
+# Tests that only `make test-all` runs, and the test of `make test` that checks the same promise; `::` is in the same file.
+EXAMPLES = "tests/e2e/test_examples.py::test_example_runs"
+CHOOSE, PROCESSES = "tests/unit/backends/test_choose.py", "tests/unit/training/test_processes.py"
+KILLED = "tests/faults/test_processes.py"
+SAME_NUMBERS = "tests/contract/test_right_numbers.py::test_processes_change_no_number"
+PRECISION = "test_the_precision_of_accelerates_config_file_counts_where_none_is_asked_for"
+ALONE = "tests/e2e/test_study.py::test_every_run_is_bit_identical_to_its_run_alone"
+STOPPED = "tests/e2e/test_split_models.py::test_a_run_that_was_stopped_ends_as_if_it_never_had"
 CHECKED_ELSEWHERE = {
     "tests/e2e/test_course_notes.py": {
-        "test_a_pretrained_model_learns_more_than_the_majority": "tests/e2e/test_examples.py::test_example_runs",
-        "test_the_blocks_of_a_note_run": "tests/e2e/test_examples.py::test_example_runs",
+        "test_a_pretrained_model_learns_more_than_the_majority": EXAMPLES,
+        "test_the_blocks_of_a_note_run": EXAMPLES,
         "test_the_blocks_of_a_note_run_unedited": "tests/e2e/test_run.py::test_a_script_of_another_year_runs_unchanged",
     },
-    "tests/contract/test_exports.py": {
-        "test_the_lines_for_aotinductor_compile_the_program": "tests/contract/test_exports.py::test_every_task",
-    },
+    "tests/contract/test_exports.py": {"test_the_lines_for_aotinductor_compile_the_program": "::test_every_task"},
     "tests/contract/test_script_collection.py": {
-        "test_at_least_sixty_scripts_find_the_same_or_say_why_not": (
-            "tests/contract/test_script_collection.py::test_a_sample_of_the_scripts_finds_the_same"
-        ),
+        "test_at_least_sixty_scripts_find_the_same_or_say_why_not": "::test_a_sample_of_the_scripts_finds_the_same",
     },
     "tests/e2e/test_launchers.py": {
-        "test_accelerate_launch_with_a_config_of_two_processes": "tests/e2e/test_launchers.py::test_torchrun",
-        "test_the_precision_of_a_config_is_the_runs": (
-            "tests/unit/backends/test_choose.py::test_the_precision_of_accelerates_config_file_counts_where_none_is_asked_for"
-        ),
-        "test_a_config_that_would_not_do_what_it_says_is_refused": (
-            "tests/unit/backends/test_choose.py::test_fsdp_of_version_1_is_refused"
-        ),
-        "test_two_machines": "tests/e2e/test_launchers.py::test_torchrun",
-        "test_torchrun_starts_a_run_again_whose_process_was_killed": (
-            "tests/faults/test_processes.py::test_48_one_process_is_killed"
-        ),
-        "test_accelerate_launch_with_a_config_of_fsdp_whose_process_was_killed": (
-            "tests/e2e/test_split_models.py::test_a_run_that_was_stopped_ends_as_if_it_never_had"
-        ),
+        "test_accelerate_launch_with_a_config_of_two_processes": "::test_torchrun",
+        "test_the_precision_of_a_config_is_the_runs": f"{CHOOSE}::{PRECISION}",
+        "test_a_config_that_would_not_do_what_it_says_is_refused": f"{CHOOSE}::test_fsdp_of_version_1_is_refused",
+        "test_two_machines": "::test_torchrun",
+        "test_torchrun_starts_a_run_again_whose_process_was_killed": f"{KILLED}::test_48_one_process_is_killed",
+        "test_accelerate_launch_with_a_config_of_fsdp_whose_process_was_killed": STOPPED,
     },
     "tests/e2e/test_seeds.py": {
         "test_a_seed_fails_and_is_resumed_later": "tests/unit/study/test_seeds.py::test_one_fails_and_the_others_continue",
     },
-    "tests/e2e/test_split_models.py": {
-        "test_the_weights_of_the_main_process_are_trained": (
-            "tests/contract/test_right_numbers.py::test_processes_change_no_number"
-        ),
-    },
+    "tests/e2e/test_split_models.py": {"test_the_weights_of_the_main_process_are_trained": SAME_NUMBERS},
     "tests/e2e/test_script_parts.py": {
-        "test_a_resumed_training_in_two_processes_is_bit_identical": (
-            "tests/e2e/test_script_parts.py::test_a_resumed_training_is_bit_identical"
-        ),
+        "test_a_resumed_training_in_two_processes_is_bit_identical": "::test_a_resumed_training_is_bit_identical",
     },
     "tests/e2e/test_study.py": {
-        "test_a_study_whose_worker_or_all_of_it_is_killed_ends_the_same": (
-            "tests/e2e/test_study.py::test_killed_anywhere_it_ends_the_same"
-        ),
+        "test_a_study_whose_worker_or_all_of_it_is_killed_ends_the_same": "::test_killed_anywhere_it_ends_the_same",
     },
-    "tests/e2e/test_study_ray.py": {
-        "test_a_node_is_killed_and_every_run_ends_as_alone": (
-            "tests/e2e/test_study.py::test_every_run_is_bit_identical_to_its_run_alone"
-        ),
-    },
+    "tests/e2e/test_study_ray.py": {"test_a_node_is_killed_and_every_run_ends_as_alone": ALONE},
     "tests/faults/test_predictions.py": {
-        "test_an_error_of_one_of_two_processes_is_one_message": (
-            "tests/unit/training/test_processes.py::test_one_error_and_its_code"
-        ),
+        "test_an_error_of_one_of_two_processes_is_one_message": f"{PROCESSES}::test_one_error_and_its_code",
     },
     "tests/faults/test_processes.py": {
-        "test_50_a_signal_to_the_launcher_saves": (
-            "tests/faults/test_processes.py::test_50_a_signal_to_one_process_stops_all_at_one_step"
-        ),
-        "test_48_the_launcher_ends_when_a_process_is_killed": (
-            "tests/unit/training/test_processes.py::test_one_error_and_its_code"
-        ),
-        "test_49_an_error_of_all_processes_is_one_message_with_its_exit_code": (
-            "tests/unit/training/test_processes.py::test_one_error_and_its_code"
-        ),
+        "test_50_a_signal_to_the_launcher_saves": "::test_50_a_signal_to_one_process_stops_all_at_one_step",
+        "test_48_the_launcher_ends_when_a_process_is_killed": f"{PROCESSES}::test_one_error_and_its_code",
+        "test_49_an_error_of_all_processes_is_one_message_with_its_exit_code": f"{PROCESSES}::test_one_error_and_its_code",
     },
     "tests/unit/cli/test_verification.py": {
-        "test_the_run_is_killed_in_the_middle": "tests/unit/cli/test_verification.py::test_all_claims_hold",
-        "test_two_processes_have_the_losses_of_one": ("tests/contract/test_right_numbers.py::test_processes_change_no_number"),
+        "test_the_run_is_killed_in_the_middle": "::test_all_claims_hold",
+        "test_two_processes_have_the_losses_of_one": SAME_NUMBERS,
     },
 }
 
@@ -94,10 +69,10 @@ def test_make_test_runs_at_least_one_case_of_every_test(request: pytest.FixtureR
 
 
 def test_a_test_that_is_checked_elsewhere_names_a_test() -> None:
-    tests = [test for path, names in CHECKED_ELSEWHERE.items() for name in names for test in (f"{path}::{name}", names[name])]
-    for name in tests:
-        path, _, function = name.partition("::")
-        assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8")
+    for place, names in CHECKED_ELSEWHERE.items():
+        for name in (*(f"::{name}" for name in names), *names.values()):
+            path, _, function = name.partition("::")
+            assert f"def {function}(" in (ROOT / (path or place)).read_text(encoding="utf-8")
 
 
 def test_no_test_compares_a_duration() -> None:
@@ -114,17 +89,14 @@ def test_a_sample_covers_as_many_values_as_possible() -> None:
     kept = [matrix[position] for position in sorted(sampled(matrix, 4))]
     assert {case["family"] for case in kept} == {*"abcd"}
     assert {case["precision"] for case in kept} == {*"xyz"}
+    for number, beginning in ((1, {0}), (2, {0, 1}), (9, {0, 1, 2})):
+        assert sampled([{"value": value} for value in "abc"], number) == beginning
 
 
 @pytest.mark.parametrize("outer", ["a", "b"])
 @pytest.mark.parametrize("inner", [1, 2])
 def test_the_values_of_stacked_parameters_are_distinguished(inner: int, outer: str, request: pytest.FixtureRequest) -> None:
     assert values_of(request.node) == {"inner": repr(inner), "outer": repr(outer)}
-
-
-@pytest.mark.parametrize(("number", "kept"), [(1, {0}), (2, {0, 1}), (9, {0, 1, 2})])
-def test_a_sample_of_one_list_is_its_beginning(number: int, kept: set[int]) -> None:
-    assert sampled([{"value": value} for value in "abc"], number) == kept
 
 
 class Case(SimpleNamespace):
@@ -145,14 +117,11 @@ class Case(SimpleNamespace):
         return self.get_closest_marker(name) is not None
 
 
-def test_a_case_outside_the_sample_is_exhaustive() -> None:
+def test_a_case_outside_the_sample_is_exhaustive_and_a_test_without_any_other_case_is_found() -> None:
     cases = [Case(f"tests/unit/test_x.py::test_x[{number}]", pytest.mark.sample(2)) for number in range(4)]
     assign_tiers(cases)
     assert [case.has("exhaustive") for case in cases] == [False, False, True, True]
     assert not only_exhaustive(cases)
-
-
-def test_a_test_without_any_usual_case_is_found() -> None:
     cases = [Case("tests/unit/test_x.py::test_x[0]", pytest.mark.exhaustive), Case("tests/unit/test_x.py::test_y")]
     assert only_exhaustive(cases) == {"tests/unit/test_x.py::test_x"}
 

@@ -31,7 +31,6 @@ STOP = re.compile(r"^\d+\. \[`(?P<name>[\w.]+)`\]\((?P<link>[^)]+)\)", re.MULTIL
 ROWS = "text,label\n" + "".join(f"the cat number {row} sat,{'yes' if row % 2 else 'no'}\n" for row in range(60))
 
 PATHS = [path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")]
-
 # What a reader can follow. Merge what belongs together before you raise one of these.
 MOST_FILES_TO_THE_REPORT = 45
 MOST_FILES_TO_THE_FIRST_STEP = 20

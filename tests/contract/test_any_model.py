@@ -6,43 +6,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from families import ALIKE, BY_MODULES, FAST, rows_for, tiny_model
+from families import ALIKE, BY_MODULES, FAST, tiny_model
 from strange_models import STRANGE, MeanHead, bert, custom, ernie_with_tasks, replaced_activation
 
-from glassloop import Predictor, Trainer, TrainingArguments
-from glassloop.backends import packed as admission
+from glassloop import Predictor, Trainer
 from glassloop.backends import packed as backends
 from glassloop.backends.fast import inference_model as inference_layers
 from glassloop.backends.fast import training_model as replaced_layers
 from glassloop.base.errors import ModelError
 
-STEPS = 6
+
+def losses_of(trainer: Trainer) -> list[float]:
+    trainer.train()
+    return [entry["loss"] for entry in trainer.state.history if "loss" in entry]
 
 
-@pytest.fixture
-def trainer_of(encoded, tiny_tokenizer, tmp_path: Path):
-    def make(model: Any, backend: str = "auto", *, family: str = "bert", **given: Any) -> Trainer:
-        settings = {"max_steps": STEPS, "per_device_train_batch_size": 8, "logging_steps": 1, "learning_rate": 1e-3}
-        quiet = {"device": "cpu", "precision": "fp32", "save_strategy": "no", "disable_tqdm": True}
-        rows = {name: rows_for(family, encoded[split].rows) for name, split in SPLITS.items()}
-        return Trainer(
-            model,
-            TrainingArguments(tmp_path / backend, backend=backend, **settings, **quiet, **given),
-            processing_class=tiny_tokenizer,
-            **rows,
-        )
-
-    return make
-
-
-SPLITS = {"train_dataset": "train", "eval_dataset": "validation"}
-
-
-def takes_types(model: Any) -> str:
-    return "roberta" if model.config.model_type in ("roberta", "gpt2", "mpnet") else "bert"
+def predictions_of(trainer: Trainer) -> np.ndarray:
+    return trainer.predict(trainer.eval_dataset).predictions
 
 
 @pytest.mark.parametrize("name", STRANGE)
@@ -50,12 +34,10 @@ def test_an_unknown_model_gets_the_numbers_of_plain(name: str, trainer_of) -> No
     found = {}
     for backend in ("auto", "plain"):
         model = STRANGE[name]()
-        trainer = trainer_of(model, backend, family=takes_types(model))
-        before = trainer.predict(trainer.eval_dataset).predictions
-        trainer.train()
-        losses = [entry["loss"] for entry in trainer.state.history if "loss" in entry]
+        family = "roberta" if model.config.model_type in ("roberta", "gpt2", "mpnet") else "bert"  # without token types
+        trainer = trainer_of(model, backend, family=family)
         found[backend] = [
-            torch.tensor(values) for values in (before, losses, trainer.predict(trainer.eval_dataset).predictions)
+            torch.tensor(values) for values in (predictions_of(trainer), losses_of(trainer), predictions_of(trainer))
         ]
     for auto, plain in zip(found["auto"], found["plain"], strict=True):
         torch.testing.assert_close(auto, plain, atol=1e-5, rtol=1e-5)
@@ -68,14 +50,14 @@ def test_a_padding_token_inside_a_text_counts_as_in_the_model(family: str, train
     found = {}
     for backend in ("auto", "plain"):
         trainer = trainer_of(tiny_model(family, dropout=0.0, initializer_range=0.2), backend, family=family)
-        for name in SPLITS:
+        for name in ("train_dataset", "eval_dataset"):
             rows = getattr(trainer, name).to_list()
             rows[1]["input_ids"][2] = 0
             setattr(trainer, name, Dataset.from_list(rows))
         trainer.args = replace(trainer.args, num_train_epochs=1, max_steps=-1)
-        before = trainer.predict(trainer.eval_dataset).predictions
-        trainer.train()
-        found[backend] = [torch.tensor(values) for values in (before, trainer.predict(trainer.eval_dataset).predictions)]
+        found[backend] = [
+            torch.tensor(values) for values in (predictions_of(trainer), losses_of(trainer), predictions_of(trainer))
+        ]
         assert trainer.backend.name == ("packed" if backend == "auto" else "plain")
     for auto, plain in zip(found["auto"], found["plain"], strict=True):
         torch.testing.assert_close(auto, plain, atol=1e-5, rtol=1e-5)
@@ -85,11 +67,9 @@ def test_a_fast_path_that_fails_is_not_used(trainer_of, monkeypatch, capsys) -> 
     monkeypatch.setattr(replaced_layers.ReplacedLayers, "embed", lambda self, *args, **given: 1 / 0)
     monkeypatch.setattr(inference_layers, "groups_of", lambda packing: 1 / 0)
     trainer, twin = trainer_of(bert()), trainer_of(bert(), "plain")
-    assert (trainer.predict(trainer.eval_dataset).predictions == twin.predict(twin.eval_dataset).predictions).all()
+    assert (predictions_of(trainer) == predictions_of(twin)).all()
     assert "backend plain instead of packed: it fails (ZeroDivisionError: division by zero)" in capsys.readouterr().err
-    trainer.train()
-    twin.train()
-    assert [entry["loss"] for entry in trainer.state.history] == [entry["loss"] for entry in twin.state.history]
+    assert losses_of(trainer) == losses_of(twin)
     with pytest.raises(ModelError, match=r"backend packed: it fails \(ZeroDivisionError: division by zero\)"):
         trainer_of(bert(), "packed").train()
 
@@ -106,32 +86,19 @@ MISTAKEN = {"mean head": lambda: custom(MeanHead), "ernie with tasks": ernie_wit
 @pytest.mark.parametrize("name", MISTAKEN)
 def test_a_model_that_was_taken_for_a_known_one_is_found_out(name: str, trainer_of, monkeypatch, capsys) -> None:
     understand_everything(monkeypatch)
-    trainer = trainer_of(MISTAKEN[name]())
-    assert trainer.backend.name == "packed"
-    trainer.train()
-    assert trainer.backend.name == "plain"
-    assert "backend plain instead of packed: logits differ from the plain model by" in capsys.readouterr().err
-    twin = trainer_of(MISTAKEN[name](), "plain")
-    twin.train()
-    assert [entry["loss"] for entry in trainer.state.history] == [entry["loss"] for entry in twin.state.history]
-
-
-@pytest.mark.parametrize("name", MISTAKEN)
-def test_before_an_evaluation_too(name: str, trainer_of, monkeypatch) -> None:
-    understand_everything(monkeypatch)
-    trainer, twin = trainer_of(MISTAKEN[name]()), trainer_of(MISTAKEN[name](), "plain")
-    found, wanted = (one.predict(one.eval_dataset).predictions for one in (trainer, twin))
-    assert trainer.backend.name == "plain"
-    assert (found == wanted).all()
+    for numbers in (losses_of, predictions_of):
+        trainer, twin = trainer_of(MISTAKEN[name]()), trainer_of(MISTAKEN[name](), "plain")
+        assert trainer.backend.name == "packed"
+        assert np.array_equal(numbers(trainer), numbers(twin))
+        assert trainer.backend.name == "plain"
+        assert "backend plain instead of packed: logits differ from the plain model by" in capsys.readouterr().err
 
 
 def test_a_backend_asked_for_by_name_stops(trainer_of, monkeypatch) -> None:
     understand_everything(monkeypatch)
     trainer = trainer_of(custom(MeanHead), "packed")
-    with pytest.raises(
-        ModelError,
-        match=r"backend packed: logits differ from the plain model by \S+ of the largest logit \(allowed: \S+\), gradients by",
-    ):
+    said = r"backend packed: logits differ from the plain model by \S+ of the largest logit \(allowed: \S+\), gradients by"
+    with pytest.raises(ModelError, match=said):
         trainer.train()
     with pytest.raises(ModelError, match="backend packed"):
         trainer.evaluate()
@@ -149,10 +116,9 @@ class WrongGradient(torch.autograd.Function):
 
 def test_gradients_that_differ_by_a_hundredth_are_found_out(trainer_of, monkeypatch) -> None:
     """The logits are right; only training would go another way."""
-    usual = replaced_layers.ReplacedLayers.embed
-    monkeypatch.setattr(
-        replaced_layers.ReplacedLayers, "embed", lambda self, *args, **given: WrongGradient.apply(usual(self, *args, **given))
-    )
+    layers = replaced_layers.ReplacedLayers
+    usual = layers.embed
+    monkeypatch.setattr(layers, "embed", lambda *args, **given: WrongGradient.apply(usual(*args, **given)))
     trainer = trainer_of(bert())
     trainer.evaluate()
     assert trainer.backend.name == "packed"
@@ -180,16 +146,15 @@ def test_the_check_changes_nothing(trainer_of) -> None:
         if checked:
             trainer._prove()
             trainer._prove(trainer.eval_dataset)
-        trainer.train()
-        return [entry["loss"] for entry in trainer.state.history]
+        return losses_of(trainer)
 
     assert losses(True) == losses(False)
 
 
 def test_one_check_a_model(trainer_of, monkeypatch) -> None:
     calls = []
-    usual = admission.compare
-    monkeypatch.setattr(admission, "compare", lambda *args, **given: calls.append(given) or usual(*args, **given))
+    usual = backends.compare
+    monkeypatch.setattr(backends, "compare", lambda *args, **given: calls.append(given) or usual(*args, **given))
     trainer = trainer_of(bert())
     trainer.evaluate()
     trainer.evaluate()
@@ -201,12 +166,11 @@ def test_one_check_a_model(trainer_of, monkeypatch) -> None:
     assert len(calls) == 3, "another model is another question"
 
 
-def test_rows_of_one_length_and_a_single_row(trainer_of) -> None:
+def test_a_single_row(trainer_of) -> None:
     trainer = trainer_of(bert())
     one = Dataset.from_list([trainer.train_dataset[0]])
     assert trainer.predict(one).predictions.shape == (1, 2)
-    assert trainer.backend.name == "packed"
-    assert trainer.backend.differences[trainer.model].rows == 1
+    assert (trainer.backend.name, trainer.backend.differences[trainer.model].rows) == ("packed", 1)
 
 
 def test_a_predictor_checks_before_its_first_answer(lively_dir, tiny_tokenizer, tmp_path: Path, monkeypatch) -> None:
