@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -32,17 +33,19 @@ def run_forked(servers: Servers, *commands: list[str], folder: Path, **more: str
     return [servers.run(*command, folder=folder, timeout=120, **SHOWN, **more) for command in commands]
 
 
+def write_notebook(path: Path, sources: list[str]) -> None:
+    """A notebook with these cells of code."""
+    cells = [{"cell_type": "code", "source": source, "metadata": {}, "outputs": []} for source in sources]
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+
+
 class LiveServer:
     """A server on a free port that shows the runs of a folder. `address` ends with its token and a slash."""
 
     def __init__(self, folder: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "glassloop", "ui", str(folder), "--port", "0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
+        command = [sys.executable, "-m", "glassloop", "ui", str(folder), "--port", "0"]
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, env=environment(), **piped)
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
 

@@ -91,6 +91,13 @@ class Ended:
         return [line.rstrip() for line in self.err.splitlines()]
 
 
+def told(ended: Ended, code: int, *parts: str) -> None:
+    """A command ended with this exit code and says all this, without a traceback."""
+    assert ended.code == code, ended.err
+    assert [part for part in parts if part not in ended.err] == [], ended.err
+    assert "Traceback" not in ended.err
+
+
 @dataclass
 class Trial:
     """A trial that runs."""
@@ -113,10 +120,8 @@ class Trial:
         if code is None:
             raise TimeoutError(f"the trial did not end within {timeout} s:\n{self.err.read_text()[-3000:]}")
         seconds = time.monotonic() - self.began
-        out, err = (
-            path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in (self.out, self.err)
-        )
-        return Ended(code, out, err, seconds)
+        files = (path if path.exists() else Path(os.devnull) for path in (self.out, self.err))
+        return Ended(code, *(path.read_text(encoding="utf-8", errors="replace") for path in files), seconds)
 
 
 class Server:
@@ -408,6 +413,15 @@ def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def weights_of(run: Path) -> str:
+    """The checksum of a run's weights."""
+    return sha(run / "model/model.safetensors")
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def final_metrics(run: Path) -> dict[str, Any]:
     """Figures of a finished run, without timings."""
     described = json.loads((run / "run.json").read_text())
@@ -418,7 +432,7 @@ def final_metrics(run: Path) -> dict[str, Any]:
 
 def differences(first: Path, second: Path) -> list[str]:
     """What two finished runs do not have in common."""
-    found = [] if sha(first / "model/model.safetensors") == sha(second / "model/model.safetensors") else ["weights"]
+    found = [] if weights_of(first) == weights_of(second) else ["weights"]
     for name in ("history.jsonl", "validation-predictions.jsonl"):
         if (first / name).exists() != (second / name).exists():
             found.append(f"{name} in one only")
@@ -470,6 +484,10 @@ def flags(**settings: object) -> list[str]:
     return found
 
 
+REVIEWS = "text,label\n" + "".join(
+    f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"
+    for number in range(50)
+)
 SMALL = {
     "num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 1e-3, "logging_steps": 3,
     "save_strategy": "steps", "save_steps": 5, "eval_strategy": "steps", "eval_steps": 4,

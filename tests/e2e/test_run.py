@@ -7,61 +7,44 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import environment, run_command
-from families import tiny_model
+from commands import environment, run_command, write_notebook
 
 TEXTS = """
 TEXTS = ["a very good film", "i love this movie", "a dull story", "terrible acting"] * 6
 LABELS = [1, 1, 0, 0] * 6
 """
 
-# 2020: keras pads, loops over TensorDatasets, AdamW of transformers, outputs[0].
+# 2020: keras pads, a loop over a TensorDataset, AdamW of transformers, outputs[0].
 TENSOR_DATASETS = """
-import numpy as np
 import torch
 from keras.preprocessing.sequence import pad_sequences
-from sklearn.model_selection import train_test_split
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from transformers import BertForSequenceClassification, BertTokenizer, get_linear_schedule_with_warmup
-
 from texts import LABELS, TEXTS
 
 tokenizer = BertTokenizer.from_pretrained("bert-base-uncased", do_lower_case=True)
 ids = [tokenizer.encode(text, add_special_tokens=True) for text in TEXTS]
 ids = pad_sequences(ids, maxlen=16, dtype="long", value=0, truncating="post", padding="post")
 masks = [[int(number > 0) for number in row] for row in ids]
-train_x, eval_x, train_y, eval_y = train_test_split(ids, LABELS, random_state=2018, test_size=0.25)
-train_m, eval_m, _, _ = train_test_split(masks, LABELS, random_state=2018, test_size=0.25)
-train_data = TensorDataset(torch.tensor(train_x), torch.tensor(train_m), torch.tensor(train_y))
-eval_data = TensorDataset(torch.tensor(eval_x), torch.tensor(eval_m), torch.tensor(eval_y))
-train_loader = DataLoader(train_data, sampler=RandomSampler(train_data), batch_size=8)
-eval_loader = DataLoader(eval_data, sampler=SequentialSampler(eval_data), batch_size=8)
-model = BertForSequenceClassification.from_pretrained(
-    "bert-base-uncased", num_labels=2, output_attentions=False, output_hidden_states=False
-)
+data = TensorDataset(torch.tensor(ids), torch.tensor(masks), torch.tensor(LABELS))
+loader = DataLoader(data, sampler=RandomSampler(data), batch_size=8)
+model = BertForSequenceClassification.from_pretrained("bert-base-uncased", num_labels=2, output_attentions=False)
 from transformers import AdamW  # after the model was loaded
 
 optimizer = AdamW(model.parameters(), lr=2e-5, eps=1e-8)
-scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=0, num_training_steps=len(train_loader))
-model.train()
-for step, batch in enumerate(train_loader):
-    b_ids, b_mask, b_labels = batch
+scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=0, num_training_steps=len(loader))
+for b_ids, b_mask, b_labels in loader:
     model.zero_grad()
     loss = model(b_ids, token_type_ids=None, attention_mask=b_mask, labels=b_labels)[0]
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     scheduler.step()
 model.eval()
-right = 0
-for b_ids, b_mask, b_labels in eval_loader:
-    with torch.no_grad():
-        logits = model(b_ids, attention_mask=b_mask)[0]
-    right += np.sum(np.argmax(logits.numpy(), axis=1) == b_labels.numpy())
-print("rows", len(eval_data), "steps", scheduler.last_epoch)
+with torch.no_grad():
+    logits = model(b_ids, attention_mask=b_mask)[0]
+print("rows", len(data), len(logits), "steps", scheduler.last_epoch)
 """
 
 # 2020: a module around BertModel that unpacks its outputs, encode_plus, correct_bias=False.
@@ -69,8 +52,7 @@ OWN_MODULE = """
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-import transformers
-from transformers import AdamW, BertModel, BertTokenizer, get_linear_schedule_with_warmup
+from transformers import AdamW, BertModel, BertTokenizer
 from texts import LABELS, TEXTS
 
 NAME = "bert-base-uncased"
@@ -105,9 +87,7 @@ optimizer = AdamW(model.parameters(), lr=2e-5, correct_bias=False)
 loader = DataLoader(Reviews(), batch_size=8)
 for ids, mask, labels in loader:
     assert ids.shape == (8, 4), ids.shape
-    outputs = model(ids, mask)
-    _, preds = torch.max(outputs, dim=1)
-    nn.functional.cross_entropy(outputs, labels).backward()
+    nn.functional.cross_entropy(model(ids, mask), labels).backward()
     optimizer.step()
     optimizer.zero_grad()
 print("steps", len(loader))
@@ -177,10 +157,9 @@ def compute_metrics(p: EvalPrediction):
     return glue_compute_metrics("mrpc", np.argmax(p.predictions, axis=1), p.label_ids)
 
 
-trainer = Trainer(
-    model=BertForSequenceClassification.from_pretrained("bert-base-uncased", num_labels=glue_tasks_num_labels["mrpc"]),
-    args=args, train_dataset=Rows(), eval_dataset=Rows(), compute_metrics=compute_metrics, tb_writer=None,
-)
+model = BertForSequenceClassification.from_pretrained("bert-base-uncased", num_labels=glue_tasks_num_labels["mrpc"])
+sets = {"train_dataset": Rows(), "eval_dataset": Rows()}
+trainer = Trainer(model=model, args=args, compute_metrics=compute_metrics, tb_writer=None, **sets)
 trainer.train()
 print("backend", trainer.backend.name, "eval_acc_and_f1" in trainer.evaluate(), is_torch_tpu_available())
 """
@@ -197,9 +176,7 @@ from texts import LABELS, TEXTS
 
 accelerator = Accelerator(fp16=False, dispatch_batches=None, cpu=True)
 tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased", use_fast=True)
-rows = Dataset.from_dict({"text": TEXTS, "labels": LABELS})
-rows = rows.map(lambda batch: tokenizer(batch["text"], padding="max_length", max_length=9), batched=True)
-rows = rows.remove_columns(["text"])
+rows = Dataset.from_dict({**tokenizer(TEXTS, padding="max_length", max_length=9), "labels": LABELS})
 rows.set_format("torch")
 model = AutoModelForSequenceClassification.from_pretrained("bert-base-uncased", num_labels=2)
 optimizer = AdamW(params=model.parameters(), lr=5e-5, no_deprecation_warning=True)
@@ -237,36 +214,15 @@ print("predicted", trainer.predict(rows).predictions.shape[::2])
 """
 SCRIPTS = {
     "tokens": (TOKENS, "predicted (24, 3)", ["AutoModelForTokenClassification", "TrainingArguments(evaluation_strategy=)"]),
-    "tensor_datasets": (TENSOR_DATASETS, "rows 6 steps 3", ["keras.preprocessing.sequence", "transformers.AdamW"]),
-    "own_module": (
-        OWN_MODULE,
-        "steps 3",
-        ["tokenizer.encode_plus", "tokenizer(pad_to_max_length=)", "loss, logits = model(...)"],
-    ),
-    "tuples": (
-        TUPLES,
-        "[12, 12] dict_keys(['logits'])",
-        ["nlp", "numpy.int", "DataFrame.append", "transformers.modeling_bert"],
-    ),
-    "glue_rows": (
-        GLUE_ROWS,
-        "backend packed True False",
-        ["transformers.Trainer", "Trainer(tb_writer=)", "transformers.InputExample"],
-    ),
+    "tensor_datasets": (TENSOR_DATASETS, "rows 24 8 steps 3", ["keras.preprocessing.sequence", "transformers.AdamW"]),
+    "own_module": (OWN_MODULE, "steps 3",
+                   ["tokenizer.encode_plus", "tokenizer(pad_to_max_length=)", "loss, logits = model(...)"]),
+    "tuples": (TUPLES, "[12, 12] dict_keys(['logits'])",
+               ["nlp", "numpy.int", "DataFrame.append", "transformers.modeling_bert"]),
+    "glue_rows": (GLUE_ROWS, "backend packed True False",
+                  ["transformers.Trainer", "Trainer(tb_writer=)", "transformers.InputExample"]),
     "accelerate": (ACCELERATE, "done 3", ["Accelerator(fp16=)", 'evaluate.load("f1")', "tqdm.notebook.tqdm"]),
-}
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT with the real English vocabulary, which stands for bert-base-uncased where a test asks for it."""
-    from glassloop import load_tokenizer
-
-    folder = tmp_path_factory.mktemp("models") / "tiny-bert"
-    tokenizer = load_tokenizer("quickstart")
-    tiny_model(vocab_size=len(tokenizer), max_position_embeddings=512).base_model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+}  # fmt: skip
 
 
 def written(folder: Path, code: str, name: str = "train.py") -> str:
@@ -277,10 +233,10 @@ def written(folder: Path, code: str, name: str = "train.py") -> str:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_of_another_year_runs_unchanged(name: str, bert: Path, tmp_path: Path) -> None:
+def test_a_script_of_another_year_runs_unchanged(name: str, english_bert: Path, tmp_path: Path) -> None:
     code, said, substituted = SCRIPTS[name]
     script = written(tmp_path, code)
-    done = run_command("run", "--model_map", f"bert-base-uncased={bert}", script, folder=tmp_path, HF_HUB_OFFLINE="1")
+    done = run_command("run", "--model_map", f"bert-base-uncased={english_bert}", script, folder=tmp_path, HF_HUB_OFFLINE="1")
     assert done.code == 0, done.err
     assert said in done.out
     for one in [*substituted, 'model "bert-base-uncased"']:
@@ -296,11 +252,10 @@ def test_a_script_sees_its_own_arguments_name_and_folder(tmp_path: Path) -> None
     script = tmp_path / "inner" / "script.py"
     script.write_text("import sys, helper\nprint(sys.argv, __name__, __file__, sys.path[0])\nprint(input())\nsys.exit(7)\n")
     (tmp_path / "inner" / "helper.py").write_text("")
-    command = [sys.executable, "-m", "glassloop", "run", "inner/script.py", "--json", "--resume", "--debug", "-h", "--", "x"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), input="typed\n", capture_output=True, text=True, check=False
-    )
     arguments = ["inner/script.py", "--json", "--resume", "--debug", "-h", "--", "x"]
+    command = [sys.executable, "-m", "glassloop", "run", *arguments]
+    how = {"cwd": tmp_path, "env": environment(), "input": "typed\n"}
+    done = subprocess.run(command, **how, capture_output=True, text=True, check=False)
     assert done.stdout == f"{arguments} __main__ inner/script.py {script.parent}\ntyped\n"
     assert done.returncode == 7
     assert "nothing was substituted" in done.stderr
@@ -338,19 +293,10 @@ print("has no attribute 'int'" in child.stderr, [name for name in os.environ if 
 # --- notebooks ---------------------------------------------------------------------------------------------------
 
 
-def notebook(path: Path, cells: list[str]) -> None:
-    made: list[dict[str, Any]] = [{"cell_type": "code", "source": cell, "metadata": {}, "outputs": []} for cell in cells]
-    path.write_text(json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-
-
 def test_the_cells_of_a_notebook_run_in_order_without_magics(tmp_path: Path) -> None:
-    cells = [
-        "!pip install transformers\n%matplotlib inline\nx = 3",
-        "%%bash\nls",
-        "from IPython.display import display\ndisplay(x)",
-        "x + 1",
-    ]
-    notebook(tmp_path / "lesson.ipynb", [*cells, "x;", "1 / 0", "print('after')"])
+    first = "!pip install transformers\n%matplotlib inline\nx = 3"
+    shown = "from IPython.display import display\ndisplay(x)"
+    write_notebook(tmp_path / "lesson.ipynb", [first, "%%bash\nls", shown, "x + 1", "x;", "1 / 0", "print('after')"])
     done = run_command("run", "lesson.ipynb", folder=tmp_path)
     assert (done.code, done.out) == (1, "3\n4\n")
     assert 'File "lesson.ipynb, cell 6", line 1' in done.err
@@ -371,7 +317,7 @@ def test_what_cannot_be_served_says_what_to_do(tmp_path: Path) -> None:
         "from transformers import AutoTokenizer\nAutoTokenizer.from_pretrained('bert-base-uncased')",
         "from datasets import load_dataset\nload_dataset('glue', 'mrpc')",
     ]
-    notebook(tmp_path / "missing.ipynb", cells)
+    write_notebook(tmp_path / "missing.ipynb", cells)
     place = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "empty")}
     done = run_command("run", "--allow_errors", "missing.ipynb", folder=tmp_path, **place)
     assert done.code == 1

@@ -1,10 +1,11 @@
 """SCENARIOS 27 to 35: bad data get an error with file, row and what to do, and exit code 3; nothing is repaired silently.
 
-The numbers in the test names are those of the scenarios.
+The numbers in the test names are those of the scenarios. More files: tests/contract/test_awkward_files.py.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,14 +32,10 @@ def refused(path: Path | str, **settings: object) -> DataError:
     [
         ("text,lable", {}, ["text, lable", 'did you mean "lable"?', "--label"]),
         ("text,label", {"text": "txt"}, ['no column "txt"', "text, label", 'did you mean "text"?']),
-        ("text;label", {}, ['"text;label"', "semicolon", '--delimiter ";"']),
-        ("text,text,label", {}, ['column "text" occurs twice']),
     ],
 )
-def test_27_columns_missing_wrong_delimiter_duplicate_header(write: Write, header: str, settings: dict, expected: list) -> None:
-    cells = ["x"] * (header.count(",") + header.count(";") + 1)
-    path = write("reviews.csv", header + "\n" + (";" if ";" in header else ",").join(cells) + "\n")
-    error = refused(path, **settings)
+def test_27_columns_missing(write: Write, header: str, settings: dict, expected: list) -> None:
+    error = refused(write("reviews.csv", f"{header}\nx,x\n"), **settings)
     assert "reviews.csv" in error.problem
     assert all(part in str(error) for part in expected), str(error)
 
@@ -46,13 +43,9 @@ def test_27_columns_missing_wrong_delimiter_duplicate_header(write: Write, heade
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        (["0", "1", "-1"], ["reviews.csv, row 4", "label -1 is negative"]),
         (["0", "1", "-100"], ["reviews.csv, row 4", "label -100 is negative"]),
-        (["0", "1", "0.5"], ["reviews.csv, row 4", 'label "0.5" is not a whole number', "--task regression"]),
         (["1", "0", "1", "yes"], ["reviews.csv, row 5", 'label "yes"', "mixed"]),
-        (["pos", "neg", "pos "], ["reviews.csv, row 4", 'label "pos " has stray spaces']),
         (["pos", "neg", ""], ["reviews.csv, row 4", "empty"]),
-        (["pos", "pos"], ['all rows have the label "pos"', "two labels"]),
     ],
 )
 def test_28_invalid_labels(write: Write, cells: list[str], expected: list[str]) -> None:
@@ -79,11 +72,19 @@ def test_29_label_that_training_never_saw(write: Write) -> None:
     assert "test: skipped: 1 row with a missing or unknown label" in examples.notes
 
 
-def test_30_words_that_look_like_nothing_stay_text(write: Write) -> None:
-    words = ["NA", "null", "nan", "None", "N/A", "#N/A"]
-    rows = "".join(f"{word},{place % 2}\n" for place, word in enumerate(words))
-    splits = load_dataset(str(write("words.csv", "text,label\n" + rows)), validation_share=0.3)
-    assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(words)
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["NA", "null", "nan", "None", "N/A", "#N/A"],
+        ["👩🏽‍🚀 great", "مرحبا بالعالم", "שלום", "naïve café"],
+        ["<script>alert(1)</script>", "=cmd()", "[red]x[/red]", "\x1b[31mred"],  # escaped where tables and pages are written
+    ],
+    ids=["30 nothing", "32 world", "35 scripts"],
+)
+def test_words_of_any_kind_stay_text(write: Write, texts: list[str]) -> None:
+    path = write("words.csv", "text,label\n" + "".join(f"{text},{place % 2}\n" for place, text in enumerate(texts)))
+    splits = load_dataset(str(path), validation_share=0.4)
+    assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(texts)
 
 
 def test_30_empty_texts_are_refused_with_their_rows_or_kept(write: Write) -> None:
@@ -111,47 +112,6 @@ def test_31_a_text_of_a_million_characters_is_cut_and_counted(write: Write, tiny
     assert sum(len(part.rows) for part in encoded.values()) == 4
 
 
-def test_32_bom_and_crlf_are_accepted(write: Write) -> None:
-    plain = load_dataset(str(write("plain.csv", GOOD)))
-    dressed = load_dataset(str(write("dressed.csv", b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())))
-    for split in plain:
-        assert plain[split].to_list() == dressed[split].to_list()
-
-
-def test_32_invalid_utf8_is_named_with_its_offset(write: Write) -> None:
-    content = GOOD.encode() + b"caf\xe9,pos\n"
-    error = refused(write("latin.csv", content))
-    assert error.problem == f"latin.csv, row 6: byte 0xe9 at position {content.index(0xE9)} is not UTF-8"
-
-
-def test_32_nul_bytes_are_refused(write: Write) -> None:
-    error = refused(write("nul.csv", GOOD + "a\0b,pos\n"))
-    assert error.problem == 'nul.csv, row 6: "text" contains a NUL byte'
-
-
-def test_32_emoji_and_right_to_left_text_are_kept(write: Write) -> None:
-    texts = ["👩🏽‍🚀 great", "مرحبا بالعالم", "שלום", "naïve café"]
-    path = write("world.csv", "text,label\n" + "".join(f"{text},{place % 2}\n" for place, text in enumerate(texts)))
-    splits = load_dataset(str(path), validation_share=0.5)
-    assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(texts)
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (GOOD + "one,two,three\n", "row 6: the row has 3 fields, but the header has 2"),
-        (GOOD + "\nmore,pos\n", "row 6: the row is blank"),
-        ("", "the file is empty"),
-        ("text,label\n", "there are no rows"),
-        ("text,label\nonly one,pos\n", "all rows have the label"),
-    ],
-)
-def test_34_ragged_empty_header_only_one_row(write: Write, content: str, expected: str) -> None:
-    error = refused(write("reviews.csv", content))
-    assert error.problem.startswith("reviews.csv")
-    assert expected in error.problem
-
-
 def test_34_duplicates_conflicts_and_overlap_are_reported_with_counts(write: Write) -> None:
     write("data/train.csv", GOOD + "good film,pos\nbad film,pos\n")
     folder = write("data/validation.csv", "text,label\ngood film,pos\nnew film,neg\n").parent
@@ -167,19 +127,9 @@ def test_34_a_class_with_one_row_is_reported(write: Write) -> None:
     assert 'validation: label "neutral" has no rows' in notes
 
 
-def test_35_scripts_and_formulas_are_text(write: Write) -> None:
-    """What is written to tables and pages is escaped there: tests/unit/test_overview.py."""
-    nasty = ["<script>alert(1)</script>", "=cmd()", "[red]x[/red]", "\x1b[31mred"]
-    rows = "".join(f"{text},{place % 2}\n" for place, text in enumerate(nasty))
-    splits = load_dataset(str(write("nasty.csv", "text,label\n" + rows)), validation_share=0.5)
-    assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(nasty)
-
-
 @pytest.mark.parametrize("name", ["a\nb", "x" * 300])
 @pytest.mark.parametrize("where", ["column", "label"])
 def test_38_strange_names_are_refused(write: Write, name: str, where: str) -> None:
-    import json
-
     rows = [{"text": "a", "label": name if where == "label" else "x"}, {"text": "b", "label": "y"}]
     if where == "column":
         rows = [{**row, name: "z"} for row in rows]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from families import tiny_model, tiny_tokenizer
-from trials import EVALUATION, KILL, SAVING, STEP, TERM, Ended, Hook, await_file, flags, same_end
+from trials import EVALUATION, KILL, SAVING, STEP, TERM, Ended, Hook, await_file, flags, json_lines, same_end
 
 from glassloop.runs.record import checkpoints_in
 from glassloop.training.checkpoints import open_checkpoint
@@ -31,6 +31,15 @@ def both(runs: Any, *arguments: object, hooks: Any = (), timeout: float = 60.0) 
 
 def train_both(runs: Any, run: Path, hooks: Any = (), **settings: Any) -> list[Ended]:
     return both(runs, *runs.arguments(run, **{**TWO, **settings}), hooks=hooks)
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model without dropout."""
+    folder = tmp_path_factory.mktemp("models") / "still"
+    tiny_model(dropout=0.0, max_position_embeddings=64).base_model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -120,27 +129,21 @@ def test_50_a_signal_in_the_final_evaluation_loses_no_training(runs: Any) -> Non
     same_end(whole, run)
 
 
-def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, tmp_path: Path) -> None:
-    model = tmp_path / "still"
-    tiny_model(dropout=0.0, max_position_embeddings=64).base_model.save_pretrained(model)
-    tiny_tokenizer().save_pretrained(model)
-    settings = {"model": model, "logging_steps": 1, "group_by_length": True}
+def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, still: Path) -> None:
+    settings = {"model": still, "logging_steps": 1, "group_by_length": True}
     one, two = runs.new(), runs.new()
     assert runs.train(one, per_device_train_batch_size=16, **settings).code == 0
     ended = train_both(runs, two, per_device_train_batch_size=8, **settings)
     assert ended[0].code == 0, ended[0].err
-    stories = [[json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()] for run in (one, two)]
+    stories = [json_lines(run / "history.jsonl") for run in (one, two)]
     assert [entry["step"] for entry in stories[0]] == [entry["step"] for entry in stories[1]]
     for name in ("loss", "grad_norm", "eval_loss"):
-        figures = [torch.tensor([entry[name] for entry in story if name in entry]) for story in stories]
+        figures = [torch.tensor([entry[name] for entry in found if name in entry]) for found in stories]
         torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
 
 
-def test_51_a_checkpoint_of_one_process_is_resumed_by_two_if_the_global_batch_size_is_equal(runs: Any, tmp_path: Path) -> None:
-    model = tmp_path / "still"
-    tiny_model(dropout=0.0, max_position_embeddings=64).base_model.save_pretrained(model)
-    tiny_tokenizer().save_pretrained(model)
-    settings = {"model": model, "logging_steps": 1, "per_device_train_batch_size": 8}
+def test_51_a_checkpoint_of_one_process_is_resumed_by_two_if_the_global_batch_size_is_equal(runs: Any, still: Path) -> None:
+    settings = {"model": still, "logging_steps": 1, "per_device_train_batch_size": 8}
     whole, run = runs.new(), runs.new()
     assert runs.train(whole, **settings).code == 0
     assert runs.train(run, hooks=[Hook(STEP, 8, TERM)], **settings).code == 143
@@ -150,12 +153,14 @@ def test_51_a_checkpoint_of_one_process_is_resumed_by_two_if_the_global_batch_si
     ended = both(runs, "train", "--resume", run, "--per_device_train_batch_size", "4")
     assert [end.code for end in ended] == [0, 0], ended[0].err
     assert "2 processes instead of 1: every step has the same rows, but different dropout masks" in ended[0].err
-    stories = [[json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()] for place in (whole, run)]
-    figures = [torch.tensor([entry["loss"] for entry in story if "loss" in entry]) for story in stories]
+    stories = [json_lines(place / "history.jsonl") for place in (whole, run)]
+    figures = [torch.tensor([entry["loss"] for entry in found if "loss" in entry]) for found in stories]
     torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
 
 
 # The real launcher
+
+LONG = {**TWO, "num_train_epochs": 400, "eval_strategy": "no", "eval_steps": None}
 
 
 def launched(runs: Any, *arguments: str, hooks: Any = ()) -> subprocess.Popen[str]:
@@ -172,8 +177,7 @@ def launched(runs: Any, *arguments: str, hooks: Any = ()) -> subprocess.Popen[st
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_50_a_signal_to_the_launcher_saves(runs: Any, number: int) -> None:
     run = runs.new()
-    settings = {**TWO, "num_train_epochs": 400, "eval_strategy": "no", "eval_steps": None}
-    process = launched(runs, *runs.arguments(run, **settings))
+    process = launched(runs, *runs.arguments(run, **LONG))
     await_file(run / "checkpoint-5")
     process.send_signal(number)
     said, _ = process.communicate(timeout=60)
@@ -186,9 +190,7 @@ def test_50_a_signal_to_the_launcher_saves(runs: Any, number: int) -> None:
 @pytest.mark.exhaustive
 def test_48_the_launcher_ends_when_a_process_is_killed(runs: Any) -> None:
     run = runs.new()
-    process = launched(
-        runs, *runs.arguments(run, **{**TWO, "num_train_epochs": 400, "eval_strategy": "no", "eval_steps": None})
-    )
+    process = launched(runs, *runs.arguments(run, **LONG))
     await_file(run / "checkpoint-5")
     holder = json.loads((run / ".lock").read_text())["process"]
     os.kill(holder, signal.SIGKILL)

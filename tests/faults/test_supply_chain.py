@@ -49,13 +49,6 @@ def test_36_a_malicious_pickle_is_never_opened(name: str, folder: Path, tmp_path
         assert "pytorch_model.bin, a format that can run code when it is opened" in caught.value.problem
 
 
-def spoil(folder: Path, name: str) -> None:
-    """Make the first number of a weight NaN."""
-    weights = load_file(folder / "model.safetensors")
-    weights[name].view(-1)[0] = torch.nan
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-
-
 def test_36_a_pickle_named_by_an_index_is_never_opened(folder: Path, tmp_path: Path) -> None:
     marker = tmp_path / "it-ran"
     names = dict.fromkeys(load_file(folder / "model.safetensors"), "weights.bin")
@@ -72,7 +65,9 @@ def test_a_spoiled_model_has_its_own_exit_code_in_every_command(folder: Path, tm
     """Weights that are not finite, a tokenizer that is too large, settings that are no numbers: exit 4 before any work."""
     data = str(write("rows.csv", "text,label\n" + "".join(f"good {row},a\nbad {row},b\n" for row in range(6))))
     nan, large, text = (shutil.copytree(folder, tmp_path / name) for name in ("nan", "large", "text"))
-    spoil(nan, "encoder.layer.0.output.dense.weight")
+    weights = load_file(nan / "model.safetensors")
+    weights["encoder.layer.0.output.dense.weight"][0, 0] = torch.nan
+    save_file(weights, nan / "model.safetensors", {"format": "pt"})
     tokenizer = load_tokenizer(large)
     tokenizer.add_tokens([f"word{number}" for number in range(200)])
     tokenizer.save_pretrained(large)
@@ -86,16 +81,12 @@ def test_a_spoiled_model_has_its_own_exit_code_in_every_command(folder: Path, tm
         ["predict", str(folder), "--file", data, "--text", "text", "--out", str(tmp_path / "out.csv")],
     ]
     ended = run_forked(servers, *commands, folder=tmp_path)
-    told = [
-        "is not finite (1 of its",
-        "beyond the 97 rows of the model's embedding",
-        "model_max_length of the tokenizer is '512'",
-    ]
+    ranges = "beyond the 97 rows of the model's embedding"
+    told = ["is not finite (1 of its", ranges, "model_max_length of the tokenizer is '512'"]
     for command, found, problem in zip(commands, ended, [*told, *told, "out.csv is a folder"], strict=True):
         assert found.code == (2 if "--out" in command else 4), (command, found.err)
         assert problem in found.err
-        assert len(found.lines) == 2
-        assert found.out == ""
+        assert (len(found.lines), found.out) == (2, "")
     assert not (tmp_path / "run").exists()
 
 

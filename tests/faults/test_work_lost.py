@@ -12,22 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trials import EVALUATION, HUP, INT, KILL, SAVING, STEP, TERM, Hook, await_file, flags, same_end
+from trials import EVALUATION, HUP, INT, KILL, SAVING, STEP, TERM, Hook, await_file, flags, same_end, told
 
 from glassloop.runs.record import checkpoints_in
 from glassloop.training.checkpoints import open_checkpoint
 
 NEVER = {"save_strategy": "no", "eval_strategy": "no", "save_steps": None, "eval_steps": None, "max_steps": 4}
 NO_STEP = Hook(STEP, 1, "bug")  # a run that trains again fails
-LOADING, MODEL, PREDICTIONS = (
-    "glassloop.study.run:load_model",
-    "glassloop.trainer:Trainer.write_model",
-    "glassloop.study.run:write_predictions",
-)
-
-
-def checkpoints(run: Path) -> list[Path]:
-    return checkpoints_in(run)
+LOADING, PREDICTIONS = "glassloop.study.run:load_model", "glassloop.study.run:write_predictions"
+MODEL = "glassloop.trainer:Trainer.write_model"
 
 
 def contents(run: Path) -> dict[str, bytes]:
@@ -39,7 +32,7 @@ def stopped(runs: Any) -> Path:
     """A run killed after its checkpoints of steps 5 and 10."""
     run = runs.new()
     assert runs.train(run, [Hook(SAVING, 3, KILL)]).code == -signal.SIGKILL
-    assert [path.name for path in checkpoints(run)] == ["checkpoint-10", "checkpoint-5"]
+    assert [path.name for path in checkpoints_in(run)] == ["checkpoint-10", "checkpoint-5"]
     return run
 
 
@@ -54,33 +47,27 @@ def run(stopped: Path, tmp_path: Path) -> Path:
 def test_rotation_keeps_the_checkpoint_just_written(runs: Any, run: Path) -> None:
     """The newest by name is damaged: it was counted as the one to keep, and the two good ones were removed."""
     (run / "checkpoint-10/state.json").write_text("{")
-    ended = runs.resume(run, *flags(save_total_limit=1), hooks=[Hook(STEP, 2, TERM)])
-    assert ended.code == 143, ended.err
-    assert "resuming after step 5 " in ended.err
+    told(runs.resume(run, *flags(save_total_limit=1), hooks=[Hook(STEP, 2, TERM)]), 143, "resuming after step 5 ")
     assert open_checkpoint(run / "checkpoint-7")
     assert "resuming after step 7 " in runs.resumes_the_same(run).err
 
 
 def test_no_checkpoint_that_can_be_used_is_an_error_and_restart_insists(runs: Any, run: Path) -> None:
-    for path in checkpoints(run):
+    for path in checkpoints_in(run):
         (path / "state.json").write_text("{")
     before = contents(run)
-    ended = runs.resume(run)
-    assert ended.code == 4, ended.err
-    assert all(f"{path}: state.json is damaged" in ended.err for path in checkpoints(run))
-    assert "--restart" in ended.err
-    assert "Traceback" not in ended.err
+    told(runs.resume(run), 4, "--restart", *(f"{path}: state.json is damaged" for path in checkpoints_in(run)))
     assert contents(run) == before
     ended = runs.resume(run, "--restart", hooks=[Hook(STEP, 3, TERM)])
     assert ended.code == 143, ended.err
-    assert [open_checkpoint(path).manifest["step"] for path in checkpoints(run)] == [3]
+    assert [open_checkpoint(path).manifest["step"] for path in checkpoints_in(run)] == [3]
     assert "resuming after step 3 " in runs.resumes_the_same(run).err
     kept = {f"checkpoints.kept-1/{name}": content for name, content in before.items() if name.startswith("checkpoint-")}
     assert kept.items() <= contents(run).items()
 
 
 def test_checkpoints_of_a_newer_format_are_reported_and_left_alone(runs: Any, run: Path) -> None:
-    for path in checkpoints(run):
+    for path in checkpoints_in(run):
         manifest = json.loads((path / "manifest.json").read_text()) | {"format": 2}
         (path / "manifest.json").write_text(json.dumps(manifest))
     before = contents(run)
@@ -139,12 +126,8 @@ def test_two_starts_at_once_into_one_folder(runs: Any) -> None:
 def test_a_signal_in_the_final_phase_loses_no_training(runs: Any, name: str, target: str) -> None:
     run = runs.new()
     ended = runs.train(run, [Hook(target, 1, name)], **NEVER)
-    assert ended.code == 128 + getattr(signal, name), ended.err
-    assert f"stopped by {name} after the last step; the model is saved" in ended.err
-    assert "Traceback" not in ended.err
-    again = runs.resume(run, hooks=[NO_STEP])
-    assert again.code == 0, again.err
-    assert "resuming after the last step, 4 " in again.err
+    told(ended, 128 + getattr(signal, name), f"stopped by {name} after the last step; the model is saved")
+    told(runs.resume(run, hooks=[NO_STEP]), 0, "resuming after the last step, 4 ")
     same_end(runs.reference(**NEVER), run)
     assert not (run / "trained.json").exists()
 
@@ -163,38 +146,24 @@ def test_a_signal_in_the_final_phase_loses_no_training(runs: Any, name: str, tar
 def test_a_run_killed_after_its_last_step_trains_nothing_again(runs: Any, hook: Hook) -> None:
     run = runs.new()
     assert runs.train(run, [hook], **NEVER).code < 0
-    again = runs.resume(run, hooks=[NO_STEP])
-    assert again.code == 0, again.err
+    told(runs.resume(run, hooks=[NO_STEP]), 0)
     same_end(runs.reference(**NEVER), run)
 
 
 def test_a_hangup_is_a_signal_like_others(runs: Any) -> None:
     run = runs.new()
-    ended = runs.train(run, [Hook(STEP, 7, HUP)])
-    assert ended.code == 129, ended.err
-    assert "stopped by SIGHUP after step 7; resume with --resume" in ended.err
+    told(runs.train(run, [Hook(STEP, 7, HUP)]), 129, "stopped by SIGHUP after step 7; resume with --resume")
     runs.resumes_the_same(run)
 
 
-def test_a_model_that_was_saved_and_damaged_is_named(runs: Any) -> None:
+def test_a_finished_training_refuses_other_settings_and_names_a_damaged_model(runs: Any) -> None:
     run = runs.new()
     assert runs.train(run, [Hook(EVALUATION, 1, TERM)], **NEVER).code == 143
+    told(runs.resume(run, *flags(learning_rate=0.5)), 4, "learning_rate: 0.001 then, 0.5 now")
     (run / "model/config.json").write_text("{}")
-    ended = runs.resume(run)
-    assert ended.code == 4, ended.err
-    assert "model/config.json is damaged" in ended.err
+    told(runs.resume(run), 4, "model/config.json is damaged")
     weights = (run / "model/model.safetensors").read_bytes()
-    ended = runs.resume(run, "--restart")
-    assert ended.code == 0, ended.err
-    assert f"moved aside: {run / 'model'} is now model.kept-1" in ended.err
+    told(runs.resume(run, "--restart"), 0, f"moved aside: {run / 'model'} is now model.kept-1")
     assert (run / "model.kept-1/model.safetensors").read_bytes() == weights
     assert (run / "trained.json.kept-1").is_file()
     same_end(runs.reference(**NEVER), run)
-
-
-def test_a_finished_training_refuses_other_settings(runs: Any) -> None:
-    run = runs.new()
-    assert runs.train(run, [Hook(EVALUATION, 1, TERM)], **NEVER).code == 143
-    ended = runs.resume(run, *flags(learning_rate=0.5))
-    assert ended.code == 4, ended.err
-    assert "learning_rate: 0.001 then, 0.5 now" in ended.err
