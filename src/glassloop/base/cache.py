@@ -53,10 +53,8 @@ def open_or_build(kind: str, key: str, build: Callable[[Path], None], load: Call
             elif is_there:
                 say(f"the cached {kind}/{key} is damaged ({problem}); building it again")
             build_entry(folder, build, replace=is_there)
-    raise ResourceError(
-        f"{folder}: damaged again right after it was written: {problem}",
-        "check the disk, or set GLASSLOOP_CACHE to a folder on another one",
-    )
+    remedy = "check the disk, or set GLASSLOOP_CACHE to a folder on another one"
+    raise ResourceError(f"{folder}: damaged again right after it was written: {problem}", remedy)
 
 
 def damage(folder: Path) -> str | None:

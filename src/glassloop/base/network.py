@@ -113,10 +113,8 @@ def hosts_of(host: str, address: str, others: Sequence[str] = ()) -> AllowedHost
     """Return the hosts that a server with this --host answers to, which listens on an address."""
     for name in others:
         if not NAME.fullmatch(name.lower()) and not is_address(name):
-            raise SettingsError(
-                f"allowed_hosts contains {visible(name)}, which is not the name of a host",
-                "use names without a scheme or a port, such as models.example.com,.internal",
-            )
+            problem = f"allowed_hosts contains {visible(name)}, which is not the name of a host"
+            raise SettingsError(problem, "use names without a scheme or a port, such as models.example.com,.internal")
     names = {*LOCAL_HOSTS, host.lower(), address, *(name.lower() for name in others)}
     everywhere = ip_address(address.partition("%")[0]).is_unspecified
     return AllowedHosts(frozenset({*names, socket.gethostname().lower()} if everywhere else names), any_address=everywhere)

@@ -20,14 +20,8 @@ from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, n
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "score")
 TEXT_NAMES = ("text", "sentence")
 PAIR_NAMES = (
-    ("sentence1", "sentence2"),
-    ("text", "text_pair"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("question", "sentence"),
-    ("query", "passage"),
+    *(("sentence1", "sentence2"), ("text", "text_pair"), ("text1", "text2"), ("text_a", "text_b")),
+    *(("question1", "question2"), ("premise", "hypothesis"), ("question", "sentence"), ("query", "passage")),
 )
 NUMBERS_SAMPLED = 1000
 # More are dropped with a note, except texts and labels.
@@ -253,12 +247,10 @@ def items_of(text: str) -> list[str] | None:
 
 def refuse_several(values: list[str], where: Where) -> None:
     """Raise `DataError` if label cells seem to contain several labels each: their parts occur in other cells too."""
-    lists = [value for value in values if value.strip().startswith("[") and value.strip().endswith("]") and "'" in value]
-    if lists:
-        raise DataError(
-            f"{where(lists[0])}: label {visible(lists[0])} looks like a list, but not all label cells can be read as lists",
-            f"write all cells as ['a', 'b'], or {SINGLE}",
-        )
+    for value in values:
+        if value.strip().startswith("[") and value.strip().endswith("]") and "'" in value:
+            problem = f"label {visible(value)} looks like a list, but not all label cells can be read as lists"
+            raise DataError(f"{where(value)}: {problem}", f"write all cells as ['a', 'b'], or {SINGLE}")
     for separator in SEPARATORS:
         parts = {value: {part.strip() for part in value.split(separator)} - {""} for value in values}
         several = [value for value in values if len(parts[value]) > 1]
@@ -266,10 +258,8 @@ def refuse_several(values: list[str], where: Where) -> None:
             continue
         start = f"{where(several[0])}: label {visible(several[0])}"
         if separator == "," and all(DECIMAL_COMMA.fullmatch(value) or value.lstrip("-").isdigit() for value in values):
-            raise DataError(
-                f"{start} is a number with a decimal comma, or two labels",
-                'write scores with a point (0.5); for several labels in one cell, use --label_separator ","',
-            )
+            remedy = 'write scores with a point (0.5); for several labels in one cell, use --label_separator ","'
+            raise DataError(f"{start} is a number with a decimal comma, or two labels", remedy)
         counts = Counter(part for own in parts.values() for part in own)
         named = {part for value in several for part in parts[value]}
         if 2 * sum(counts[part] > 1 for part in named) > len(named):  # otherwise cells such as a;b are names
@@ -422,25 +412,19 @@ class LabelSet:
         return {name: number for number, name in enumerate(self.names)}
 
     def numbers_of(self, values: Iterable[str]) -> dict[str, int]:
-        """Return the numbers by cell text: names, or places in `order` if all `values` are places and no name is a number.
-
-        1.0 and 1 are the same label.
-        """
+        """Return the numbers by cell text: names, or places in `order` if all `values` are places and no name is a number."""
         values, numbers = [*values], self.label2id
         places = {str(place): numbers[name] for place, name in enumerate(self.order or ())}
         are_places = all(whole(value) in places for value in values) and not any(map(is_finite, self.names))
         known = places if places and are_places else numbers
-        alike = {whole(name): number for name, number in known.items()} | known
+        alike = {whole(name): number for name, number in known.items()} | known  # 1.0 and 1 are the same label
         return known | {value: alike[whole(value)] for value in values if value not in known and whole(value) in alike}
 
 
 def settle_labels(
     found: LabelCells, settings: DataSettings, known: tuple[str, ...] | None, where: Where, outputs: LabelSet | None = None
 ) -> tuple[str, LabelSet | None]:
-    """Return the task and its labels, from the cells of the training rows. `where` names the first row with a cell.
-
-    `known` are the names in the order that the source gives, `outputs` the labels of a trained model.
-    """
+    """Return the task and its labels. `known` are names in the order of the source, `outputs` the labels of a trained model."""
     # Integer labels must be consecutive and not negative: in this field -1 and -100 mean "no label".
     values, task = found.values(), settings.task
     several = found.are_lists or task == SEVERAL
@@ -497,10 +481,7 @@ def order_of(settings: DataSettings, known: tuple[str, ...] | None, outputs: Lab
 
 
 def names_of(values: list[str], found: LabelCells, where: Where, *, fractions: bool = False) -> tuple[str, ...]:
-    """Return the names in the order of their numbers: numbers by size, words and codes such as 007 by alphabet.
-
-    `fractions`: the user says that they are classes.
-    """
+    """Return the names in the order of their numbers: numbers by size, words and codes such as 007 by alphabet."""
     for value in values:
         if value != value.strip() or not value:
             problem = f"{where(value)}: label {visible(value)} has stray spaces or is empty"
@@ -511,19 +492,15 @@ def names_of(values: list[str], found: LabelCells, where: Where, *, fractions: b
     if words := [value for value in values if not is_number(value)]:
         counts = found.counts()
         odd = min((numeric, words), key=lambda kind: sum(counts[value] for value in kind))
-        raise DataError(
-            f"{where(odd[0])}: label {visible(odd[0])} among {listed([value for value in values if value not in odd], 6)}: "
-            "numbers and words are mixed",
-            "use only words or only numbers, or list the names with --labels",
-        )
+        others = listed([value for value in values if value not in odd], 6)
+        problem = f"{where(odd[0])}: label {visible(odd[0])} among {others}: numbers and words are mixed"
+        raise DataError(problem, "use only words or only numbers, or list the names with --labels")
     for value in values:
         if not WHOLE.fullmatch(whole(value)):
-            if fractions:
+            if fractions:  # the user says that they are classes
                 return tuple(sorted(values, key=float))
-            raise DataError(
-                f"{where(value)}: label {visible(value)} is not a whole number",
-                "fix the row; use --task single_label_classification for classes, or --task regression for scores",
-            )
+            remedy = "fix the row; use --task single_label_classification for classes, or --task regression for scores"
+            raise DataError(f"{where(value)}: label {visible(value)} is not a whole number", remedy)
     negative = [value for value in values if float(value) < 0]
     if len(negative) == 1 and len(values) > 2 and not fractions:  # -1 and 1 are classes, and so are -2, -1, 0
         problem = f"{where(negative[0])}: label {negative[0]} is negative, which usually stands for an unknown label"
@@ -567,20 +544,18 @@ def refuse_other_kind(values: list[str], labels: LabelSet, where: Where, holder:
     kinds = [{is_number(name) for name in names} for names in (values, labels.names)]
     if labels.order is None and kinds in ([{True}, {False}], [{False}, {True}]):
         here, there = ("numbers", "words") if kinds[0] == {True} else ("words", "numbers")
-        raise DataError(
-            f"{where(values[0])}: the labels here are {here} ({listed(values, 6)}), "
-            f"but those of {holder} are {there} ({listed(labels.names, 6)})",
-            "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME",
-        )
+        theirs = f"those of {holder} are {there} ({listed(labels.names, 6)})"
+        problem = f"{where(values[0])}: the labels here are {here} ({listed(values, 6)}), but {theirs}"
+        remedy = "use the same labels in all splits, or list their names in the order of their numbers: --labels NAME,NAME"
+        raise DataError(problem, remedy)
 
 
 def label_lookup(found: LabelCells, task: str, numbers: Mapping[str, int]) -> pa.Array:
     """Return the label numbers of each different cell; null for a missing or unknown label."""
     if task == CLASSES:
         return pa.array([None if cell is None else numbers.get(str(cell)) for cell in found.cells], pa.int64())
-    known = [cell is not None and all(value in numbers for value in parts_of(cell)) for cell in found.cells]
-    cells = zip(found.cells, known, strict=True)
-    lists = [sorted({numbers[value] for value in parts_of(cell)}) if is_known else None for cell, is_known in cells]
+    known = [cell if cell is not None and all(value in numbers for value in parts_of(cell)) else None for cell in found.cells]
+    lists = [None if cell is None else sorted({numbers[value] for value in parts_of(cell)}) for cell in known]
     return pa.array(lists, pa.list_(pa.int64()))
 
 

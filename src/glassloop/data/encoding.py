@@ -202,10 +202,8 @@ def tokenized(tokenizer: Tokenizer, texts: Texts, max_length: int) -> BatchEncod
     except Exception as error:
         if isinstance(error, GlassloopError) or resource_error(error):
             raise
-        raise ModelError(
-            f"the tokenizer failed: {type(error).__name__}: {error}",
-            "download the model again: its tokenizer files are damaged or do not belong together",
-        ) from error
+        remedy = "download the model again: its tokenizer files are damaged or do not belong together"
+        raise ModelError(f"the tokenizer failed: {type(error).__name__}: {error}", remedy) from error
 
 
 def groups_of(sizes: list[int]) -> Iterator[slice]:

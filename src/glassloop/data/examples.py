@@ -106,10 +106,7 @@ class Part:
 def prepare(
     raw: Mapping[str, RawSplit], settings: DataSettings, known: Known, folder: Path, outputs: LabelSet | None = None
 ) -> None:
-    """Check all rows, number the labels, hold out a validation split if there is none; in a second pass write the splits.
-
-    `outputs` are the labels of a trained model. Raise `DataError` for the first row with a fault.
-    """
+    """Check all rows, number the labels, hold out a validation split if there is none; in a second pass write the splits."""
     heads = {name: next(split.tables(), None) for name, split in raw.items()}
     for name, head in heads.items():
         if head is None or head.num_rows == 0:
@@ -140,11 +137,8 @@ def prepare(
     facts = {}
     for name, part in parts.items():
         train_keys = parts["train"].keys if name != "train" and "train" in parts else None
-        facts[name] = replace(
-            facts_of(part, labels, train_keys),
-            fingerprint=write_split(folder / f"{name}.arrow", part, task, labels, settings),
-            num_skipped=skipped.get(name, 0),
-        )
+        written = write_split(folder / f"{name}.arrow", part, task, labels, settings)
+        facts[name] = replace(facts_of(part, labels, train_keys), fingerprint=written, num_skipped=skipped.get(name, 0))
     bad = BadRows(skip=True)
     for split in raw.values():
         bad.rows |= split.bad.rows if split.bad else {}
@@ -309,10 +303,9 @@ def hold_out_validation(parts: dict[str, Part], task: str, settings: DataSetting
         chosen[random.permutation(np.flatnonzero(chosen))[most:]] = False
     cut = chosen[groups]
     if not cut.any() or cut.all():
-        raise DataError(
-            f"{train.raw.source}: too few different texts to hold out a validation split (equal texts stay on the same side)",
-            "add rows, add a validation split, or use --validation_share 0 for none",
-        )
+        problem = "too few different texts to hold out a validation split (equal texts stay on the same side)"
+        remedy = "add rows, add a validation split, or use --validation_share 0 for none"
+        raise DataError(f"{train.raw.source}: {problem}", remedy)
     how = f"{'stratified, ' if task == CLASSES else ''}split_seed {settings.split_seed}"
     notes.append(f"no validation split: held out {cut.sum():,} of {len(cut):,} training rows ({how})")
     rest = {"train": replace(train, rows=~cut)}

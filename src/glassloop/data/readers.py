@@ -78,14 +78,11 @@ class BadRows:
 
     def refuse_most(self, path: Path, num_read: int) -> None:
         """Raise `DataError` if most rows of a file were skipped: then something else is wrong with it."""
-        skipped = self.rows.get(path, {})
-        if len(skipped) > num_read:
+        if (number := len(skipped := self.rows.get(path, {}))) > num_read:
             row, problem = next(iter(skipped.items()))
-            raise DataError(
-                f"{path.name}: {len(skipped):,} of {counted(num_read + len(skipped), 'row', 'rows')} cannot be read, for "
-                f"example row {row:,}: {problem}",
-                "check the delimiter (--delimiter) and the encoding (--encoding)",
-            )
+            rows = f"{number:,} of {counted(num_read + number, 'row', 'rows')} cannot be read, for example row {row:,}"
+            remedy = "check the delimiter (--delimiter) and the encoding (--encoding)"
+            raise DataError(f"{path.name}: {rows}: {problem}", remedy)
 
     def write(self, path: Path) -> None:
         """Write a CSV file of file, row and problem, because a number of rows alone cannot be checked."""
@@ -127,11 +124,8 @@ GZIP, BZIP, XZ, ZSTD, ZIP = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\x
 BZIP_BLOCK = b"1AY&SY"
 OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+    *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF8, "utf-8-sig")),
+    *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")),
 )
 SAMPLE_BYTES = 400
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
@@ -172,10 +166,8 @@ def only_member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     members = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith(hidden)]
     if len(members) != 1:
         names = listed(one.filename for one in members) or "nothing"
-        raise DataError(
-            f"{path.name}: the archive must contain one file; found {names}",
-            "extract it, and use a file of it, or a folder with one file per split (train.csv, validation.csv)",
-        )
+        remedy = "extract it, and use a file of it, or a folder with one file per split (train.csv, validation.csv)"
+        raise DataError(f"{path.name}: the archive must contain one file; found {names}", remedy)
     if members[0].flag_bits & 1:
         raise DataError(f"{path.name}: the archive needs a password", "extract it, and use the file in it")
     return members[0]
@@ -193,11 +185,7 @@ def decompressed(path: Path) -> Path | io.BytesIO:
 def opened_text(
     path: Path, encoding: str | None = None, *, lenient: bool = False, rows_of: Units | None = None
 ) -> Iterator[TextIO]:
-    """Open a file as text: what its byte order mark says, else the chosen encoding, else UTF-8.
-
-    `lenient`: a byte that cannot be decoded becomes half of a surrogate pair, for `is_broken` to find; else it is an error,
-    which names its row if `rows_of` divides the text into rows.
-    """
+    """Open a file as text: what its byte order mark says, else the chosen encoding, else UTF-8. `rows_of` is for errors."""
     with opened_bytes(path) as opened:
         start = opened.read(SAMPLE_BYTES)
     if start.startswith(OLD_OFFICE):
@@ -209,7 +197,8 @@ def opened_text(
     for first, wide in enumerate(("utf-16-be", "utf-16-le") if not marked and not encoding else ()):
         if start[first::2].count(0) > len(start) // 4:  # every second byte of Latin letters is 0
             raise DataError(f"{path.name}: the file seems to be UTF-16 without a byte order mark", f"use --encoding {wide}")
-    name, errors = marked or encoding or "utf-8", "surrogateescape" if lenient else "strict"
+    name = marked or encoding or "utf-8"
+    errors = "surrogateescape" if lenient else "strict"  # halves of surrogate pairs are for `is_broken` to find
     try:
         with opened_bytes(path) as opened, io.TextIOWrapper(opened, encoding=name, errors=errors, newline="") as text:
             yield text
@@ -250,10 +239,8 @@ def undecodable(path: Path, encoding: str, rows_of: Units | None) -> DataError:
     where = f"{path.name}, {'row' if rows_of else 'line'} {row:,}" if row else path.name
     name = encoding.removesuffix("-sig").upper() if encoding.startswith("utf") else encoding
     encodings = "--encoding cp1252 (Windows) or --encoding latin-1" if name == "UTF-8" else "--encoding utf-8"
-    return DataError(
-        f"{where}: byte 0x{byte:02x} at position {position:,} is not {name}",
-        f"set the encoding of the file, for example {encodings}; {SKIP}",
-    )
+    remedy = f"set the encoding of the file, for example {encodings}; {SKIP}"
+    return DataError(f"{where}: byte 0x{byte:02x} at position {position:,} is not {name}", remedy)
 
 
 # --- cells and columns ---------------------------------------------------------------------------------------------
@@ -307,25 +294,20 @@ def settle_header(
             raise DataError(problem, "give one name for each field, or set the delimiter with --delimiter")
         cells = [cell.strip().lower() for cell in first]
         if header is None and (cells == [one.lower() for one in names] or {*cells} & USUAL_NAMES):
-            raise DataError(
-                f"{name}: row 1 looks like column names ({listed(first)}), but --columns is for files without a header",
-                "omit --columns, or add --header to replace the names in row 1, or --no-header if row 1 is data",
-            )
+            problem = f"row 1 looks like column names ({listed(first)}), but --columns is for files without a header"
+            remedy = "omit --columns, or add --header to replace the names in row 1, or --no-header if row 1 is data"
+            raise DataError(f"{name}: {problem}", remedy)
         return [*names], header is True
     if header is False:
         return [f"column_{place}" for place in range(1, len(first) + 1)], False
     if delimiter and len(first) == 1 and (others := [one for one in DELIMITERS if one != delimiter and one in first[0]]):
-        raise DataError(
-            f"{name}: only one column was found: {visible(first[0])}",
-            f"the columns may be separated by a {DELIMITERS[others[0]]}: "
-            f'--delimiter "{"tab" if others[0] == chr(9) else others[0]}"',
-        )
+        sign = "tab" if others[0] == "\t" else others[0]
+        remedy = f'the columns may be separated by a {DELIMITERS[others[0]]}: --delimiter "{sign}"'
+        raise DataError(f"{name}: only one column was found: {visible(first[0])}", remedy)
     if header is None and looks_like_data(head, settings):
-        raise DataError(
-            f"{name}: row 1 looks like data, not like column names: {listed(map(visible, first), 4)}",
-            f"name the columns, for example --columns {suggested_names(head)}, or use --no-header for column_1, column_2; "
-            "if row 1 holds the names, use --header",
-        )
+        example = f"--columns {suggested_names(head)}, or use --no-header for column_1, column_2"
+        problem = f"{name}: row 1 looks like data, not like column names: {listed(map(visible, first), 4)}"
+        raise DataError(problem, f"name the columns, for example {example}; if row 1 holds the names, use --header")
     columns = [cell.strip() or f"column_{place}" for place, cell in enumerate(first, 1)]
     refuse_names(name, columns, "rename one of them, or replace all names: --header --columns NAME,NAME")
     return columns, True

@@ -86,11 +86,9 @@ def known_columns(rows: Rows, taken: Container[str]) -> tuple[Rows, list[str]]:
         return rows, []
     columns = chosen_columns(rows)
     if "input_ids" not in columns and not any(name in taken and not name.startswith("label") for name in columns):
-        raise SettingsError(
-            f"the data set has no column input_ids; found {listed(columns)}",
-            "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …); if a collator "
-            "does it, set remove_unused_columns=False",
-        )
+        tokenize = "tokenize it first: glassloop.encode(examples, tokenizer, max_length), or dataset.map(tokenizer, …)"
+        remedy = f"{tokenize}; if a collator does it, set remove_unused_columns=False"
+        raise SettingsError(f"the data set has no column input_ids; found {listed(columns)}", remedy)
     unused = [name for name in columns if name not in taken]
     return (rows.remove_columns(unused) if unused else rows), unused
 

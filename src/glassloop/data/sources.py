@@ -242,10 +242,9 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
             split = match[1].lower()
             found.setdefault(SPLIT_NAMES.get(split, split), []).append(path)
     if "train" not in found:
-        raise DataError(
-            f"{folder}: there is no file named train (found {listed(path.name for path in data_files) or 'no data file'})",
-            "name the files by split: train.csv, validation.csv, test.csv; or use one file instead of the folder",
-        )
+        names = listed(path.name for path in data_files) or "no data file"
+        remedy = "name the files by split: train.csv, validation.csv, test.csv; or use one file instead of the folder"
+        raise DataError(f"{folder}: there is no file named train (found {names})", remedy)
     for split, paths in found.items():
         whole = [path for path in paths if not re.search(r"\d", bare_name(path))]
         if len({data_suffix(path) for path in paths}) > 1 or (whole and len(paths) > 1):
@@ -298,10 +297,8 @@ class ObjectSplit:
                 reason = ": ".join(str(part) for part in reversed(error.args))
                 raise DataError(f"{source}: {reason}", "use one type of value and a different name for each column") from error
         if not isinstance(data, list | Dataset):
-            raise DataError(
-                f"data of the type {type(data).__name__} cannot be read",
-                "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split",
-            )
+            remedy = "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
+            raise DataError(f"data of the type {type(data).__name__} cannot be read", remedy)
         self.data, self.table = data, arrow_rows(data)
         self.names: dict[str, tuple[str, ...]] = {}  # the label names that features hold, by column
         if self.table is not None:

@@ -37,6 +37,7 @@ KNOWN_MODEL = "use a model that transformers knows; Glassloop never runs code th
 SAVE_SAFELY = "save the model as safetensors where you trust it: model.save_pretrained(folder)"
 DAMAGED = "download the model again: this file is damaged"
 RETURNED = {"return_dict": True, "output_attentions": False}  # outputs by name; attentions are not used and prevent saving
+LOADED = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True}
 FLOATING = re.compile(r"B?F\d")  # the names of safetensors for floating-point types: F32, BF16
 LAYER = re.compile(r"(.+?)\.(\d+)\.")  # a list of layers, and the number of one
 
@@ -331,14 +332,8 @@ def load_model(
     with loading(place, "model") as safely, torch.random.fork_rng(devices=[], enabled=seed is not None), quiet_transformers():
         if seed is not None:
             torch.manual_seed(seed)
-        model, report = AutoModelForSequenceClassification.from_pretrained(
-            place.name,
-            use_safetensors=True,
-            dtype=torch.float32,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **{**RETURNED, **options, **safely},
-        )
+        load = AutoModelForSequenceClassification.from_pretrained
+        model, report = load(place.name, dtype=torch.float32, **LOADED, **{**RETURNED, **options, **safely})
         if new_head:
             fresh = type(model)(model.config)
             for part, module in model.named_children():
@@ -364,16 +359,9 @@ def hub_files(place: Place, *names: str) -> list[Path]:
     """Return the files of a hub model with these names, downloaded unless they are in the cache."""
     from transformers.utils.hub import cached_files
 
+    silent = {f"_raise_exceptions_for_{what}": False for what in ("gated_repo", "missing_entries", "connection_errors")}
     with loading(place, "model"):
-        paths = cached_files(
-            place.name,
-            [*names],
-            local_files_only=place.cache_only,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
-    return [*map(Path, paths or [])]
+        return [*map(Path, cached_files(place.name, [*names], local_files_only=place.cache_only, **silent) or [])]
 
 
 @contextmanager

@@ -78,10 +78,8 @@ class Answering:
         names = None if self.task == SCORE else self.names
         labels = [label_of(choice, names) for choice in self.choices(logits)]
         shares = self.shares(logits).tolist() if names and len(logits) else [[]] * len(logits)
-        return [
-            Prediction(label, dict(zip(names or (), share, strict=True)), row)
-            for label, share, row in zip(labels, shares, logits.astype(np.float64).tolist(), strict=True)
-        ]
+        rows = zip(labels, shares, logits.astype(np.float64).tolist(), strict=True)
+        return [Prediction(label, dict(zip(names or (), share, strict=True)), row) for label, share, row in rows]
 
 
 def finite(logits: np.ndarray) -> np.ndarray:

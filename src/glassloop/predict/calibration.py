@@ -22,6 +22,7 @@ from glassloop.settings.training import CLASSES, SCORE
 NONE = "none"
 TARGETS = (records.F1, records.PRECISION, records.RECALL, records.COST, NONE)
 SIDES = ("false_positive", "false_negative")
+COSTS = "--cost false_positive=1,false_negative=5"
 
 
 def named_target(
@@ -29,11 +30,7 @@ def named_target(
 ) -> str | None:
     """Return the target that the options name; None for the default. Raise `SettingsError` if they do not fit together."""
     given = {records.PRECISION: recall, records.RECALL: precision, records.COST: cost}
-    options = {
-        records.PRECISION: "--recall 0.9",
-        records.RECALL: "--precision 0.9",
-        records.COST: "--cost false_positive=1,false_negative=5",
-    }
+    options = {records.PRECISION: "--recall 0.9", records.RECALL: "--precision 0.9", records.COST: COSTS}
     implied = [name for name, value in given.items() if value is not None]
     name = target or (implied[0] if implied else None)
     if name is not None and name not in TARGETS:
@@ -73,10 +70,10 @@ def costs_of(text: str) -> tuple[float, float]:
         except ValueError:
             value = math.nan
         if name.strip() not in SIDES or not sign or not (math.isfinite(value) and value >= 0) or name.strip() in found:
-            raise SettingsError(f"--cost has {visible(part)}", "use --cost false_positive=1,false_negative=5")
+            raise SettingsError(f"--cost has {visible(part)}", f"use {COSTS}")
         found[name.strip()] = value
     if {*found} != {*SIDES} or not any(found.values()):
-        raise SettingsError(f"--cost is {visible(text)}", "give both costs: --cost false_positive=1,false_negative=5")
+        raise SettingsError(f"--cost is {visible(text)}", f"give both costs: {COSTS}")
     return found[SIDES[0]], found[SIDES[1]]
 
 

@@ -38,11 +38,8 @@ def line_of(entry: Mapping[str, Json]) -> str:
 
 def lasting(metrics: Mapping[str, object]) -> Entry:
     """Return the finite numbers among metrics. Timings are left out: they would differ in a run that is repeated."""
-    return {
-        name: value
-        for name, value in metrics.items()
-        if isinstance(value, int | float) and math.isfinite(value) and not is_timing(name)
-    }
+    scores = {name: value for name, value in metrics.items() if isinstance(value, int | float) and not is_timing(name)}
+    return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 
 def write_history(folder: Path, history: Sequence[Mapping[str, Json]]) -> None:

@@ -171,9 +171,8 @@ def split_changes(stored: Mapping[str, SplitFacts], now: Mapping[str, SplitFacts
     def state(split: SplitFacts | None) -> str:
         return f"{split.num_rows:,} rows ({split.fingerprint[:8]})" if split else "none"
 
-    changed = [
-        name for name in names if name in stored and (name not in now or stored[name].fingerprint != now[name].fingerprint)
-    ]
+    known = [name for name in names if name in stored]
+    changed = [name for name in known if name not in now or stored[name].fingerprint != now[name].fingerprint]
     return [f"{name}: {state(stored[name])} then, {state(now.get(name))} now" for name in changed]
 
 
@@ -384,10 +383,8 @@ def refuse_seeds(folder: Path) -> None:
     """Raise `ModelError` for a folder that contains the runs of several seeds instead of one run."""
     if not is_run(folder) and is_seeds_folder(folder):
         runs = sorted(path.name for path in folder.glob("seed-*") if is_run(path))
-        raise ModelError(
-            f"{folder} contains one run per seed: {listed(runs) or 'none yet'}",
-            f"name one of these runs, or resume all: glassloop train --seeds {max(len(runs), 1)} --resume {folder}",
-        )
+        remedy = f"name one of these runs, or resume all: glassloop train --seeds {max(len(runs), 1)} --resume {folder}"
+        raise ModelError(f"{folder} contains one run per seed: {listed(runs) or 'none yet'}", remedy)
 
 
 def read_run(folder: Path) -> RunRecord:

@@ -193,10 +193,8 @@ def changed(*states: FileState) -> float:
 
 def file_states(folder: Path) -> dict[str, FileState]:
     """Return the state of each file of a run that a summary is made from."""
-    return {
-        name: state_of(folder / name)
-        for name in (records.RUN_NAME, records.TRAINER_NAME, records.HISTORY_NAME, records.SESSIONS_NAME, LOCK_NAME)
-    }
+    names = (records.RUN_NAME, records.TRAINER_NAME, records.HISTORY_NAME, records.SESSIONS_NAME, LOCK_NAME)
+    return {name: state_of(folder / name) for name in names}
 
 
 def summary_of(name: str, folder: Path, held: Holder | None = None, files: dict[str, FileState] | None = None) -> RunSummary:
@@ -344,26 +342,15 @@ def listed_runs(root: Path) -> RunList:
 
 def listed_run(run: RunSummary) -> ListedRun:
     """Return a run as an entry of the list, without its size."""
-    record = run.record
-    return ListedRun(
-        run.name,
-        run.folder,
-        run.status,
-        metrics=scores_of(record) if record else {},
-        positive_label=record.positive_label if record else None,
-        step=run.step,
-        max_steps=run.max_steps,
-        seconds=record.seconds if record else None,
-        started=run.started,
-        problem=run.problem,
-    )
-
-
-def scores_of(record: records.RunRecord) -> dict[str, float]:
-    """Return the scores of the final evaluation without prefix and timings, those of the run's own metrics first."""
+    shared = ("name", "folder", "status", "step", "max_steps", "started", "problem")
+    listed = ListedRun(**{name: getattr(run, name) for name in shared})
+    if (record := run.record) is None:
+        return listed
+    # Without prefix and timings, and those of the run's own metrics first.
     scores = {key.removeprefix("eval_"): value for key, value in (record.evaluation or {}).items()}
-    keys = dict.fromkeys([*record.metrics, *scores])
-    return {key: scores[key] for key in keys if key in scores and not records.is_timing(key)}
+    keys = [key for key in dict.fromkeys([*record.metrics, *scores]) if key in scores and not records.is_timing(key)]
+    metrics = {key: scores[key] for key in keys}
+    return replace(listed, metrics=metrics, positive_label=record.positive_label, seconds=record.seconds)
 
 
 def listed_seeds(name: str, folder: Path, runs: Iterable[ListedRun]) -> ListedRun:

@@ -515,11 +515,9 @@ def wrong_types(args: TrainingArguments) -> dict[str, Problem]:
                 return "float" in kinds and math.isfinite(value)
         return False
 
-    return {
-        name: wrong(name, value, KINDS[kinds.removesuffix(" | None")])
-        for name, kinds in TYPES.items()
-        if not fits(value := vars(args)[name], kinds)
-    }
+    values = vars(args)
+    unfit = {name: kinds for name, kinds in TYPES.items() if not fits(values[name], kinds)}
+    return {name: wrong(name, values[name], KINDS[kinds.removesuffix(" | None")]) for name, kinds in unfit.items()}
 
 
 def is_json_object(text: str) -> bool:
@@ -530,12 +528,9 @@ def is_json_object(text: str) -> bool:
 
 
 RULES: Rules = (
-    (
-        ["per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "save_total_limit"],
-        "1 or more",
-        lambda value: value >= 1,
-    ),
-    (["max_length", "pad_to_multiple_of", "early_stopping_patience"], "1 or more", lambda value: value >= 1),
+    (["per_device_train_batch_size", "per_device_eval_batch_size"], "1 or more", lambda value: value >= 1),
+    (["gradient_accumulation_steps", "save_total_limit", "max_length"], "1 or more", lambda value: value >= 1),
+    (["pad_to_multiple_of", "early_stopping_patience"], "1 or more", lambda value: value >= 1),
     (["learning_rate", "weight_decay", "max_grad_norm", "warmup_steps"], "0 or more", lambda value: value >= 0),
     (["seed", "data_seed", "eval_delay", "early_stopping_threshold"], "0 or more", lambda value: value >= 0),
     (

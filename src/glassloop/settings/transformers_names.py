@@ -69,6 +69,15 @@ LOADER = "rows are memory-mapped and read in the main process, so there are no w
 COMPILE = "it changes the speed only; the fast backends have kernels of their own and compile nothing during a run"
 LAUNCH = "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)"
 INPUTS = "read the inputs from the data set: predictions are in its order"
+PROCESSES = "several processes need no further settings"
+PRECISION = "precision chooses the implementation of half precision"
+UPLOADS = "push_to_hub reads it; uploads happen when a training has ended"
+MEMORY = "an evaluation keeps only logits, and copies them from the device in groups"
+SAVING = "models are always saved in safetensors format, and checkpoints with all that a resume needs"
+MESSAGES = "messages are one line each, from the main process only"
+TRACKED = "trackers get the folder of the run and run_name"
+LOSS = "the loss is always divided by the true number of rows, over all batches and processes"
+STATES = "construct callbacks with their earlier arguments; early stopping counts the evaluations before a resume anyway"
 
 SETTINGS: dict[str, TransformersSetting] = {
     "evaluation_strategy": renamed("eval_strategy", str | None),
@@ -105,97 +114,37 @@ SETTINGS: dict[str, TransformersSetting] = {
     **group(KEPT, "compute_metrics is called for each batch, after the last one", off="batch_eval_metrics"),
     **group(KEPT, "training starts again with half the batch if memory is short", off="auto_find_batch_size"),
     **group(KEPT, "the launcher decides it", local_rank=-1),
-    **group(
-        UNNEEDED,
-        LOADER,
-        on="dataloader_pin_memory dataloader_in_order",
-        flags="dataloader_persistent_workers dispatch_batches",
-        texts="dataloader_multiprocessing_context",
-        numbers="dataloader_prefetch_factor",
-        dataloader_num_workers=0,
-    ),
-    **group(
-        UNNEEDED,
-        "several processes need no further settings",
-        on="log_on_each_node",
-        flags="ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph save_on_each_node",
-        texts="ddp_backend xpu_backend",
-        numbers="ddp_bucket_cap_mb",
-        ddp_timeout=1800,
-    ),
-    **group(
-        UNNEEDED,
-        "precision chooses the implementation of half precision",
-        texts="fp16_opt_level fp16_backend half_precision_backend",
-        flags="fp16_full_eval bf16_full_eval tf32",
-    ),
+    **group(UNNEEDED, LOADER, flags="dataloader_persistent_workers dispatch_batches"),
+    **group(UNNEEDED, LOADER, on="dataloader_pin_memory dataloader_in_order", texts="dataloader_multiprocessing_context"),
+    **group(UNNEEDED, LOADER, numbers="dataloader_prefetch_factor", dataloader_num_workers=0),
+    **group(UNNEEDED, PROCESSES, flags="ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph save_on_each_node"),
+    **group(UNNEEDED, PROCESSES, on="log_on_each_node", texts="ddp_backend xpu_backend"),
+    **group(UNNEEDED, PROCESSES, numbers="ddp_bucket_cap_mb", ddp_timeout=1800),
+    **group(UNNEEDED, PRECISION, flags="fp16_full_eval bf16_full_eval tf32"),
+    **group(UNNEEDED, PRECISION, texts="fp16_opt_level fp16_backend half_precision_backend"),
     **group(KEPT, "the model is uploaded when a training has ended", off="push_to_hub"),
-    **group(
-        KEPT,
-        "push_to_hub reads it; uploads happen when a training has ended",
-        texts="hub_token hub_model_id hub_revision push_to_hub_model_id push_to_hub_organization push_to_hub_token",
-        flags="hub_private_repo hub_always_push",
-        hub_strategy="every_save",
-    ),
-    **group(
-        UNNEEDED,
-        "the loss is always divided by the true number of rows, over all batches and processes",
-        on="average_tokens_across_devices",
-    ),
-    **group(
-        UNNEEDED,
-        "an evaluation keeps only logits, and copies them from the device in groups",
-        on="eval_do_concat_batches",
-        flags="eval_use_gather_object",
-        numbers="eval_accumulation_steps torch_empty_cache_steps",
-    ),
-    **group(
-        UNNEEDED,
-        "models are always saved in safetensors format, and checkpoints with all that a resume needs",
-        on="save_safetensors",
-        flags="save_only_model",
-    ),
+    **group(KEPT, UPLOADS, flags="hub_private_repo hub_always_push", texts="hub_token hub_model_id hub_revision"),
+    **group(KEPT, UPLOADS, texts="push_to_hub_model_id push_to_hub_organization push_to_hub_token", hub_strategy="every_save"),
+    **group(UNNEEDED, LOSS, on="average_tokens_across_devices"),
+    **group(UNNEEDED, MEMORY, flags="eval_use_gather_object", on="eval_do_concat_batches"),
+    **group(UNNEEDED, MEMORY, numbers="eval_accumulation_steps torch_empty_cache_steps"),
+    **group(UNNEEDED, SAVING, flags="save_only_model", on="save_safetensors"),
     **group(UNNEEDED, "activations are computed again without reentrant autograd", texts="gradient_checkpointing_kwargs"),
     **group(UNNEEDED, "a loss that is not finite ends the run", on="logging_nan_inf_filter"),
-    **group(
-        UNNEEDED,
-        "messages are one line each, from the main process only",
-        on="skip_memory_metrics",
-        flags="include_tokens_per_second",
-        texts="log_level log_level_replica include_num_input_tokens_seen",
-        debug="",
-    ),
+    **group(UNNEEDED, MESSAGES, flags="include_tokens_per_second", on="skip_memory_metrics"),
+    **group(UNNEEDED, MESSAGES, texts="log_level log_level_replica include_num_input_tokens_seen", debug=""),
     **group(UNNEEDED, "lengths are counted from the token ids", length_column_name="length"),
-    **group(
-        UNNEEDED,
-        "trackers get the folder of the run and run_name",
-        texts="project trackio_space_id trackio_bucket_id trackio_static_space_id",
-    ),
+    **group(UNNEEDED, TRACKED, texts="project trackio_space_id trackio_bucket_id trackio_static_space_id"),
     **group(UNNEEDED, "runs repeat exactly on the same machine and versions", flags="full_determinism"),
     **group(UNNEEDED, "an encoder has no cache of past tokens", flags="use_cache", past_index=-1),
     **group(UNNEEDED, "there is only one way to evaluate", flags="use_legacy_prediction_loop jit_mode_eval"),
-    **group(
-        UNNEEDED,
-        COMPILE,
-        flags="torch_compile use_liger_kernel use_ipex",
-        texts="torch_compile_backend torch_compile_mode torchdynamo liger_kernel_config",
-    ),
-    **group(
-        REFUSED,
-        "construct callbacks with their earlier arguments; early stopping counts the evaluations before a resume anyway",
-        flags="restore_callback_states_from_checkpoint",
-    ),
+    **group(UNNEEDED, COMPILE, flags="torch_compile use_liger_kernel use_ipex"),
+    **group(UNNEEDED, COMPILE, texts="torch_compile_backend torch_compile_mode torchdynamo liger_kernel_config"),
+    **group(REFUSED, STATES, flags="restore_callback_states_from_checkpoint"),
     **group(REFUSED, "divide per_device_train_batch_size by the number of processes", flags="split_batches"),
-    **group(
-        REFUSED,
-        LAUNCH,
-        texts="deepspeed fsdp_config fsdp_transformer_layer_cls_to_wrap sharded_ddp mp_parameters parallelism_config "
-        "accelerator_config",
-        numbers="tpu_num_cores",
-        flags="tpu_metrics_debug",
-        fsdp_min_num_params=0,
-        ray_scope="last",
-    ),
+    **group(REFUSED, LAUNCH, flags="tpu_metrics_debug", texts="deepspeed fsdp_config fsdp_transformer_layer_cls_to_wrap"),
+    **group(REFUSED, LAUNCH, texts="sharded_ddp mp_parameters parallelism_config accelerator_config"),
+    **group(REFUSED, LAUNCH, numbers="tpu_num_cores", fsdp_min_num_params=0, ray_scope="last"),
     "fsdp": TransformersSetting(REFUSED, LAUNCH, list[str] | None),
     "neftune_noise_alpha": TransformersSetting(REFUSED, "omit it: Glassloop adds no noise to embeddings", float | None),
     **group(REFUSED, INPUTS, flags="include_inputs_for_metrics"),
