@@ -229,11 +229,7 @@ class Predictor:
         return finite(np.concatenate(found)), counts
 
     def encoded(self, columns: Texts) -> EncodedTexts:
-        """Return texts, or pairs in two columns, as token ids, each with what truncation has cut.
-
-        Args:
-            columns: The texts, or the first and the second texts of pairs.
-        """
+        """Return texts, or pairs in two `columns`, as token ids, each with what truncation has cut."""
         with self._tokenizer_lock:
             return encoding.encode_texts(self.tokenizer, columns, self.max_length)
 
@@ -281,11 +277,7 @@ class Predictor:
             return run_over(self.model, self.backend.adapt_batches(batches, rows), self.backend, loss_sum)
 
     def use(self, backend: Backend) -> None:
-        """Run forward passes on a backend from now on.
-
-        Args:
-            backend: A backend for the device of the model. Its savings are put in place anew.
-        """
+        """Run forward passes on a `backend` for the device of the model from now on. Its savings are put in place anew."""
         self._savings.close()
         self.backend, self._opened = backend, NO_STATE
 
@@ -345,10 +337,7 @@ class Predictor:
 def open_model(
     folder: Path, device: str, precision: str = "auto", *, light: bool = False
 ) -> tuple[Path, records.RunRecord | None, Tokenizer, Model, Backend]:
-    """Return the folder with the files of a model, its run (None without one), its tokenizer, the model and its backend.
-
-    `light`: load a known model of a run without transformers, unless it will be quantized.
-    """
+    """Return the folder with the files of a model, its run (None without one), its tokenizer, the model and its backend."""
     scoring.one_of(precision, PRECISIONS, "precision of predictions")
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")

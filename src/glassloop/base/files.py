@@ -329,8 +329,7 @@ def open_lock(folder: Path, flags: int) -> int:
         raise
     except OSError as error:
         problem = "a symbolic link" if error.errno == errno.ELOOP else str(error.strerror)
-        remedy = "remove it, or choose another output_dir with write permission"
-        raise ResourceError(f"{path}: {problem}", remedy) from error
+        raise ResourceError(f"{path}: {problem}", "remove it, or choose another output_dir with write permission") from error
 
 
 def take(handle: int, folder: Path, kind: int) -> None:

@@ -10,9 +10,10 @@ import platform
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, field, fields, is_dataclass
 from functools import cache
 from hashlib import sha256
+from inspect import cleandoc
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -32,6 +33,20 @@ class Dataclass(Protocol):
 
 
 Record = TypeVar("Record", bound=Dataclass)
+Value = TypeVar("Value")
+
+
+def entry(default: Value, help_text: str) -> Value:
+    """Return a dataclass field with its default and what it means; of a setting, the command makes an option with this help."""
+    made: Value = field(default=default, metadata={"help": help_text})
+    return made
+
+
+def described(kind: type[Record]) -> type[Record]:
+    """Add the meaning of each field to the docstring of a dataclass, for `help()` and editors."""
+    lines = [f"    {one.name}: {one.metadata['help']}" for one in fields(kind)]
+    kind.__doc__ = "\n".join([cleandoc(kind.__doc__ or ""), "", "Attributes:", *lines])
+    return kind
 
 
 class NotARecordError(ValueError):
@@ -100,10 +115,7 @@ hints_of = cache(get_type_hints)  # evaluating them takes longer than reading a 
 
 
 def decoded(kind: type[Record], value: Json, where: str = "") -> Record:
-    """Return a JSON object as a dataclass. A missing field gets its default, and unknown fields are ignored.
-
-    A field may be a plain value, a dataclass, a tuple or dict of one kind, a union, or an `object` for any JSON value.
-    """
+    """Return a JSON object as a dataclass. A missing field gets its default, and unknown fields are ignored."""
     content = object_of(value, where)
     hints = hints_of(kind)
     values: dict[str, object] = {}
@@ -121,7 +133,7 @@ def decoded(kind: type[Record], value: Json, where: str = "") -> Record:
 
 
 def decode(kind: object, value: Json, where: str) -> object:
-    """Return a JSON value as `kind`. Raises `NotARecordError` with the place of the error."""
+    """Return a JSON value as `kind`: a plain value, a dataclass, a tuple or dict of one kind, a union, or any `object`."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is object or (value is None and NoneType in arguments):
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glassloop.base.errors import ModelError, SettingsError, listed
+from glassloop.base.records import described
 from glassloop.data import rows as reading
 from glassloop.data.interfaces import CellColumns, Collator, Row, Rows
 from glassloop.data.rows import LABEL_KEYS, Repeats, RowReader, arrow_rows, labels_among, random_states_kept
@@ -246,21 +247,17 @@ def refuse_other_columns(columns: Iterable[str]) -> None:
 # --- batches -------------------------------------------------------------------------------------------------------
 
 
+@described
 @dataclass(frozen=True)
 class Batch:
-    """The rows of one forward pass.
+    """The rows of one forward pass."""
 
-    Attributes:
-        inputs: This process's share of the rows, as tensors by the names under which a model takes them.
-        labels: The labels of that share; None if the rows have none.
-        numbers: Which rows of the data set the share holds.
-        size: Number of rows over all processes.
-    """
-
-    inputs: dict[str, Tensor]
-    labels: Tensor | None
-    numbers: np.ndarray
-    size: int
+    inputs: dict[str, Tensor] = field(
+        metadata={"help": "This process's share of the rows, as tensors by the names under which a model takes them."}
+    )
+    labels: Tensor | None = field(metadata={"help": "The labels of that share; None if the rows have none."})
+    numbers: np.ndarray = field(metadata={"help": "Which rows of the data set the share holds."})
+    size: int = field(metadata={"help": "Number of rows over all processes."})
 
 
 class Batches:

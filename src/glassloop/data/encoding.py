@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow as pa
 from glassloop.base.cache import open_or_build
 from glassloop.base.errors import GlassloopError, ModelError, SettingsError, counted, listed, resource_error
 from glassloop.base.output import advance, stage
+from glassloop.base.records import described
 from glassloop.data.interfaces import Row, Texts
 from glassloop.data.rows import lengths_of
 from glassloop.settings.training import SEVERAL
@@ -280,21 +281,17 @@ ENCODED_ROWS = 10_000
 LEAST_LENGTH = 8
 
 
+@described
 @dataclass(frozen=True)
 class Encoding:
-    """One encoded split.
+    """One encoded split."""
 
-    Attributes:
-        rows: Memory-mapped rows with input_ids, token_type_ids if the model takes them, and labels.
-        lengths: Number of tokens of each row.
-        truncation: How many rows and tokens were cut.
-        typed: How many rows contain the text of a special token.
-    """
-
-    rows: Dataset
-    lengths: np.ndarray
-    truncation: Truncation
-    typed: TypedTokens = NONE_TYPED
+    rows: Dataset = field(
+        metadata={"help": "Memory-mapped rows with input_ids, token_type_ids if the model takes them, and labels."}
+    )
+    lengths: np.ndarray = field(metadata={"help": "Number of tokens of each row."})
+    truncation: Truncation = field(metadata={"help": "How many rows and tokens were cut."})
+    typed: TypedTokens = field(default=NONE_TYPED, metadata={"help": "How many rows contain the text of a special token."})
 
     def notes(self, limit: LengthLimit) -> list[str]:
         """Return what a person should know about rows that were cut to a `limit`."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, counted, listed, visible
 from glassloop.base.output import advance
+from glassloop.base.records import Json, described
 from glassloop.data import columns as schema
 from glassloop.data.columns import Known, LabelCells, LabelSet
 from glassloop.data.readers import BadRows
@@ -36,27 +37,18 @@ DESCRIPTION_NAME = "examples.json"
 BAD_ROWS_NAME = "skipped-rows.csv"
 
 
+@described
 @dataclass(frozen=True)
 class Examples:
-    """The checked splits of a data set and what is known about them.
+    """The checked splits of a data set and what is known about them."""
 
-    Attributes:
-        splits: Memory-mapped rows, by split.
-        columns: The columns that hold texts and label.
-        task: What there is to learn: single_label_classification, multi_label_classification or regression.
-        labels: The label names and their numbers; None for regression.
-        facts: What was counted in each split.
-        notes: What a person should know before training.
-        measures: The metrics that fit the data.
-    """
-
-    splits: DatasetDict
-    columns: Columns
-    task: str
-    labels: LabelSet | None
-    facts: dict[str, SplitFacts]
-    notes: list[str]
-    measures: Measures
+    splits: DatasetDict = field(metadata={"help": "Memory-mapped rows, by split."})
+    columns: Columns = field(metadata={"help": "The columns that hold texts and label."})
+    task: str = field(metadata={"help": "single_label_classification, multi_label_classification or regression."})
+    labels: LabelSet | None = field(metadata={"help": "The label names and their numbers; None for regression."})
+    facts: dict[str, SplitFacts] = field(metadata={"help": "What was counted in each split."})
+    notes: list[str] = field(metadata={"help": "What a person should know before training."})
+    measures: Measures = field(metadata={"help": "The metrics that fit the data."})
 
     @property
     def num_labels(self) -> int:
@@ -75,6 +67,15 @@ class RawSplit(Protocol):
     def bad(self) -> BadRows | None: ...  # rows that were skipped because they cannot be read; None if there cannot be any
     def tables(self) -> Iterator[pa.Table]: ...  # of a bounded size; may be called several times
     def row_name(self, row: int) -> str: ...  # what a person calls a row, such as its file and its number there
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set before its rows are read."""
+
+    known: Known  # what it says about its columns, labels and task
+    key: Callable[[], list[Json]]  # returns values that change whenever the content changes
+    splits: Callable[[Path], Mapping[str, RawSplit]]  # takes a folder for files, which is removed later
 
 
 @dataclass(frozen=True)

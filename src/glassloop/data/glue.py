@@ -13,6 +13,7 @@ from glassloop.base.errors import DataError, counted, did_you_mean, listed, visi
 from glassloop.base.files import user_path
 from glassloop.base.records import Json
 from glassloop.data.columns import UNLABELLED, Known
+from glassloop.data.examples import Source
 from glassloop.data.readers import BadRows, SpooledSplit, checksums, opened_text, read_delimited
 from glassloop.scores.metrics import GLUE
 from glassloop.settings.training import CLASSES, SCORE, DataSettings
@@ -106,22 +107,15 @@ def find_glue_files(name: str, data_dir: str | None) -> dict[str, Path] | None:
     raise DataError(problem, f"set --data_dir to the folder that contains {task.folder}/, or to that folder itself")
 
 
-@dataclass(frozen=True)
-class GlueSource:
-    task: str
-    files: dict[str, Path]
+def glue_source(task: str, files: dict[str, Path]) -> Source:
+    def key() -> list[Json]:  # with the list that says which rows are the validation split of MRPC
+        beside = [file for folder in {file.parent for file in files.values()} if (file := folder / MSR_FILES[2]).is_file()]
+        return ["glue", task, [*files], [*checksums([*files.values(), *beside])]]
 
-    @property
-    def known(self) -> Known:
-        return known_of(self.task)
+    def splits(scratch: Path) -> dict[str, GlueSplit]:
+        return {split: GlueSplit(task, split, file, scratch / split) for split, file in files.items()}
 
-    def key(self) -> list[Json]:
-        """Return the checksums of the files, and of the list that says which rows are the validation split of MRPC."""
-        beside = [file for folder in {file.parent for file in self.files.values()} if (file := folder / MSR_FILES[2]).is_file()]
-        return ["glue", self.task, [*self.files], [*checksums([*self.files.values(), *beside])]]
-
-    def splits(self, scratch: Path) -> dict[str, GlueSplit]:
-        return {split: GlueSplit(self.task, split, file, scratch / split) for split, file in self.files.items()}
+    return Source(known_of(task), key, splits)
 
 
 class GlueSplit(SpooledSplit):
@@ -133,8 +127,7 @@ class GlueSplit(SpooledSplit):
         broken = BadRows(skip=task == "qqp")
         super().__init__(spool, file.name, self.read(task, split, file, broken))
         if broken.num_rows:
-            rows = counted(broken.num_rows, "broken row", "broken rows")
-            self.notes = (f"{file.name}: skipped {rows} of the original file",)
+            self.notes = (f"{file.name}: skipped {counted(broken.num_rows, 'broken row', 'broken rows')} of the original file",)
 
     def read(self, name: str, split: str, path: Path, broken: BadRows) -> Iterator[pa.Table]:
         task, is_msr = glue_task(name), path.name == MSR_FILES[0]

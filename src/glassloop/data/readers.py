@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import chain, islice
+from itertools import chain, count, islice
 from operator import not_
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TextIO, TypeAlias, TypeGuard, TypeVar, cast
@@ -192,8 +192,7 @@ def opened_text(
         raise DataError(f"{path.name}: the file is an Excel file", f"rename it to {path.stem}.xls")
     marked = next((name for mark, name in MARKS if start.startswith(mark)), None)
     if marked and encoding and not codecs.lookup(encoding).name.startswith(bare := marked.removesuffix("-sig")):
-        problem = f"{path.name}: the byte order mark says {bare.upper()}, but encoding is {encoding}"
-        raise DataError(problem, "omit --encoding")
+        raise DataError(f"{path.name}: the byte order mark says {bare.upper()}, but encoding is {encoding}", "omit --encoding")
     for first, wide in enumerate(("utf-16-be", "utf-16-le") if not marked and not encoding else ()):
         if start[first::2].count(0) > len(start) // 4:  # every second byte of Latin letters is 0
             raise DataError(f"{path.name}: the file seems to be UTF-16 without a byte order mark", f"use --encoding {wide}")
@@ -382,9 +381,7 @@ def read_delimited(
 
 def numbered_rows(path: Path, reader: Iterator[list[str]], bad: BadRows) -> Iterator[Numbered]:
     """Yield the rows of a reader with their numbers. Report those with wrong quotes."""
-    number = 0
-    while True:
-        number += 1
+    for number in count(1):
         try:
             yield number, next(reader)
         except StopIteration:
@@ -548,8 +545,7 @@ def tables_of(path: Path, rows: Iterable[tuple[int, object]], bad: BadRows | Non
         arrays: dict[str, pa.Array] = {}
         texts = {name: [cell_text(path, number, name, row.get(name)) for number, row in objects] for name in columns}
         for name, cells in texts.items() if objects else ():
-            first = objects[0][0]
-            kinds = {number: isinstance(cell, list) for number, cell in enumerate(cells, first) if cell is not None}
+            kinds = {number: isinstance(cell, list) for number, cell in enumerate(cells, objects[0][0]) if cell is not None}
             are_lists = next(iter(kinds.values()), False)
             if odd := [number for number, is_list in kinds.items() if is_list != are_lists]:
                 problem = f"{path.name}, row {odd[0]:,}: {visible(name)} mixes lists and single values"

@@ -1,9 +1,4 @@
-"""Rows that are given to a Trainer: their format, whether they repeat, their labels, and how often they are read.
-
-A `__getitem__` may decode, tokenize or augment, so a pass over all rows is expensive. What a training must know about them
-(hashes, lengths, words, masks, texts for the report) is noted when a row is read for another reason. If it must be known
-before the first step, the rows that are read for it are kept, up to a limit, and handed out when their batch is due.
-"""
+"""Rows that are given to a Trainer: their format, whether they repeat, their labels, and how often they are read."""
 
 from __future__ import annotations
 
@@ -71,8 +66,7 @@ def arrow_rows(rows: object) -> Dataset | None:
     if not is_table(rows) or rows.format["format_kwargs"]:
         return None
     columns = chosen_columns(rows)
-    chosen = rows if len(columns) == len(rows.column_names) else rows.select_columns(columns)
-    return chosen.with_format("arrow")
+    return (rows if len(columns) == len(rows.column_names) else rows.select_columns(columns)).with_format("arrow")
 
 
 def chosen_columns(rows: Dataset) -> list[str]:
@@ -267,10 +261,8 @@ def infer_task(config: Config, first_labels: Callable[[], Tensor | None], say: C
 
 
 def refuse_labels(rows: Rows, task: str, num_labels: int, *, needed: bool, ignored: int | None = None) -> None:
-    """Raise if a row has a class number that the model does not have: on a GPU the loss would fail without saying where.
-
-    `needed`: rows must have labels. `ignored`: a number that is allowed although it is no class.
-    """
+    """Raise if a row has a class number that the model does not have, unless it is `ignored`, or no label if it is `needed`."""
+    # On a GPU the loss would fail without saying where.
     table = arrow_rows(rows)
     if needed and not any(key in (rows[0] if table is None else table.column_names) for key in LABEL_KEYS):
         raise SettingsError("the training rows have no labels", f"name their column one of {listed(LABEL_KEYS)}")
@@ -292,10 +284,11 @@ REPORTED = ("input_ids", "attention_mask", *LABEL_KEYS)
 
 
 class RowReader:
-    """Reads the rows of a data set that is not a file, and remembers what it has read.
+    """Reads the rows of a data set that is not a file. Keeps the columns in `taken`, and tells `say` those that it drops."""
 
-    `taken` are the columns to keep, None keeps all; `say` is called with those that are dropped.
-    """
+    # A `__getitem__` may decode, tokenize or augment, so a pass over all rows is expensive. What a training must know about
+    # them is noted when a row is read for another reason. If it must be known before the first step, the rows that are read
+    # for it are kept, up to a limit, and handed out when their batch is due.
 
     def __init__(
         self, rows: Rows, taken: Container[str] | None = None, say: Callable[[list[str]], None] = lambda names: None

@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +22,8 @@ from glassloop.base.output import stage
 from glassloop.base.records import Json
 from glassloop.data import quickstart, readers
 from glassloop.data.columns import LABEL_NAMES, NOTHING_KNOWN, UNLABELLED, Known, LabelSet
-from glassloop.data.examples import Examples, RawSplit, load_prepared, prepare
-from glassloop.data.glue import GLUE_TASKS, GlueSource, find_glue_files, known_of
+from glassloop.data.examples import Examples, Source, load_prepared, prepare
+from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_source, known_of
 from glassloop.data.interfaces import Data
 from glassloop.data.readers import SUFFIXES, BadRows, SpooledSplit, data_suffix, read_file
 from glassloop.data.rows import arrow_rows
@@ -40,15 +40,6 @@ QUICKSTART_ROWS = 2400
 QUICKSTART_KNOWN = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES, ("accuracy", "f1"))
 SAVED = ("dataset_dict.json", "state.json")
 USUAL_DATA = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
-
-
-class Source(Protocol):
-    """A data set before its rows are read."""
-
-    @property
-    def known(self) -> Known: ...  # what the source says about its columns, labels and task
-    def key(self) -> list[Json]: ...  # values that change whenever the content changes
-    def splits(self, scratch: Path) -> Mapping[str, RawSplit]: ...  # by name; `scratch` is a folder for files, removed later
 
 
 def load_dataset(
@@ -144,14 +135,14 @@ def find_source(path: Data, settings: DataSettings) -> Source:
         raise DataError(f"{visible(text, 200)}: {missing}", USUAL_DATA)
     refuse_file_settings(path, settings)
     if text == "quickstart":
-        return QuickstartSource(settings.rows or QUICKSTART_ROWS, settings.split_seed)
+        return quickstart_source(settings.rows or QUICKSTART_ROWS, settings.split_seed)
     if not is_public:
         return object_source(hub_splits(text, settings.name), settings.label_columns)
     if not (task := task or settings.name or ""):
         raise DataError("glue is a collection of tasks", f"name one: glue/mrpc, or any of {listed(GLUE_TASKS, 20)}")
     if (files := find_glue_files(task, settings.data_dir)) is not None:
-        return GlueSource(task, files)
-    return ObjectSource(object_source(hub_splits("nyu-mll/glue", task), settings.label_columns).objects, known_of(task))
+        return glue_source(task, files)
+    return replace(object_source(hub_splits("nyu-mll/glue", task), settings.label_columns), known=known_of(task))
 
 
 def path_source(where: Path, settings: DataSettings) -> Source:
@@ -182,7 +173,14 @@ def path_source(where: Path, settings: DataSettings) -> Source:
                 raise DataError(f"--{split} {visible(name, 200)}: there is no such file{near}", "check the path")
             readers.refuse_unsupported(file)
             files[split] = [file]
-    return FileSource(files, settings)
+
+    def key() -> list[Json]:
+        return ["files", [[split, [*map(data_suffix, paths)], [*readers.checksums(paths)]] for split, paths in files.items()]]
+
+    def splits(scratch: Path) -> dict[str, FileSplit]:
+        return {split: FileSplit(paths, settings, scratch / split) for split, paths in files.items()}
+
+    return Source(NOTHING_KNOWN, key, splits)
 
 
 def refuse_file_settings(path: Data, settings: DataSettings) -> None:
@@ -197,24 +195,8 @@ def refuse_file_settings(path: Data, settings: DataSettings) -> None:
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FileSource:
-    """Files by split. Several files of a split are read one after the other."""
-
-    files: Mapping[str, list[Path]]
-    settings: DataSettings
-    known: Known = NOTHING_KNOWN
-
-    def key(self) -> list[Json]:
-        files = self.files.items()
-        return ["files", [[split, [*map(data_suffix, paths)], [*readers.checksums(paths)]] for split, paths in files]]
-
-    def splits(self, scratch: Path) -> dict[str, FileSplit]:
-        return {split: FileSplit(paths, self.settings, scratch / split) for split, paths in self.files.items()}
-
-
 class FileSplit(SpooledSplit):
-    """The rows of the files of one split. A row is named by its file and its number there."""
+    """The rows of the files of one split, read one after the other. A row is named by its file and its number there."""
 
     def __init__(self, paths: list[Path], settings: DataSettings, spool: Path) -> None:
         self.settings = settings
@@ -259,25 +241,6 @@ def bare_name(path: Path) -> str:
 
 
 # --- Python objects, and the hub -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ObjectSource:
-    objects: dict[str, ObjectSplit]
-    known: Known
-
-    def key(self) -> list[Json]:
-        hasher = hashlib.sha256()
-        for name, split in self.objects.items():
-            hasher.update(name.encode())
-            for table in split.tables():
-                hasher.update(repr(list(zip(table.column_names, table.schema.types, strict=True))).encode())
-                for batch in table.combine_chunks().to_batches():
-                    hasher.update(batch.serialize())
-        return ["object", hasher.hexdigest()]
-
-    def splits(self, scratch: Path) -> dict[str, ObjectSplit]:
-        return self.objects  # in memory or memory-mapped already
 
 
 class ObjectSplit:
@@ -339,7 +302,7 @@ class ObjectSplit:
         return f"{self.source}, row {row + 1:,}"
 
 
-def object_source(data: object, label: tuple[str, ...] = ()) -> ObjectSource:
+def object_source(data: object, label: tuple[str, ...] = ()) -> Source:
     """Return a Python object as a source: one that `ObjectSplit` takes, or a dict of those by split."""
     parts = data if isinstance(data, Mapping) else {"train": data}
     objects: dict[str, ObjectSplit] = {}
@@ -353,7 +316,19 @@ def object_source(data: object, label: tuple[str, ...] = ()) -> ObjectSource:
         objects[name] = ObjectSplit(name, part, label)
     if not objects:
         raise DataError("the data set has no splits", "add at least one split")
-    return ObjectSource(objects, next((split.known for split in objects.values() if split.known.label), NOTHING_KNOWN))
+
+    def key() -> list[Json]:
+        hasher = hashlib.sha256()
+        for name, split in objects.items():
+            hasher.update(name.encode())
+            for table in split.tables():
+                hasher.update(repr(list(zip(table.column_names, table.schema.types, strict=True))).encode())
+                for batch in table.combine_chunks().to_batches():
+                    hasher.update(batch.serialize())
+        return ["object", hasher.hexdigest()]
+
+    known = next((split.known for split in objects.values() if split.known.label), NOTHING_KNOWN)
+    return Source(known, key, lambda scratch: objects)  # which are in memory or memory-mapped already
 
 
 def hub_splits(name: str, config: str | None) -> DatasetDict:
@@ -379,20 +354,13 @@ def hub_splits(name: str, config: str | None) -> DatasetDict:
 # --- the generated corpus ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class QuickstartSource:
-    """The generated corpus: training pairs, and a sixth as many (at most 5,000) for validation and for test."""
+def quickstart_source(num_rows: int, seed: int) -> Source:
+    """Return the generated corpus: training pairs, and a sixth as many (at most 5,000) for validation and for test."""
+    held_out = max(min(num_rows // 6, 5000), 2)
+    sizes = {"train": num_rows, "validation": held_out, "test": held_out}
 
-    rows: int
-    seed: int
-    known: Known = QUICKSTART_KNOWN
-
-    def key(self) -> list[Json]:
-        return ["quickstart", self.rows, self.seed]
-
-    def splits(self, scratch: Path) -> dict[str, SpooledSplit]:
-        held_out = max(min(self.rows // 6, 5000), 2)
-        pairs = quickstart.generate_pairs(self.rows + 2 * held_out, self.seed)
+    def splits(scratch: Path) -> dict[str, SpooledSplit]:
+        pairs = quickstart.generate_pairs(sum(sizes.values()), seed)
 
         def tables(size: int) -> Iterator[pa.Table]:
             rows = islice(pairs, size)
@@ -401,5 +369,6 @@ class QuickstartSource:
                 names = [quickstart.LABEL_NAMES[number] for number in label]
                 yield pa.table({"sentence1": first, "sentence2": second, "label": names})
 
-        sizes = {"train": self.rows, "validation": held_out, "test": held_out}
         return {name: SpooledSplit(scratch / name, f"quickstart {name}", tables(size)) for name, size in sizes.items()}
+
+    return Source(QUICKSTART_KNOWN, lambda: ["quickstart", num_rows, seed], splits)

@@ -215,8 +215,7 @@ def load_exported(folder: Path, record: ExportRecord, device: torch.device) -> E
     """Return the model in an exported folder, whose files have been checked. Raise if its runtime cannot run it here."""
     path = folder / MODEL_FILES[record.kind]
     if record.kind != TORCH:
-        run = onnx_runner(path, device)
-        return ExportedModel(load_config(folder), run, record.inputs, "onnxruntime", path)
+        return ExportedModel(load_config(folder), onnx_runner(path, device), record.inputs, "onnxruntime", path)
     program = load_pt2(path)
     if device.type != "cpu":
         from torch.export.passes import move_to_device_pass

@@ -1,8 +1,4 @@
-"""The table of model families: where the parts of their layers are, how they are packed, and what they are called.
-
-The fast backends, the limit on the length of inputs, the tests and the list in the documentation all read this table. To add a
-family, add an entry here and a tiny config in tests/families.py.
-"""
+"""The table of model families: where the parts of their layers are, how they are packed, and what they are called."""
 
 from __future__ import annotations
 

@@ -51,10 +51,7 @@ class FileJob:
 
 
 def predict_rows(job: FileJob, predict: PredictTexts) -> tuple[Counts, BadRows]:
-    """Predict all rows of a file and write them in their order; a process of several predicts its share and joins nothing.
-
-    Return what was counted in the rows, and the rows that cannot be read. Parts of an earlier command are used again.
-    """
+    """Predict all rows of a file and write them in their order. Return what was counted in them, and the unreadable rows."""
     writers.refuse_target(job.target, (*TARGETS, PARQUET))
     columns, schema, num_rows = survey(job)
     rank, num_processes = map(int, os.environ.get(SHARE, "0/1").split("/"))
@@ -84,7 +81,7 @@ def predict_rows(job: FileJob, predict: PredictTexts) -> tuple[Counts, BadRows]:
                     advance(size)  # of another process
                 number += 1
     if num_processes > 1:
-        return Counts(), bad
+        return Counts(), bad  # the process that started this one joins the parts
     found = sum(map(parts.counts, range(number)), Counts())
     parts.join(number)
     return found, bad
@@ -129,9 +126,8 @@ def checked_rows(job: FileJob, bad: BadRows) -> Iterator[tuple[int, pa.Table, Te
         if not job.texts:
             raise SettingsError(f"{name}: the text column is not known; found {listed(there)}", "name it with --text")
         if absent := [column for text in job.texts for column in columns_of_text(text, there) if column not in there]:
-            near = did_you_mean(absent[0], there)
-            problem = f"{name}: there is no column {visible(absent[0])}; found {listed(there)}{near}"
-            raise DataError(problem, "name the columns with --text and --text_pair")
+            problem = f"there is no column {visible(absent[0])}; found {listed(there)}{did_you_mean(absent[0], there)}"
+            raise DataError(f"{name}: {problem}", "name the columns with --text and --text_pair")
         if taken := [column for column in job.added if column in there]:
             problem = f"{name}: there is already a column {visible(taken[0])}"
             raise DataError(problem, "rename it: predictions are written to a column of that name")
@@ -151,10 +147,9 @@ def checked_rows(job: FileJob, bad: BadRows) -> Iterator[tuple[int, pa.Table, Te
 
 
 class Parts:
-    """The parts of one file, in a hidden folder beside it, named by a checksum of all inputs (`identity`).
+    """The parts of one file, in a hidden folder beside it, named by a checksum of all inputs (`identity`)."""
 
-    A part is written completely or not at all, so a kill loses at most one part. Parts of other inputs never mix.
-    """
+    # A part is written completely or not at all, so a kill loses at most one part. Parts of other inputs never mix.
 
     def __init__(self, target: Path, identity: Sequence[Json], columns: list[str], schema: pa.Schema | None = None) -> None:
         self.target, self.columns, self.schema = target, columns, schema

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from glassloop.base.errors import ModelError, SettingsError, listed, visible
 from glassloop.base.files import sha256_of
-from glassloop.base.records import Json, NotARecordError, collection_paused, read_sealed, write_sealed
+from glassloop.base.records import Json, NotARecordError, collection_paused, described, entry, read_sealed, write_sealed
 from glassloop.settings.training import TASKS, DataSettings, TrainingArguments, repeated
 
 RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
@@ -243,45 +243,27 @@ class ModelRecord:
     new_head: bool = False
 
 
+@described
 @dataclass(frozen=True)
 class Plan:
-    """The settings of a run as plain numbers. Every "auto", ratio and number of epochs is resolved before the first step.
+    """The settings of a run as plain numbers. Every "auto", ratio and number of epochs is resolved before the first step."""
 
-    Attributes:
-        max_steps: Number of steps of the whole training.
-        steps_per_epoch: Number of steps of an epoch.
-        batches_per_epoch: Number of batches of an epoch.
-        accumulate: Number of batches of a step.
-        warmup_steps: Number of steps until the learning rate reaches its maximum.
-        log_every: Number of steps between two lines of the log.
-        eval_every: Number of steps between two evaluations; 0 for none.
-        save_every: Number of steps between two checkpoints; 0 for none.
-        eval_on_start: Whether to evaluate before the first step.
-        eval_from: The first step that may be followed by an evaluation.
-        log_first: Whether to log the first step.
-        best_metric: Name of the metric that decides which evaluation is the best.
-        needs_best: Whether anything depends on the best evaluation.
-        greater_is_better: Whether a higher value of that metric is better.
-        patience: Number of evaluations without improvement before the training stops; None to never stop early.
-        least_gain: Smallest improvement that counts.
-    """
-
-    max_steps: int
-    steps_per_epoch: int
-    batches_per_epoch: int
-    accumulate: int
-    warmup_steps: int
-    log_every: int
-    eval_every: int
-    save_every: int
-    eval_on_start: bool = False
-    eval_from: int = 0
-    log_first: bool = False
-    best_metric: str = "eval_loss"
-    needs_best: bool = True
-    greater_is_better: bool = False
-    patience: int | None = None
-    least_gain: float = 0.0
+    max_steps: int = field(metadata={"help": "Number of steps of the whole training."})
+    steps_per_epoch: int = field(metadata={"help": "Number of steps of an epoch."})
+    batches_per_epoch: int = field(metadata={"help": "Number of batches of an epoch."})
+    accumulate: int = field(metadata={"help": "Number of batches of a step."})
+    warmup_steps: int = field(metadata={"help": "Number of steps until the learning rate reaches its maximum."})
+    log_every: int = field(metadata={"help": "Number of steps between two lines of the log."})
+    eval_every: int = field(metadata={"help": "Number of steps between two evaluations; 0 for none."})
+    save_every: int = field(metadata={"help": "Number of steps between two checkpoints; 0 for none."})
+    eval_on_start: bool = entry(False, "Whether to evaluate before the first step.")
+    eval_from: int = entry(0, "The first step that may be followed by an evaluation.")
+    log_first: bool = entry(False, "Whether to log the first step.")
+    best_metric: str = entry("eval_loss", "Name of the metric that decides which evaluation is the best.")
+    needs_best: bool = entry(True, "Whether anything depends on the best evaluation.")
+    greater_is_better: bool = entry(False, "Whether a higher value of that metric is better.")
+    patience: int | None = entry(None, "Number of evaluations without improvement that end the training; None for no limit.")
+    least_gain: float = entry(0.0, "Smallest improvement that counts.")
 
 
 @dataclass(frozen=True)
@@ -416,8 +398,7 @@ def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
     if not model.is_dir():
         problem = f"{folder}: the run is {run.status} and has no model yet"
         raise ModelError(problem, f"train it to the end: glassloop train --resume {folder}")
-    remedy = f"restore the file, or use the model as it is now: name {model} instead"
-    check_files(model, run.files, "the run wrote it", remedy)
+    check_files(model, run.files, "the run wrote it", f"restore the file, or use the model as it is now: name {model} instead")
     return model, run
 
 

@@ -34,10 +34,7 @@ FileState: TypeAlias = tuple[int, int, int] | None
 
 
 def free_folder(chosen: str | None, *, overwrite: bool = False) -> Path:
-    """Return the folder of a new run: `chosen`, which must be empty or new, or a new one with the next number in runs/.
-
-    With `overwrite`, an earlier run in the chosen folder is moved aside instead of refused.
-    """
+    """Return the folder of a new run: `chosen`, which must be empty or new, or a new one with the next number in runs/."""
     if chosen:
         folder = user_path(chosen)
         if folder.exists():

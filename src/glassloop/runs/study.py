@@ -1,7 +1,4 @@
-"""study.json and seeds.json: what a study trains, the record of each of its runs, and what it found out.
-
-Several seeds are a study of one configuration. Their record has the same form as that of any study, in seeds.json.
-"""
+"""study.json and seeds.json, which have the same form: what a study trains, the record of each run, and what it found out."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from statistics import mean, stdev
 
 from glassloop.base.errors import ModelError, SettingsError
 from glassloop.base.files import write_text
-from glassloop.base.records import NotARecordError, decoded, read_json
+from glassloop.base.records import NotARecordError, decoded, described, entry, read_json
 from glassloop.runs.record import FAILED, FINISHED, RUNGS_NAME, RUNNING, SEEDS_NAME, STUDY_NAME, WAITING, seed_name
 from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.study import SEEDS, StudySettings, Values
@@ -27,43 +24,35 @@ class MeasuresRecord:
     positive: str | None = None
 
 
+@described
 @dataclass(frozen=True)
 class SeedRecord:
-    """The run of one random seed: of several seeds, or of one configuration of a study.
+    """The run of one random seed: of several seeds, or of one configuration of a study."""
 
-    Attributes:
-        setting: Number of its configuration, from 0.
-        seed: Its random seed.
-        fold: The part of the training rows it was not trained on; None for a run on all of them.
-        status: "waiting", "paused", "finished" or "failed".
-        fraction: How much of its training is done.
-        rungs: The scores on the selection split at each fraction it was paused at.
-        selection: The scores on the selection split at its end: what configurations are chosen by.
-        validation: The scores on the validation split at its end, without prefix and timings.
-        baseline: The validation scores of always giving the most frequent answer.
-        seconds: How long it took, over all its parts.
-        preparing: How long of that data and model took, before training started.
-        exit_code: The exit status of a failed run.
-        error: What was wrong.
-        measures: The names of the metrics, and the class whose F1 is reported.
-        rows: A fingerprint of the rows of each split.
-    """
-
-    setting: int = 0
-    seed: int = 0
-    fold: str | None = None
-    status: str = WAITING
-    fraction: float = 0.0
-    rungs: dict[str, dict[str, float]] = field(default_factory=dict)
-    selection: dict[str, float] = field(default_factory=dict)
-    validation: dict[str, float] = field(default_factory=dict)
-    baseline: dict[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
-    preparing: float = 0.0
-    exit_code: int | None = None
-    error: tuple[str, ...] = ()
-    measures: MeasuresRecord = field(default_factory=MeasuresRecord)
-    rows: dict[str, str] = field(default_factory=dict)
+    setting: int = entry(0, "Number of its configuration, from 0.")
+    seed: int = entry(0, "Its random seed.")
+    fold: str | None = entry(None, "The part of the training rows it was not trained on; None for a run on all of them.")
+    status: str = entry(WAITING, '"waiting", "paused", "finished" or "failed".')
+    fraction: float = entry(0.0, "How much of its training is done.")
+    rungs: dict[str, dict[str, float]] = field(
+        default_factory=dict, metadata={"help": "The scores on the selection split at each fraction it was paused at."}
+    )
+    selection: dict[str, float] = field(
+        default_factory=dict,
+        metadata={"help": "The scores on the selection split at its end: what configurations are chosen by."},
+    )
+    validation: dict[str, float] = field(
+        default_factory=dict, metadata={"help": "The scores on the validation split at its end, without prefix and timings."}
+    )
+    baseline: dict[str, float] = field(
+        default_factory=dict, metadata={"help": "The validation scores of always giving the most frequent answer."}
+    )
+    seconds: float = entry(0.0, "How long it took, over all its parts.")
+    preparing: float = entry(0.0, "How long of that data and model took, before training started.")
+    exit_code: int | None = entry(None, "The exit status of a failed run.")
+    error: tuple[str, ...] = entry((), "What was wrong.")
+    measures: MeasuresRecord = field(default_factory=MeasuresRecord, metadata={"help": "The metrics, and the class of F1."})
+    rows: dict[str, str] = field(default_factory=dict, metadata={"help": "A fingerprint of the rows of each split."})
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -86,11 +75,7 @@ class SeedRecord:
         return self.finished or (self.status == FAILED and self.exit_code not in (6, 7) and (self.exit_code or 0) < 128)
 
     def scores_at(self, fraction: float) -> dict[str, float] | None:
-        """Return the scores on the selection split after a fraction of the training, or at its earlier end.
-
-        Args:
-            fraction: How much of the training.
-        """
+        """Return the scores on the selection split after a `fraction` of the training, or at its earlier end."""
         return self.rungs.get(f"{fraction:g}") or (self.selection if self.finished else None)
 
 
@@ -102,55 +87,34 @@ class RoundRecord:
     fraction: float
 
 
+@described
 @dataclass(frozen=True)
 class StudyRecord:
-    """Everything study.json says about a study, and seeds.json about several seeds.
+    """Everything study.json says about a study, and seeds.json about several seeds."""
 
-    Attributes:
-        base: The settings that all runs share.
-        study: What the study tries.
-        metric: The metric that settings are chosen by, on the selection split.
-        greater_is_better: Whether a higher value of the metric is better.
-        seeds: The random seeds.
-        tried: The value of each varied setting, by number of the setting.
-        rounds: The rounds of the search so far.
-        runs: The record of each run, by the name of its folder.
-        chosen: Number of the chosen setting.
-        results: What was found out about the chosen setting and the others; see docs/reference/json.md.
-        test_evaluations: The settings that were evaluated on the test split, in this order. More than one is not honest.
-        status: "running", "finished", "failed" or "stopped".
-        seconds: How long the search took, over all its starts.
-        threads: Number of CPU threads of each run; None for the default.
-        data: A fingerprint of the rows of each split.
-        models: A fingerprint of the files of each model.
-        versions: The versions of Python and of the libraries used.
-    """
-
-    base: GivenSettings
-    study: StudySettings
-    metric: str
-    greater_is_better: bool
-    seeds: tuple[int, ...]
-    tried: tuple[Values, ...] = ()
-    rounds: tuple[RoundRecord, ...] = ()
-    runs: dict[str, SeedRecord] = field(default_factory=dict)
-    chosen: int | None = None
-    results: dict[str, object] = field(default_factory=dict)
-    test_evaluations: tuple[str, ...] = ()
-    status: str = RUNNING
-    seconds: float = 0.0
-    threads: int | None = None
-    data: dict[str, str] = field(default_factory=dict)
-    models: dict[str, str] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
+    base: GivenSettings = field(metadata={"help": "The settings that all runs share."})
+    study: StudySettings = field(metadata={"help": "What the study tries."})
+    metric: str = field(metadata={"help": "The metric that settings are chosen by, on the selection split."})
+    greater_is_better: bool = field(metadata={"help": "Whether a higher value of the metric is better."})
+    seeds: tuple[int, ...] = field(metadata={"help": "The random seeds."})
+    tried: tuple[Values, ...] = entry((), "The value of each varied setting, by number of the setting.")
+    rounds: tuple[RoundRecord, ...] = entry((), "The rounds of the search so far.")
+    runs: dict[str, SeedRecord] = field(default_factory=dict, metadata={"help": "The record of each run, by its folder."})
+    chosen: int | None = entry(None, "Number of the chosen setting.")
+    results: dict[str, object] = field(
+        default_factory=dict,
+        metadata={"help": "What was found out about the chosen setting and the others; see docs/reference/json.md."},
+    )
+    test_evaluations: tuple[str, ...] = entry((), "The settings evaluated on the test split; more than one is not honest.")
+    status: str = entry(RUNNING, '"running", "finished", "failed" or "stopped".')
+    seconds: float = entry(0.0, "How long the search took, over all its starts.")
+    threads: int | None = entry(None, "Number of CPU threads of each run; None for the default.")
+    data: dict[str, str] = field(default_factory=dict, metadata={"help": "A fingerprint of the rows of each split."})
+    models: dict[str, str] = field(default_factory=dict, metadata={"help": "A fingerprint of the files of each model."})
+    versions: dict[str, str] = field(default_factory=dict, metadata={"help": "The versions of Python and libraries."})
 
     def runs_of(self, setting: int, *, final: bool = False) -> dict[str, SeedRecord]:
-        """Return the runs of a setting: those of the search, or the final ones.
-
-        Args:
-            setting: Number of the setting.
-            final: Whether to return the final runs.
-        """
+        """Return the runs of a `setting` by its number: those of the search, or the `final` ones."""
         return {name: run for name, run in self.runs.items() if run.setting == setting and (run.fold is None) == final}
 
     @property
@@ -159,23 +123,16 @@ class StudyRecord:
         return {name: run for name, run in self.runs.items() if run.status == FAILED}
 
 
+@described
 @dataclass(frozen=True)
 class SeedsRecord:
-    """The result of one training repeated with several random seeds.
+    """The result of one training repeated with several random seeds."""
 
-    Attributes:
-        settings: What was trained. Its `seed` and `output_dir` are not used.
-        seeds: The record of each random seed.
-        folder: The folder of the runs, below which each seed has its own.
-        status: "running", "finished", "failed" or "stopped".
-        versions: The versions of Python and of the libraries used.
-    """
-
-    settings: RunSettings
-    seeds: Mapping[int, SeedRecord]
-    folder: Path
-    status: str = RUNNING
-    versions: dict[str, str] = field(default_factory=dict)
+    settings: RunSettings = field(metadata={"help": "What was trained. Its `seed` and `output_dir` are not used."})
+    seeds: Mapping[int, SeedRecord] = field(metadata={"help": "The record of each random seed."})
+    folder: Path = field(metadata={"help": "The folder of the runs, below which each seed has its own."})
+    status: str = entry(RUNNING, '"running", "finished", "failed" or "stopped".')
+    versions: dict[str, str] = field(default_factory=dict, metadata={"help": "The versions of Python and libraries."})
 
     @property
     def finished(self) -> dict[int, SeedRecord]:
@@ -231,8 +188,7 @@ def read_seeds(folder: Path) -> SeedsRecord:
     except (ModelError, SettingsError) as error:
         problem = error.problem.rpartition(f"{SEEDS_NAME}: ")[2]
         raise ModelError(f"{folder}: no seeds to resume: {SEEDS_NAME}: {problem}", "train new seeds") from error
-    seeds = {run.seed: run for run in record.runs.values()}
-    return SeedsRecord(settings, seeds, folder, record.status, record.versions)
+    return SeedsRecord(settings, {run.seed: run for run in record.runs.values()}, folder, record.status, record.versions)
 
 
 def write_seeds(record: SeedsRecord) -> None:

@@ -44,10 +44,7 @@ def has_own_settings(source: str | None) -> bool:
 def choose_settings(
     args: TrainingArguments, given: Collection[str], rows: int, labels: int, weights: int | None, processes: int = 1
 ) -> Chosen:
-    """Return settings in which the rule has chosen everything but the settings that the user gave, whose names are `given`.
-
-    `labels` is 1 for a score, `weights` are those in the layers of the encoder, None if unknown, and `processes` share a batch.
-    """
+    """Return settings in which the rule has chosen everything but the settings that the user gave, whose names are `given`."""
     # A small function of rows, labels and encoder size, so that its choice can be predicted and written on one page. It
     # looks at no scores: a search would need the validation rows.
     shares = args.gradient_accumulation_steps * processes

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from glassloop.base.errors import SettingsError, listed
 from glassloop.base.files import kind_of_special, user_path, write_text
+from glassloop.base.records import described, entry
 from glassloop.settings import training
 from glassloop.settings.training import DataSettings, Problem, TrainingArguments, problems_of, refuse
 
@@ -17,23 +18,16 @@ ENTRIES = {"source": str, "model": str, "new_head": bool, "data": dict, "trainin
 KINDS = {str: "text", bool: "true or false"}
 
 
+@described
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything that defines a training run.
+    """Everything that defines a training run."""
 
-    Args:
-        source: Data to train on: a file, a folder, `glue/mrpc`, or a hub name. Default: the quickstart data.
-        model: Model to start from: a folder or a hub name. Default: the quickstart model.
-        training: Training settings.
-        data: How to read the data.
-        new_head: Whether to replace the classification head of a model that has one.
-    """
-
-    source: str | None = None
-    model: str | None = None
-    training: TrainingArguments = field(default_factory=TrainingArguments)
-    data: DataSettings = field(default_factory=DataSettings)
-    new_head: bool = False
+    source: str | None = entry(None, "Data to train on: a file, a folder, `glue/mrpc`, or a hub name. Default: quickstart.")
+    model: str | None = entry(None, "Model to start from: a folder or a hub name. Default: the quickstart model.")
+    training: TrainingArguments = field(default_factory=TrainingArguments, metadata={"help": "Training settings."})
+    data: DataSettings = field(default_factory=DataSettings, metadata={"help": "How to read the data."})
+    new_head: bool = entry(False, "Whether to replace the classification head of a model that has one.")
 
     def given(self) -> GivenSettings:
         """Return all settings that have a value."""

@@ -6,19 +6,17 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
-from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from glassloop.base.errors import SettingsError, alternatives, closest, did_you_mean, listed, shortened, visible
 from glassloop.base.files import path_problem, user_path
 from glassloop.base.output import say
+from glassloop.base.records import Dataclass, described
+from glassloop.base.records import entry as setting
 from glassloop.settings.transformers_names import RENAMED, SEQUENTIAL, SETTINGS, TODAY, TRACKERS, UNNEEDED
-
-if TYPE_CHECKING:
-    from glassloop.base.records import Dataclass
 
 CLASSES, SEVERAL, SCORE = "single_label_classification", "multi_label_classification", "regression"
 TASKS = ("auto", CLASSES, SEVERAL, SCORE)
@@ -51,24 +49,9 @@ DATA_CHOICES: dict[str, tuple[str, ...]] = {
 KINDS = {"bool": "true or false", "int": "a whole number", "float": "a finite number", "str": "text"}
 
 Setting = str | int | float | bool | None
-Default = TypeVar("Default")
-Kind = TypeVar("Kind", bound="Dataclass")
 
 
-def setting(default: Default, help_text: str) -> Default:
-    """Return a dataclass field with its default and its sentence of help, from which the command makes an option."""
-    entry: Default = field(default=default, metadata={"help": help_text})
-    return entry
-
-
-def described(kind: type[Kind]) -> type[Kind]:
-    """Add the help sentence of each setting to the docstring of a settings class, for `help()` and editors."""
-    lines = [f"    {entry.name}: {entry.metadata['help']}" for entry in fields(kind)]
-    kind.__doc__ = "\n".join([cleandoc(kind.__doc__ or ""), "", "Attributes:", *lines])
-    return kind
-
-
-def types_of(kind: type[Kind]) -> dict[str, str]:
+def types_of(kind: type[Dataclass]) -> dict[str, str]:
     """Return the type of each setting, as it is written."""
     return {entry.name: str(entry.type) for entry in fields(kind)}
 
