@@ -117,9 +117,8 @@ class Predictor:
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
-        self.answering, self.calibration = answering_of(
-            self.model_dir, self.run, self.task, self.names, temperature, thresholds
-        )
+        answers = answering_of(self.model_dir, self.run, self.task, self.names, temperature, thresholds)
+        self.answering, self.calibration = answers
         self._lock, self._tokenizer_lock = RLock(), RLock()  # a model and a tokenizer keep the state of a call
         self._savings, self._opened = ExitStack(), NO_STATE
         self._last = LastCall()

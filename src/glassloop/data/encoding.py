@@ -19,7 +19,7 @@ import pyarrow as pa
 from glassloop.base.cache import open_or_build
 from glassloop.base.errors import GlassloopError, ModelError, SettingsError, counted, listed, resource_error
 from glassloop.base.output import advance, stage
-from glassloop.base.records import described
+from glassloop.base.records import decoded, described
 from glassloop.data.interfaces import Row, Texts
 from glassloop.data.rows import lengths_of
 from glassloop.settings.training import SEVERAL
@@ -336,8 +336,7 @@ def load_encoding(folder: Path, split: str) -> Encoding:
 
     rows = Dataset.from_file(str(folder / ROWS_NAME), split=split)
     counts = json.loads((folder / COUNTS_NAME).read_text(encoding="utf-8"))
-    typed = TypedTokens(counts["typed"]["num_rows"], tuple(counts["typed"]["tokens"]))
-    return Encoding(rows, lengths_of(rows), Truncation(**counts["truncation"]), typed)
+    return Encoding(rows, lengths_of(rows), decoded(Truncation, counts["truncation"]), decoded(TypedTokens, counts["typed"]))
 
 
 def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Tokenizer, max_length: int) -> None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, counted, listed, visible
 from glassloop.base.output import advance
-from glassloop.base.records import Json, described
+from glassloop.base.records import Json, decoded, described
 from glassloop.data import columns as schema
 from glassloop.data.columns import Known, LabelCells, LabelSet
 from glassloop.data.readers import BadRows
@@ -162,9 +162,9 @@ def load_prepared(folder: Path) -> Examples:
     from datasets import ClassLabel, Dataset, DatasetDict, DatasetInfo, Features, List, Value
 
     described = json.loads((folder / DESCRIPTION_NAME).read_text(encoding="utf-8"))
-    columns = Columns(**{**described["columns"], "label": tuple(described["columns"]["label"])})
-    names, order = ((described["labels"] or {}).get(name) for name in ("names", "order"))
-    labels = LabelSet(tuple(names), tuple(order) if order else None) if names else None
+    columns, measures = decoded(Columns, described["columns"]), decoded(Measures, described["measures"])
+    labels = decoded(LabelSet, described["labels"]) if described["labels"] else None
+    facts = {name: decoded(SplitFacts, fact) for name, fact in described["facts"].items()}
     splits = {}
     for name in described["facts"]:
         path = folder / f"{name}.arrow"
@@ -173,8 +173,6 @@ def load_prepared(folder: Path) -> Examples:
         kind = ClassLabel(names=list(labels.names)) if labels else Value("float32")
         features[columns.label_name] = List(kind) if described["task"] == SEVERAL else kind
         splits[name] = Dataset.from_file(str(path), info=DatasetInfo(features=features), split=name)
-    facts = {name: SplitFacts(**fact) for name, fact in described["facts"].items()}
-    measures = Measures(tuple(described["measures"]["keys"]), described["measures"]["positive"])
     notes = described["notes"]
     if num_bad := described["num_bad_rows"]:
         rows = counted(num_bad, "row", "rows")

@@ -393,14 +393,12 @@ def numbered_rows(path: Path, reader: Iterator[list[str]], bad: BadRows) -> Iter
             bad.add(path, number, str(error), QUOTES)
 
 
-def without_blank_end(
-    rows: Iterable[tuple[int, Cells]], is_blank: Callable[[Cells], bool] = not_
-) -> Iterator[tuple[int, Cells]]:
+def without_blank_end(rows: Iterable[tuple[int, Cells]], blank: Callable[[Cells], bool] = not_) -> Iterator[tuple[int, Cells]]:
     """Yield `rows` without the blank ones at the end. A blank row between others stays."""
     waiting = []
     for number, row in rows:
         waiting.append((number, row))
-        if not is_blank(row):
+        if not blank(row):
             yield from waiting
             waiting.clear()
 

@@ -43,9 +43,7 @@ ARITHMETIC = re.compile(
     re.ASCII,
 )
 # Texts that an operator may take. Others are names of files: from_file opens one for writing.
-OPERATOR_TEXTS = {
-    *("approximate", "rounding_mode", "reduce", "mode", "norm", "side", "indexing", "equation", "padding", "assert_msg")
-}
+OPERATOR_TEXTS = {*"approximate rounding_mode reduce mode norm side indexing equation padding assert_msg".split()}
 OBJECTS = {"as_operator", "as_custom_obj", "as_opaque_obj", "as_graph", "custom_obj"}  # arguments that are no numbers
 TREES = ("builtins.tuple", "builtins.list", "builtins.dict")  # for any other type, torch imports the module it names
 # Sizes, and conditions on them, are Python expressions that torch evaluates. These are the names and syntax it writes.

@@ -74,6 +74,7 @@ class Head:
 
 POOLER_HEAD = Head("pooler.dense", "tanh", "classifier")
 ROBERTA_HEAD = Head("classifier.dense", "tanh", "classifier.out_proj")
+DISTILBERT_HEAD = Head("pre_classifier", "relu", "classifier")
 
 # The approximation of GELU that the activation of a layer stands for, by its name in a config. A model with another activation
 # has no fast layers, and transformers loads it for predictions.
@@ -128,9 +129,7 @@ FAMILIES: dict[str, Family] = {
         unpacked=("pooler", "encoder.embedding_hidden_mapping_in"),
         token_types=True,
     ),
-    "distilbert": Family(
-        "DistilBERT", "DistilBertForSequenceClassification", DISTILBERT_LAYOUT, Head("pre_classifier", "relu", "classifier")
-    ),
+    "distilbert": Family("DistilBERT", "DistilBertForSequenceClassification", DISTILBERT_LAYOUT, DISTILBERT_HEAD),
     "modernbert": Family("ModernBERT", "ModernBertForSequenceClassification", packs_modules=True),
     "deberta-v2": Family("DeBERTa-v2/v3", "DebertaV2ForSequenceClassification", token_types=True),
     "mpnet": Family("MPNet", "MPNetForSequenceClassification", positions_after_padding=True),

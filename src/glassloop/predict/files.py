@@ -16,10 +16,10 @@ import pyarrow as pa
 from glassloop.base.errors import DataError, ResourceError, SettingsError, counted, did_you_mean, listed, visible
 from glassloop.base.files import replacing, write_text
 from glassloop.base.output import PREDICTING, advance, part_of_stage, say, stage
-from glassloop.base.records import Json
+from glassloop.base.records import Json, decoded, read_json
 from glassloop.data import writers
 from glassloop.data.columns import columns_of_text, with_joined
-from glassloop.data.encoding import Counts, Truncation, TypedTokens
+from glassloop.data.encoding import Counts
 from glassloop.data.interfaces import Texts
 from glassloop.data.readers import FORMATS, SUFFIXES, BadRows, data_suffix, first_row_number, read_file, refuse_special
 from glassloop.data.writers import PARQUET, TARGETS, Row
@@ -188,9 +188,7 @@ class Parts:
                     write(row)
 
     def counts(self, number: int) -> Counts:
-        found = json.loads(self.path(number, ".counts.json").read_text(encoding="utf-8"))
-        typed = TypedTokens(found["typed"]["num_rows"], tuple(found["typed"]["tokens"]))
-        return Counts(found["rows"], Truncation(**found["cut"]), typed)
+        return decoded(Counts, read_json(self.path(number, ".counts.json")))
 
     def join(self, num_parts: int) -> None:
         with replacing(self.target) as temporary:
@@ -229,7 +227,6 @@ def share_environments(num_processes: int, num_gpus: int) -> list[dict[str, str]
 
 def model_key(folders: Sequence[Path], device: str, answering: Answering, *, int8: bool = False) -> tuple[Json, ...]:
     """Return what predictions depend on: every file of the models, device and precision, and how labels are chosen."""
-    files: list[Json] = [
-        f"{path.name} {content_key(path)}" for folder in folders for path in sorted(folder.iterdir()) if path.is_file()
-    ]
+    paths = (path for folder in folders for path in sorted(folder.iterdir()) if path.is_file())
+    files: list[Json] = [f"{path.name} {content_key(path)}" for path in paths]
     return (files, device, int8, answering.temperature, {**answering.thresholds})

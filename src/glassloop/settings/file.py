@@ -9,13 +9,12 @@ from pathlib import Path
 
 from glassloop.base.errors import SettingsError, listed
 from glassloop.base.files import kind_of_special, user_path, write_text
-from glassloop.base.records import described, entry
+from glassloop.base.records import KINDS, described, entry
 from glassloop.settings import training
 from glassloop.settings.training import DataSettings, Problem, TrainingArguments, problems_of, refuse
 
 MOST_BYTES = 1_000_000  # settings have a few kilobytes
 ENTRIES = {"source": str, "model": str, "new_head": bool, "data": dict, "training": dict, "study": dict}
-KINDS = {str: "text", bool: "true or false"}
 
 
 @described
