@@ -305,7 +305,6 @@ class Trainer:
             self._can_be_interrupted = False
 
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
-        """Return logits, labels and metrics named with `prefix` of one pass over `rows`."""
         padded = self._why_padded(rows)
         if padded is None:
             self._prove(rows)
@@ -345,9 +344,8 @@ class Trainer:
         """Return the metrics of `compute_metrics`, or those of the task. A subclass may override this method."""
         if self.compute_metrics is not None:
             return read_scores(self.compute_metrics(found), self._say_once, self.args.metric_for_best_model)
-        return self.measures.scores(
-            found.predictions, found.label_ids, self.task, models.label_names(models.config_of(self.model))
-        )
+        names = models.label_names(models.config_of(self.model))
+        return self.measures.scores(found.predictions, found.label_ids, self.task, names)
 
     def _batches(self, rows: Rows | None, *, training: bool) -> Batches:
         """Return the batches of a data set. Sets the task in the model's config if only the labels show it."""
@@ -402,7 +400,6 @@ class Trainer:
         return [self.train_dataset, self.eval_dataset]
 
     def _training_use(self) -> TrainingUse:
-        """Return how the model will be trained, as far as a backend has to know it."""
         sets = [rows for rows in self._own_data_sets() if rows is self.train_dataset or self._why_padded(rows) is None]
         return TrainingUse(
             [self._reader(rows) for rows in sets if rows is not None],
@@ -474,7 +471,6 @@ class Trainer:
         return view("Trainer", facts(named), table(("step", *names), rows), chart(lines, "step"))
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set an attribute. Raises `SettingsError` if the assignment would have no effect."""
         refuse_assignment(self, name, value)
         if name == "model" and isinstance(value, torch.nn.Module):
             value = value.to(self.backend.device)
@@ -507,21 +503,18 @@ class Trainer:
     @property
     def measures(self) -> Measures:
         """The metrics of an evaluation, unless `compute_metrics` is given."""
-        return chosen_measures(
-            self._given_measures, self.task, models.label_names(models.config_of(self.model)), self.args.positive_label
-        )
+        names = models.label_names(models.config_of(self.model))
+        return chosen_measures(self._given_measures, self.task, names, self.args.positive_label)
 
     @measures.setter
     def measures(self, given: Measures | None) -> None:
         self._given_measures = given
 
     def _say(self, line: str) -> None:
-        """Show a line to the user, from the main process only."""
         if self.backend.processes.is_main and not self._quiet:
             say(line)
 
     def _say_once(self, line: str) -> None:
-        """Show a line to the user unless it was shown before."""
         if line not in self._reported:
             self._reported.add(line)
             self._say(line)
@@ -596,13 +589,11 @@ def refuse_hooks(kind: type[Trainer]) -> None:
 
 
 def refuse_no_model(model: object) -> None:
-    """Raise `SettingsError` if there is no model."""
     if model is None or not hasattr(model, "forward"):
         raise SettingsError("Trainer needs a model", "pass model=load_model(...)")
 
 
 def refuse_assignment(trainer: Trainer, name: str, value: object) -> None:
-    """Raise `SettingsError` for an assignment to a Trainer that would have no effect."""
     instead = unused_names(type(trainer))
     if name in instead:
         raise SettingsError(f"assigning {name} to a Trainer has no effect in Glassloop", instead[name])
@@ -625,8 +616,6 @@ def refuse_assignment(trainer: Trainer, name: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class RowUse:
-    """What is done with rows."""
-
     training: bool  # or evaluated
     taken: set[str] | None  # the columns of a batch; None takes all
     shuffled: bool = True  # a training draws their order
@@ -636,7 +625,6 @@ class RowUse:
 
 
 def columns_taken_by(model: Model) -> set[str]:
-    """Return the columns that a model takes, and the usual names of labels."""
     return {*models.accepted_inputs(type(models.base_of(model))), *data_rows.LABEL_KEYS}
 
 

@@ -35,7 +35,6 @@ def best_metric(stored: Stored) -> object:
 
 
 def greater_is_better(stored: Stored) -> object:
-    """Return whether a higher value is better: not for a loss."""
     metric = best_metric(stored)
     return not str(metric).endswith("loss") if stored["greater_is_better"] is None and metric else stored["greater_is_better"]
 
@@ -46,7 +45,6 @@ def eval_steps(stored: Stored) -> object:
 
 
 def debug_options(stored: Stored) -> object:
-    """Return the debug options, as a list of transformers' own."""
     from transformers.debug_utils import DebugOption
 
     options = stored.get("debug") or ""
@@ -85,7 +83,6 @@ READ_AS: dict[str, Callable[[Stored], object]] = {
 
 
 def contradictions(stored: Stored) -> list[Problem]:
-    """Return a problem for each combination of settings that transformers refuses, too."""
     problems = []
     if stored.get("fp16_full_eval") and stored.get("bf16_full_eval"):
         problems.append(Problem("fp16_full_eval and bf16_full_eval are both set", "set one of them"))
@@ -145,7 +142,6 @@ class TrainingArguments(Settings, Setters):
         refuse(contradictions(vars(self)))
 
     def __post_init__(self) -> None:
-        """Check the settings of a subclass that is a dataclass."""
         if (folder := vars(self)["output_dir"]) is not None:
             object.__setattr__(self, "output_dir", str(user_path(folder)))
         self.check()

@@ -161,8 +161,6 @@ class InputFeatures(Mapping[str, object]):
 
 
 class DataProcessor:
-    """Base class for the rows of a task; a script defines how they are read."""
-
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         raise NotImplementedError
 
@@ -188,7 +186,6 @@ def glue_convert_examples_to_features(
     output_mode: str | None = None,
     **padding: object,
 ) -> list[InputFeatures]:
-    """Return encoded rows, padded to `max_length`."""
     known = TASKS.get(task or "")
     names = [*(label_list or (known.label_names if known else None) or ())]
     mode = output_mode or glue_output_modes.get(task or "", "classification")
@@ -225,7 +222,6 @@ def simple_accuracy(preds: Numbers, labels: Numbers) -> float:
 
 
 def compute_class_weight(class_weight: object, *positional: object, **named: object) -> Array:
-    """Return the weight of each class, from arguments by place or by name."""
     from sklearn.utils.class_weight import compute_class_weight as today
 
     if positional:

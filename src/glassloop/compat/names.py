@@ -27,7 +27,6 @@ class OldName:
 
 
 def gone(version: str, **names: str) -> dict[str, OldName]:
-    """Return names that were removed in a version, with what serves each of them."""
     return {name: OldName(now, f"removed in {version}") for name, now in names.items()}
 
 

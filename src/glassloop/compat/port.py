@@ -516,7 +516,6 @@ class Port:
         return gone
 
     def check_method(self, node: ast.Call, method: ast.Attribute) -> None:
-        """Rewrite calls of methods that are gone, and look at trainings."""
         if method.attr in tables.CALLED_INSTEAD:
             start, end = self.script.span(method.value)[1], self.script.span(method)[1]
             dotted = re.search(r"[\s\\]*\.[\s\\]*\w+$", self.script.text[start:end])
@@ -553,7 +552,6 @@ class Port:
     # --- settings ---
 
     def check_settings(self, node: ast.Call) -> None:
-        """Check each argument of TrainingArguments as Glassloop does, and then all together."""
         is_derived = bool(self.script.classes(node.func))  # a class of the script may have settings of its own
         by_place = [one for one in node.args if not isinstance(one, ast.Starred)]
         if not is_derived and len(by_place) > 1:
@@ -678,9 +676,7 @@ class Port:
         if not groups:
             self.remove_statement(node)
             return
-        renamed = [
-            with_name(alias.asname or alias.name, today) for alias, (_, _, today) in zip(node.names, todays, strict=True)
-        ]
+        renamed = [with_name(one.asname or one.name, today) for one, (_, _, today) in zip(node.names, todays, strict=True)]
         lines = {}
         for today, numbers in groups.items():
             names = ", ".join(renamed[number] for number in numbers)
@@ -756,7 +752,6 @@ class Port:
             self.edits.replace(self.script.line_start(start), self.script.next_line(end))
 
     def is_alone(self, node: ast.AST) -> bool:
-        """Return whether a statement shares its lines with no other one."""
         start, end = self.script.span(node)
         before = self.script.text[self.script.line_start(start) : start].strip()
         after = self.script.text[end : self.script.line_end(end)].strip()
@@ -790,7 +785,6 @@ def with_name(used: str, name: str) -> str:
 
 
 def entries_of(value: ast.AST | None) -> Settings:
-    """Return the entries of a dict that is written down."""
     if isinstance(value, ast.Dict):
         pairs = zip(value.keys, value.values, strict=True)
         return [(key.value, one, key) for key, one in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)]
@@ -841,7 +835,6 @@ def difference(before: str, after: str, name: str) -> str:
 
 
 def line_range(start: int, end: int) -> str:
-    """Return the first line and the number of lines as a unified diff writes them."""
     number = end - start
     return f"{start + 1}" if number == 1 else f"{start + (number > 0)},{number}"
 
@@ -880,7 +873,6 @@ STYLES = tuple(product((1, 2, 4, None), (False, True), (None, (",", ":"))))
 
 
 def ported_notebook(text: str, name: str) -> Ported:
-    """Return a notebook whose code runs on Glassloop. Raises `DataError` if it is not a notebook."""
     notebook, cells, codes = scripts.read_cells(text, name)
     findings: list[Finding] = []
     magics: dict[int, list[tuple[int, str]]] = {}
@@ -926,7 +918,6 @@ def ported_notebook(text: str, name: str) -> Ported:
 
 
 def in_style_of(text: str, notebook: Json) -> str:
-    """Return a notebook as text: with the indentation, characters and last line that it was written with."""
     content = json.loads(text)
     end = "\n" if text.endswith("\n") else ""
 

@@ -74,7 +74,6 @@ def parts_of(path: Path) -> list[Part]:
 
 
 def names_in(parts: Iterable[Part]) -> set[str]:
-    """Return the names that parts import from transformers, or use as its attributes."""
     names: set[str] = set()
     for part in parts:
         try:
@@ -90,7 +89,6 @@ def names_in(parts: Iterable[Part]) -> set[str]:
 
 
 def main_module(path: Path) -> ModuleType:
-    """Return a new module `__main__` for a script or notebook, and make it the one of this process."""
     module = ModuleType("__main__")
     module.__dict__["__builtins__"] = builtins
     if path.suffix == ".ipynb":
@@ -133,7 +131,6 @@ def shortened(trace: TracebackType | None) -> TracebackType | None:
 
 
 def advise(error: BaseException) -> None:
-    """Add what to do to an error about a name that nothing stands for, and to one of Glassloop's Trainer."""
     if isinstance(error, GlassloopError) and "transformers.Trainer" in LEDGER.substitutions:
         error.add_note("glassloop: to run the script with transformers' Trainer: glassloop run --keep Trainer SCRIPT")
     if isinstance(error, ImportError):

@@ -146,7 +146,6 @@ class Script:
     # --- names ---
 
     def bindings(self, node: ast.AST | None) -> list[Binding]:
-        """Return what a name was given, in the scope that it belongs to; nothing for another expression."""
         scope = self.scopes[node].holder(node.id) if isinstance(node, ast.Name) else None
         return [] if scope is None else scope.bindings[node.id]  # type: ignore[union-attr]  # a name
 
@@ -201,7 +200,6 @@ class Script:
         return owner if is_self and isinstance(owner, ast.ClassDef) else None
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield the nodes around a node, from the inside out."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
@@ -223,7 +221,6 @@ class Script:
     # --- text ---
 
     def offset(self, line: int, column: int) -> int:
-        """Return the place in the text of a line, from 1, and a column in bytes of UTF-8."""
         start = self.starts[line - 1]
         if line not in self._bytes:
             end = self.starts[line] if line < len(self.starts) else len(self.text)
@@ -244,7 +241,6 @@ class Script:
         return self.starts[bisect_right(self.starts, place) - 1]
 
     def line_end(self, place: int) -> int:
-        """Return where the line of a place in the text ends, before the line break."""
         start = self.line_start(place)
         return start + len(self.text[start : self.next_line(place)].rstrip("\r\n"))
 

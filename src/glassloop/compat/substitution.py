@@ -14,6 +14,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
+from typing import Any
 
 from glassloop.base.errors import counted
 from glassloop.base.files import near_name
@@ -98,10 +99,7 @@ class Finder(MetaPathFinder):
     def __init__(self, names: Names, changes: Mapping[str, Change]) -> None:
         self.names, self.changes = names, changes
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the spec of a module whose names are served, None for any other module."""
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         by_script = is_imported_by_script()
         today = module_today(fullname) if by_script else None
         is_package = by_script and fullname in OLD_PACKAGES
@@ -123,7 +121,6 @@ class Finder(MetaPathFinder):
         return ModuleSpec(fullname, Changed(None, act), is_package=True)
 
     def change(self, module: ModuleType, name: str) -> None:
-        """Serve the old names of a module on it, and apply its change."""
         if name in self.names:
             serve(module, name, self.names[name])
         if name in self.changes:

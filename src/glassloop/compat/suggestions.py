@@ -30,8 +30,6 @@ class Loss:
 
 
 class LossReader:
-    """Reads the `compute_loss` of a Trainer."""
-
     def __init__(self, script: Script, owner: ast.ClassDef, method: ast.FunctionDef) -> None:
         self.script, self.owner, self.method = script, owner, method
         arguments = [one.arg for one in method.args.args]
@@ -186,7 +184,6 @@ class LossReader:
     # --- what values are called outside of the class ---
 
     def weights(self, node: ast.expr) -> str:
-        """Return the weights as a list that stands outside of the class."""
         text = self.outside(node)
         return text if text.startswith("[") else f"[*map(float, {text})]"
 

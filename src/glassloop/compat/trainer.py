@@ -681,7 +681,6 @@ class Trainer(core.Trainer):
         return metrics
 
     def _log_evaluation(self, scores: dict[str, float]) -> None:
-        """Log an evaluation that a script or a callback made, and report it to the callbacks."""
         self.log(scores)
         self._tell("on_evaluate", metrics=scores)
 
@@ -787,12 +786,9 @@ class Trainer(core.Trainer):
         if self._replaces_loss() and size == Settings.per_device_eval_batch_size and number > THEIR_EVAL_BATCH_SIZE:
             theirs = f"the default of transformers is {THEIR_EVAL_BATCH_SIZE}"
             self._say_once(f"evaluations have batches of {size} rows ({theirs}), on which a loss that is not a mean depends")
-        model_loss = self._model_loss
-        if not (self.is_in_train or self._replaces_loss() or self._has_own_loss()) and (
-            is_own(self.model) or self._other_label_names() or self._has_ignored_labels(rows)
-        ):
-            model_loss = "nothing was compared yet"
-        with self._within(_model_loss=model_loss):
+        is_unknown = not (self.is_in_train or self._replaces_loss() or self._has_own_loss())
+        is_unusual = is_unknown and (is_own(self.model) or self._other_label_names() or self._has_ignored_labels(rows))
+        with self._within(_model_loss="nothing was compared yet" if is_unusual else self._model_loss):
             evaluation = super()._run(model, rows, prefix)
         labels = evaluation.labels
         if isinstance(labels, np.ndarray) and labels.size and (labels == IGNORED).all():
@@ -1314,9 +1310,7 @@ class Loader(DataLoader[object]):
 class LoaderBatches:
     """The batches of a script's own DataLoader, in its order. A loader without a length has `num_batches`."""
 
-    def __init__(
-        self, loader: Iterable[Mapping[str, torch.Tensor]], rank: int = 0, num_processes: int = 1, num_batches: int = 0
-    ) -> None:
+    def __init__(self, loader: Iterable[Inputs], rank: int = 0, num_processes: int = 1, num_batches: int = 0) -> None:
         self.loader, self.rank, self.num_processes, self.num_batches = loader, rank, num_processes, num_batches
         self.batch_size = getattr(loader, "batch_size", None) or 1
 
@@ -1488,7 +1482,6 @@ class TrainerCallbacks(Callback):
         return [f"{type(one).__name__}.{name}" for one in known for name in events if overrides(one, TrainerCallback, name)]
 
     def tell(self, event: str, loop: State | None, **facts: object) -> None:
-        """Call a method of every callback, and note what their control asks for."""
         trainer, state = self.trainer, self.trainer.state
         handler = trainer.callback_handler
         # What each callback gets by name.

@@ -99,8 +99,7 @@ def search(
     identity = {"search": digest(what), **{name: rows_text(one) for name, one in rows.items()}}
     seed = trainer.args.seed
     folder = Path(trainer.args.output_dir or DEFAULT_DIR)
-    is_greater_better = directions[0] == "maximize"
-    record = SearchRecord(folder, identity, seed, greater_is_better=is_greater_better, base=GivenSettings(training=settings))
+    record = SearchRecord(folder, identity, seed, directions[0] == "maximize", GivenSettings(training=settings))
     of_study = {name: value for name, value in options.items() if name not in (*OF_OPTIMIZE, "n_jobs")}
     known = [] if "storage" in of_study else record.known()  # a storage of the user has them
     study = started_search(seed, known, directions, of_study)
@@ -203,7 +202,6 @@ def train_trial(
 
 
 def set_hyperparameters(args: object, hyperparameters: object, number: int) -> None:
-    """Assign the hyperparameters of a trial. Raises `SettingsError` if one is not a setting."""
     if not isinstance(hyperparameters, Mapping):
         problem = f"hp_space returned a {type(hyperparameters).__name__} for trial {number}"
         raise SettingsError(problem, "return a dict of settings, such as {'learning_rate': trial.suggest_float(…)}")
@@ -251,9 +249,7 @@ class SearchRecord:
     A search continues if its `identity` is the same. Of several objectives, `greater_is_better` is about the first.
     """
 
-    def __init__(
-        self, folder: Path, identity: dict[str, str], seed: int, *, greater_is_better: bool, base: GivenSettings
-    ) -> None:
+    def __init__(self, folder: Path, identity: dict[str, str], seed: int, greater_is_better: bool, base: GivenSettings) -> None:
         self.folder = folder
         study = StudySettings(strategy=SCRIPT, seeds=1)
         self.record = StudyRecord(
@@ -281,7 +277,6 @@ class SearchRecord:
         return next((self.record.tried[run.setting] for run in waiting), None)
 
     def known(self) -> list[KnownTrial]:
-        """Return the trials that ended, in their order, as Optuna takes them."""
         from optuna.distributions import json_to_distribution
 
         drawn = {name: json_to_distribution(text) for name, text in self.record.study.vary.items()}
@@ -291,9 +286,8 @@ class SearchRecord:
                 params = self.record.tried[run.setting]
                 values = tuple(run.selection.values()) if run.finished else None
                 of_trial = {name: drawn[name] for name in params}
-                trials.append(
-                    KnownTrial(params, of_trial, values, pruned=run.status == records.PAUSED, reports=reports_of(run))
-                )
+                is_pruned = run.status == records.PAUSED
+                trials.append(KnownTrial(params, of_trial, values, pruned=is_pruned, reports=reports_of(run)))
         return trials
 
     def begin(
@@ -315,19 +309,16 @@ class SearchRecord:
         write_study(self.folder, self.record)
 
     def finished(self, name: str, values: Sequence[float], metrics: dict[str, float], seconds: float) -> None:
-        """Note the objectives of a trial that was trained to its end, and its last metrics."""
         objectives = {f"{OBJECTIVE}-{place}" if place else OBJECTIVE: value for place, value in enumerate(values)}
         self.note(name, selection=objectives, validation=metrics, status=records.FINISHED, fraction=1.0, seconds=seconds)
 
     def failed(self, name: str, error: BaseException, seconds: float) -> None:
-        """Note that a trial failed. It counts, and is not repeated."""
         code, lines = errors.failure_of(error)
         self.note(name, status=records.FAILED, exit_code=code, error=lines, seconds=seconds)
         params = self.record.tried[self.record.runs[name].setting]
         say(f"failed: {name}, {setting_name(params)} (exit status {code}): {lines[0]}")
 
     def end(self, best: int | None) -> None:
-        """Write which trial is the best one, and show how many ended how."""
         runs = [*self.record.runs.values()]
         status = records.FINISHED if best is not None else records.FAILED
         self.record = replace(self.record, status=status, chosen=best, seconds=sum(run.seconds for run in runs))

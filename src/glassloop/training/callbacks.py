@@ -119,12 +119,11 @@ class State:
         if score is None and not plan.needs_best:
             return
         if score is None:
-            raise SettingsError(
-                f"metric_for_best_model is {plan.best_metric}, but an evaluation computes {listed(metrics)}",
-                "set positive_label to the class whose F1 counts, or use f1_macro"
-                if plan.best_metric == "eval_f1" and "eval_f1_macro" in metrics
-                else "choose one of these; without labels there is no loss",
-            )
+            remedy = "choose one of these; without labels there is no loss"
+            if plan.best_metric == "eval_f1" and "eval_f1_macro" in metrics:
+                remedy = "set positive_label to the class whose F1 counts, or use f1_macro"
+            problem = f"metric_for_best_model is {plan.best_metric}, but an evaluation computes {listed(metrics)}"
+            raise SettingsError(problem, remedy)
         gain = math.inf if self.best_score is None else (score - self.best_score) * (1 if plan.greater_is_better else -1)
         if gain > plan.least_gain and not math.isnan(score):
             self.best_score, self.best_step, self.evaluations_without_gain = score, self.step, 0
@@ -300,7 +299,6 @@ class History(Callback):
         self.record(state, lasting(metrics))
 
     def record(self, state: State, figures: Entry) -> None:
-        """Add an entry to the state and to the file."""
         entry: Entry = {"step": state.step, "epoch": state.epoch_by(self.plan), **figures}
         state.history.append(entry)
         if self.folder is not None:
@@ -326,7 +324,6 @@ class Sessions(Callback):
 
 
 def refuse_missing(names: tuple[str, ...]) -> None:
-    """Raise `SettingsError` for a tracker that is not installed."""
     for name in names:
         if not package_version(name):
             raise SettingsError(f"report_to lists {name}, which is not installed", f"pip install {name}")
@@ -422,16 +419,13 @@ class Pace:
         self.began, self.num_rows, self.num_steps = time.perf_counter(), 0, 0
 
     def count(self, batches: list[Batch]) -> None:
-        """Count one step."""
         self.num_steps += 1
         self.num_rows += sum(batch.size for batch in batches)
 
     def per_second(self) -> float:
-        """Return the rows trained on per second."""
         return self.num_rows / max(time.perf_counter() - self.began, 1e-9)
 
     def seconds_for(self, steps: int) -> float:
-        """Return how long the next `steps` steps will take."""
         return (time.perf_counter() - self.began) / max(self.num_steps, 1) * steps
 
 
@@ -443,7 +437,6 @@ def progress_for(plan: Plan, lines: bool, title: Callable[[str], str] = str) -> 
 
 
 def titled(metrics: dict[str, float], title: Callable[[str], str]) -> dict[str, str]:
-    """Return the metrics of an evaluation with four decimals, without its timings."""
     from glassloop.scores.metrics import short_metrics
 
     return {title(name): f"{value:.4f}" for name, value in short_metrics(metrics).items()}
@@ -487,7 +480,6 @@ class Notebook(Callback):
         self.draw(state)
 
     def draw(self, state: State) -> None:
-        """Replace the output."""
         from IPython.display import HTML
 
         self.last = time.perf_counter()

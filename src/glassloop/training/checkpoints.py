@@ -51,7 +51,6 @@ SaveModel: TypeAlias = Callable[[Path, Tensors], None]
 
 
 def digest(text: str | bytes, size: int = 8) -> str:
-    """Return a hash of `size` bytes in hexadecimal."""
     return blake2b(text.encode() if isinstance(text, str) else text, digest_size=size).hexdigest()
 
 
@@ -71,12 +70,10 @@ def tensor_digest(value: torch.Tensor) -> str:
 
 
 def rows_fingerprint(hashes: np.ndarray) -> str:
-    """Return the number of rows and a short hash of them all."""
     return f"{len(hashes):,} rows ({digest(hashes.tobytes())})"
 
 
 def optimizer_values(model: torch.nn.Module, optimizer: Optimizer) -> Identity:
-    """Return class and settings of an optimizer, and which parameters each of its groups holds."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = {}
     for number, group in enumerate(optimizer.param_groups):
@@ -91,7 +88,6 @@ def optimizer_values(model: torch.nn.Module, optimizer: Optimizer) -> Identity:
 
 
 def schedule_values(schedule: LRScheduler) -> Identity:
-    """Return class and settings of a schedule, without its counters."""
     state = {name: value for name, value in sorted(vars(schedule).items()) if name not in COUNTERS}
     settings = {name: value for name, value in state.items() if isinstance(value, (*PLAIN, list, tuple))}
     rates = [identified(rate) for rate in getattr(schedule, "lr_lambdas", ())]
@@ -185,7 +181,6 @@ def refuse_other_identity(stored: Identity, now: Identity, stored_rows: torch.Te
 
 
 def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:
-    """Return what happened to the rows, from their hashes."""
     if difference := len(after) - len(before):
         change = f"{abs(difference):,} {'added' if difference > 0 else 'removed'}"
         return f"{len(before):,} rows then, {len(after):,} now ({change})"
@@ -229,7 +224,6 @@ def optimizer_tensors(
 
 
 def restore_optimizer(model: torch.nn.Module, optimizer: Optimizer, tensors: Tensors, settings: OptimizerSettings) -> None:
-    """Restore what `optimizer_tensors` returned; raise `ModelError` if it does not fit the model."""
     inner, parameters = unwrap_optimizer(optimizer), dict(model.named_parameters())
     inner.state.clear()
     for name, value in tensors.items():
@@ -257,7 +251,6 @@ def random_tensors(device: torch.device) -> tuple[Tensors, PlainRandom]:
 
 
 def restore_random(tensors: Tensors, plain: PlainRandom, device: torch.device) -> None:
-    """Restore what `random_tensors` returned."""
     torch.set_rng_state(tensors["torch"])
     if "cuda" in tensors and device.type == "cuda":
         torch.cuda.set_rng_state(tensors["cuda"], device)
@@ -342,7 +335,6 @@ def holds(path: Path, weights: Tensors) -> bool:
 
 
 def names_in(path: Path) -> set[str]:
-    """Return the names of the tensors in a safetensors file."""
     with safe_open(path, framework="pt") as opened:
         return {*opened.keys()}
 
@@ -355,12 +347,10 @@ def sums_of(folder: Path, below: str = ".") -> FileSums:
 
 
 def shapes_of(tensors: Tensors) -> dict[str, str]:
-    """Return shape and type of each tensor."""
     return {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors.items()}
 
 
 def refuse_other_tensors(expected: Mapping[str, str], tensors: Tensors, where: str, remedy: str = OTHER_MODEL) -> None:
-    """Raise `ModelError` with the first tensor that is missing, unknown, or of another shape or type."""
     shapes = shapes_of(tensors)
     for name in (name for name in {**expected, **shapes} if expected.get(name) != shapes.get(name)):
         problem = "is unknown" if name not in expected else f"is {shapes.get(name, 'missing')}, not {expected[name]}"
@@ -380,7 +370,6 @@ class Checkpoint:
         return content
 
     def load(self, name: str) -> Tensors:
-        """Return the tensors of a file; raise `ModelError` if it cannot be read."""
         try:
             return load_file(self.path / name)
         except (SafetensorError, OSError) as error:
@@ -450,14 +439,12 @@ class CheckpointFolder:
         self.verified: dict[Path, bool] = {}  # those that this process wrote or opened; others are verified when needed
 
     def open(self, path: Path) -> Checkpoint:
-        """Return a checkpoint after verifying it; raise `ModelError` with the file that is damaged."""
         self.verified[path] = False
         checkpoint = open_checkpoint(path)
         self.verified[path] = True
         return checkpoint
 
     def is_intact(self, path: Path) -> bool:
-        """Return whether all files of a checkpoint are as they were written."""
         if path not in self.verified:
             try:
                 self.open(path)
@@ -543,7 +530,6 @@ class Saver:
             self.wait()
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write a snapshot and remove old checkpoints."""
         try:
             written = self.checkpoints.write(snapshot, self.save_model)
             self.checkpoints.rotate(written, self.keep, snapshot.plain["state"]["best_step"])
@@ -569,7 +555,5 @@ def full_disk(error: BaseException, folder: Path, what: str, num_bytes: int | No
     existing = next(place for place in (folder, *folder.parents) if place.is_dir())
     needed = f"{num_bytes:,} bytes needed, " if num_bytes is not None else ""
     room = f"{needed}{shutil.disk_usage(existing).free:,} bytes free"
-    return ResourceError(
-        f"{getattr(error, 'filename', None) or folder}: {reason} while writing {what} ({room})",
-        f"free disk space, then resume: glassloop train --resume {folder.parent}",
-    )
+    problem = f"{getattr(error, 'filename', None) or folder}: {reason} while writing {what} ({room})"
+    return ResourceError(problem, f"free disk space, then resume: glassloop train --resume {folder.parent}")

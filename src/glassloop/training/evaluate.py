@@ -38,6 +38,7 @@ Nested: TypeAlias = "torch.Tensor | np.ndarray | Sequence[Nested] | Mapping[str,
 # A model and a batch -> the sum of the rows' losses (None without labels), the logits or all outputs, and the labels
 PredictBatch: TypeAlias = "Callable[[torch.nn.Module, Batch], tuple[torch.Tensor | None, Nested, Nested | None]]"
 Content = dict[str, object]
+RowFacts = Mapping[int, Mapping[str, object]]  # by row
 READ_BATCHES = 16  # batches whose logits are copied from the device at once
 PADDING = -100  # what fills up outputs of rows that are shorter than others, as in transformers
 MOST_EXAMINED = 5_000  # rows of full length whose cut texts are found, which costs another tokenization
@@ -193,7 +194,6 @@ def each_array(change: Callable[..., Nested], found: Nested) -> Nested:
 
 
 def first_array(found: Nested) -> np.ndarray:
-    """Return the first array of outputs, which holds the logits."""
     while not isinstance(found, np.ndarray):
         found = next(iter(found.values())) if isinstance(found, Mapping) else found[0]
     return found
@@ -259,9 +259,8 @@ def result_of(
         answer = scoring.usual_answer(labels_of(examples, "train"), examples.task)
     else:
         return result
-    return replace(
-        result, baseline=scoring.baseline_scores(rows, answer, measures), verdict=scoring.verdict_on(rows, answer, facts)
-    )
+    verdict = scoring.verdict_on(rows, answer, facts)
+    return replace(result, baseline=scoring.baseline_scores(rows, answer, measures), verdict=verdict)
 
 
 def prefixes(splits: list[str]) -> list[str]:
@@ -294,7 +293,6 @@ def scored(record: RunRecord, results: Sequence[scoring.Result]) -> RunRecord:
 
 
 def labels_of(examples: Examples, split: str) -> np.ndarray:
-    """Return the labels of a split as numbers, scores, or rows of 0 and 1."""
     cells = examples.splits[split].with_format("arrow")[:][examples.columns.label_name]
     if examples.task != SEVERAL:
         return np.asarray(cells.to_numpy())
@@ -304,18 +302,14 @@ def labels_of(examples: Examples, split: str) -> np.ndarray:
     return rows
 
 
-def write_predictions(
-    path: Path, examples: Examples, result: scoring.Result, more: Mapping[int, Mapping[str, object]] | None = None
-) -> None:
+def write_predictions(path: Path, examples: Examples, result: scoring.Result, more: RowFacts | None = None) -> None:
     """Write one line per row: texts, label, prediction and logits, from which every metric can be computed again."""
     texts = examples.splits[result.split].select_columns([*dict.fromkeys(examples.columns.texts)])[:]
     cells = ({name: column[row] for name, column in texts.items()} for row in range(len(result.rows)))
     write_answers(path, result.rows, cells, more)
 
 
-def write_answers(
-    path: Path, rows: ScoredRows, texts: Iterable[Mapping[str, str]], more: Mapping[int, Mapping[str, object]] | None = None
-) -> None:
+def write_answers(path: Path, rows: ScoredRows, texts: Iterable[Mapping[str, str]], more: RowFacts | None = None) -> None:
     """Write one line per row, with its texts by column and further facts such as its number of tokens."""
     lines = []
     answers = zip(rows.logits.tolist(), rows.predictions.tolist(), rows.references.tolist(), texts, strict=True)
@@ -346,7 +340,6 @@ def length_entries(
 
 
 def show_result(console: Console, result: scoring.Result, title: str) -> None:
-    """Print the scores of a split and of each class, and what they mean next to the baseline."""
     console.print(results_table(result, title))
     if result.classes:
         console.print()
@@ -368,7 +361,6 @@ def baseline_name(measures: Measures) -> str:
 
 
 def results_table(result: scoring.Result, title: str) -> Table:
-    """Return a table with the metrics of a split and their baseline."""
     table = bare_table(title, "this run", baseline_name(result.measures), right=1)
     baseline = result.baseline or {}
     rows = {result.measures.title(key): (value, baseline.get(key)) for key, value in result.metrics.items()}
@@ -403,7 +395,6 @@ def class_table(classes: dict[str, ClassRecord]) -> RenderableType:
 
 
 def figures(values: Iterable[float | None]) -> Iterator[str]:
-    """Yield each score with four decimals, or a dash for one that does not exist."""
     return (NOTHING if value is None else f"{value:.4f}" for value in values)
 
 
@@ -411,7 +402,6 @@ def figures(values: Iterable[float | None]) -> Iterator[str]:
 
 
 def data_content(examples: Examples, encoded: Mapping[str, Encoding], data: str, model: str, limit: LengthLimit) -> Content:
-    """Return what `glassloop data` found."""
     return {
         "data": data,
         "model": model,
@@ -437,7 +427,6 @@ def data_content(examples: Examples, encoded: Mapping[str, Encoding], data: str,
 
 
 def results_content(results: Iterable[scoring.Result]) -> Content:
-    """Return the result of each split."""
     content: Content = {}
     for result in results:
         balanced, verdict = result.balanced[0] if result.balanced else None, result.verdict
@@ -470,7 +459,6 @@ def run_content(folder: Path, record: RunRecord) -> Content:
 
 
 def seeds_content(record: SeedsRecord) -> Content:
-    """Return the result of `glassloop train --seeds`."""
     return {
         "run": record.folder,
         "status": record.status,

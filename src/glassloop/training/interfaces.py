@@ -50,20 +50,11 @@ class ProcessGroup(Protocol):
     @property
     def is_main(self) -> bool: ...
 
-    def agree(self, signal: int) -> int:
-        """Return the signal that any process received, so that all stop after the same step; 0 if there is none."""
-
-    def wait(self) -> None:
-        """Wait until all processes reach this point."""
-
-    def gather_figures(self, figures: torch.Tensor) -> torch.Tensor:
-        """Return losses (summed over the processes) and norms of some steps."""
-
-    def gather_objects(self, objects: list[ObjectT]) -> list[ObjectT]:
-        """Return the lists of all processes, joined in the order of their ranks."""
-
-    def main_first(self) -> AbstractContextManager[None]:
-        """Run the block in the main process first, so that the others find its result in the cache."""
+    def agree(self, signal: int) -> int: ...  # the signal that any process received, so that all stop after the same step, or 0
+    def wait(self) -> None: ...  # until all processes reach this point
+    def gather_figures(self, figures: torch.Tensor) -> torch.Tensor: ...  # losses, summed over the processes, and norms
+    def gather_objects(self, objects: list[ObjectT]) -> list[ObjectT]: ...  # of all processes, in the order of their ranks
+    def main_first(self) -> AbstractContextManager[None]: ...  # so that the others find its result in the cache
 
 
 @dataclass(frozen=True)

@@ -251,20 +251,10 @@ class StepBackend(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def forward(self, model: torch.nn.Module, is_last: bool = True) -> AbstractContextManager[None]:
-        """Return the context of a forward pass. `is_last`: its backward pass completes the gradients of the step."""
-
-    def move(self, data: DataT) -> DataT:
-        """Return a tensor, or a dict of tensors, on the device."""
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of a loss."""
-
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradients by the factor that fp16 multiplies losses with."""
-
-    def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor:
-        """Scale gradients down to `max_norm` (0: never), and return the norm they had."""
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update the weights."""
+    # The context of a forward pass. `is_last`: its backward pass completes the gradients of the step.
+    def forward(self, model: torch.nn.Module, is_last: bool = True) -> AbstractContextManager[None]: ...
+    def move(self, data: DataT) -> DataT: ...  # a tensor, or a dict of tensors, to the device
+    def backward(self, loss: torch.Tensor) -> None: ...  # adds the gradients of a loss
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None: ...  # divides gradients by the factor of fp16's losses
+    def clip(self, model: torch.nn.Module, max_norm: float) -> torch.Tensor: ...  # 0: never; returns the norm they had
+    def step(self, optimizer: torch.optim.Optimizer) -> None: ...  # updates the weights

@@ -22,7 +22,6 @@ WORDS: dict[str, bool] = {"true": True, "false": False, "yes": True, "no": False
 
 
 def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> Plan:
-    """Return the plan for an epoch of `num_batches`; raise `SettingsError` if there is nothing to train or evaluate on."""
     if num_batches == 0:
         raise SettingsError("dataloader_drop_last leaves no batches", "use a smaller batch size")
     per_epoch = math.ceil(num_batches / args.gradient_accumulation_steps)
@@ -193,19 +192,16 @@ def optimizer_options(text: str | None) -> dict[str, float | bool | str]:
     return options
 
 
-def optimizer_of(
-    model: torch.nn.Module, weight_decay: float, kind: type[Optimizer], options: Mapping[str, object]
-) -> Optimizer:
+def optimizer_of(model: torch.nn.Module, weight_decay: float, kind: type[Optimizer], options: Mapping[str, Any]) -> Optimizer:
     """Return an optimizer of a class, with weight decay for all parameters but biases and normalization weights."""
     groups = decay_groups(model, weight_decay)
     try:
-        return kind(groups, **options)  # type: ignore[arg-type]  # the class checks its own arguments
+        return kind(groups, **options)  # the class checks its own arguments
     except (TypeError, ValueError) as error:
         raise SettingsError(f"the optimizer {kind.__name__} cannot be made: {error}", "check optim and optim_args") from error
 
 
 def optimizer_for(args: TrainingArguments, model: torch.nn.Module, make: OptimizerFactory = make_optimizer) -> Optimizer:
-    """Return the optimizer of the settings. `make` makes AdamW."""
     if args.optim.startswith("adamw"):
         if args.optim_args:
             raise SettingsError(f"optim_args has no effect on {args.optim}", "set adam_beta1, adam_beta2 and adam_epsilon")
@@ -227,7 +223,6 @@ def optimizer_for(args: TrainingArguments, model: torch.nn.Module, make: Optimiz
 
 
 def scheduler_for(args: TrainingArguments, optimizer: Optimizer, warmup_steps: int, max_steps: int) -> LRScheduler:
-    """Return the learning rate schedule of the settings."""
     options = json.loads(vars(args)["lr_scheduler_kwargs"] or "{}")
     return make_scheduler(args.lr_scheduler_type, optimizer, warmup_steps, max_steps, options)
 

@@ -62,15 +62,12 @@ def run_together(arguments: Sequence[str], environments: Sequence[Mapping[str, s
         code = cause.process.returncode
         if code < 0 and not received:
             who = f"process {cause.process.pid} ({cause.number + 1} of {len(environments)})"
-            raise ResourceError(
-                f"{who} was killed by {signal.Signals(-code).name}",
-                "if nobody killed it, the machine may have run out of memory; resume with --resume",
-            )
+            remedy = "if nobody killed it, the machine may have run out of memory; resume with --resume"
+            raise ResourceError(f"{who} was killed by {signal.Signals(-code).name}", remedy)
     sys.exit(128 + received[0] if received else code)
 
 
 def error_in(path: Path) -> WorkerError | None:
-    """Return the error that a process has written; None if there is none."""
     try:
         return WorkerError(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

@@ -39,7 +39,6 @@ def choose_display(*, plain: bool = False, lines: bool = True) -> None:
 
 
 def show_lines() -> None:
-    """Print lines from now on if stages are shown as a bar."""
     if isinstance(CHOSEN.display, StageBar):
         show_on(StageLines())
 
@@ -119,7 +118,6 @@ class SeedsProgress:
             self.bar = tqdm(total=100.0, bar_format=form, dynamic_ncols=True, leave=False, file=self.file)
 
     def line(self, text: str) -> None:
-        """Print a line above the bar."""
         self.bar.write(printable(text), file=self.file) if self.bar is not None else note(text)
 
     def update(self, ended: Container[int]) -> None:
@@ -140,6 +138,5 @@ class SeedsProgress:
             self.line(f"{percent:.0f}% done; seed {running}")
 
     def close(self) -> None:
-        """Remove the bar."""
         if self.bar is not None:
             self.bar.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -19,6 +19,7 @@ from glassloop.data.interfaces import Row, Rows, Tokenizer
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
 from glassloop.runs import record as records
+from glassloop.runs.record import RunRecord
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
 from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
 from glassloop.scores.statistics import ScoredRows
@@ -87,7 +88,6 @@ def read_given(rows: Rows | None) -> GivenRows | None:
 
 
 def of_table(table: pa.Table) -> GivenRows:
-    """Return what the columns of an Arrow table say."""
     kinds = {name: table.schema.field(name).type for name in table.column_names}
     texts = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
     names = text_columns({name: table[name][:SAMPLE].to_pylist() for name in texts})
@@ -166,9 +166,7 @@ def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.
 # --- the record --------------------------------------------------------------------------------------------------------
 
 
-def last_record(
-    record: records.RunRecord, parts: TrainingParts, found: Evaluation | None, held_out: GivenRows | None
-) -> records.RunRecord:
+def last_record(record: RunRecord, parts: TrainingParts, found: Evaluation | None, held_out: GivenRows | None) -> RunRecord:
     """Return the record of a finished training, with what its rows say and the scores of the trained model, if `found`."""
     train = read_given(parts.train_rows)
     if held_out and held_out.labels is None and found:
@@ -188,9 +186,7 @@ def last_record(
     return with_scores(record, found, parts.measures(), train) if found else record
 
 
-def with_scores(
-    record: records.RunRecord, found: Evaluation, measures: Measures | None, train: GivenRows | None
-) -> records.RunRecord:
+def with_scores(record: RunRecord, found: Evaluation, measures: Measures | None, train: GivenRows | None) -> RunRecord:
     """Return the record with the metrics of an evaluation, and those of always giving the usual answer of the training rows."""
     task, names, scores = record.data.task, record.data.labels or (), finite_scores(found)
     used = measures or Measures(tuple(name for name in scores if name != LOSS))
@@ -214,7 +210,6 @@ def with_scores(
 
 
 def finite_scores(found: Evaluation) -> dict[str, float]:
-    """Return the finite metrics of an evaluation, without prefix and timings."""
     return {name: value for name, value in short_metrics(found.metrics, found.prefix).items() if math.isfinite(value)}
 
 
@@ -225,8 +220,7 @@ def can_be_stored(found: Evaluation, names: Sequence[str]) -> bool:
     return shaped and labels is not None and labels.shape in ((len(logits),), logits.shape) and bool((labels >= 0).all())
 
 
-def scored(found: Evaluation, record: records.RunRecord) -> ScoredRows:
-    """Return an evaluation as the arrays that statistics are computed from."""
+def scored(found: Evaluation, record: RunRecord) -> ScoredRows:
     return rows_of(found.logits, np.asarray(found.labels), record.data.task, record.data.labels or ())
 
 
@@ -238,7 +232,7 @@ class Recorder(Callback):
     tokenizer: Tokenizer | None  # decodes rows that have no text columns
     listed_rows: Callable[[ScoredRows], np.ndarray]  # the rows whose texts a report lists
     write_report: Callable[[Path], object] | None  # None for no report
-    record: records.RunRecord | None = None  # of the start; None before the first step, or if it could not be written
+    record: RunRecord | None = None  # of the start; None before the first step, or if it could not be written
     has_started: bool = False
     # What a report may show, with their steps: the latest evaluation, and that of the best step, whose weights may be returned.
     latest: tuple[int, Evaluation] | None = None
@@ -263,7 +257,6 @@ class Recorder(Callback):
             self.write(found)
 
     def end(self, result: dict[str, float]) -> None:
-        """Write the record, the predictions and the report of a finished training."""
         self.result = result
         state = self.parts.state
         self.on_step(state, [])  # a resumed training may have had no step left
@@ -271,7 +264,6 @@ class Recorder(Callback):
         self.write(next((one[1] for one in (self.latest, self.best) if one and wanted in (None, one[0])), None))
 
     def write(self, found: Evaluation | None) -> None:
-        """Write everything, with the results of an evaluation."""
         self.shown = found
         if self.record is not None and self.safely(self.finish) and self.write_report is not None:
             self.write_report(self.parts.folder)
@@ -294,11 +286,7 @@ class Recorder(Callback):
             task=parts.task,
             columns=records.Columns("text"),
             labels=None if parts.task == SCORE else label_names(config),
-            splits={
-                name: records.SplitFacts(len(rows))
-                for name, rows in splits.items()
-                if rows is not None and hasattr(rows, "__len__")
-            },
+            splits={name: records.SplitFacts(len(rows)) for name, rows in splits.items() if isinstance(rows, Sized)},
         )
         name = getattr(config, "_name_or_path", "") or type(parts.model).__name__
         model = records.ModelRecord(name, config.model_type, sum(weight.numel() for weight in parts.model.parameters()))
@@ -327,7 +315,7 @@ class Recorder(Callback):
         )
         write_sealed(parts.folder / records.TRAINER_NAME, record)
 
-    def texts(self, held_out: GivenRows | None, found: Evaluation, record: records.RunRecord) -> list[Mapping[str, str]]:
+    def texts(self, held_out: GivenRows | None, found: Evaluation, record: RunRecord) -> list[Mapping[str, str]]:
         """Return the texts of each evaluated row: from text columns, else decoded. Of many rows, only those a report lists."""
         number = len(found.logits)
         texts: list[Mapping[str, str]] = [{} for _ in range(number)]

@@ -98,7 +98,6 @@ class TrainingParts:
     script: ScriptParts
 
     def metric_title(self, key: str) -> str:
-        """Return the name to show for a metric."""
         measures = self.measures()
         return measures.title(key) if measures else key
 
@@ -275,7 +274,6 @@ class Session:
             self.parts.backend.processes.wait()
 
     def run(self, resume: bool | str | Path, skipped: list[str], began: float) -> dict[str, float]:
-        """Restore the checkpoint to resume from, run the loop, and return loss and timings."""
         parts, script, args, backend = self.parts, self.parts.script, self.parts.args, self.parts.backend
         plan, state = parts.plan, parts.state
         checkpoint = None
@@ -349,7 +347,6 @@ class Session:
         }
 
     def callbacks(self) -> list[events.Callback]:
-        """Return the callbacks of Glassloop followed by those of the user."""
         parts, args, plan, is_main = self.parts, self.parts.args, self.parts.plan, self.parts.backend.processes.is_main
 
         def next_rate() -> float:
@@ -374,20 +371,16 @@ class Session:
     # --- errors
 
     def diverged(self, problem: str, step: int) -> errors.DivergedError:
-        """Return the error for a step with a figure that is not finite, with its rows and the learning rate."""
         plan, state = self.parts.plan, self.parts.state
         epoch, place = divmod(step - 1 + state.steps_left_out, plan.steps_per_epoch)
         group = self.batches.order(epoch)[place * plan.accumulate : (place + 1) * plan.accumulate]
         rows = listed(np.concatenate(group).tolist(), 8)
         last = "none" if state.last_loss is None else f"{state.last_loss:.4g}"
         rate = unwrap_optimizer(self.optimizer).param_groups[0].get("initial_lr", self.parts.args.learning_rate)
-        return errors.DivergedError(
-            f"{problem} (last finite loss {last}, learning rate {rate:g}, rows {rows} of the training data)",
-            f"{advice(trained=state.last_loss is not None)}, or look at these rows",
-        )
+        problem += f" (last finite loss {last}, learning rate {rate:g}, rows {rows} of the training data)"
+        return errors.DivergedError(problem, f"{advice(trained=state.last_loss is not None)}, or look at these rows")
 
     def out_of_memory(self, error: BaseException) -> errors.TooLargeError:
-        """Return the error for a batch that does not fit into memory, with the setting to lower."""
         parts, evaluating = self.parts, self.parts.state.evaluation_due
         rows = parts.eval_rows if evaluating and parts.eval_rows is not None else parts.train_rows
         name = f"per_device_{'eval' if evaluating else 'train'}_batch_size"
@@ -482,7 +475,6 @@ class Session:
         parts.say(f"resuming after step {parts.state.step:,} ({checkpoint.path})")
 
     def load(self, weights: Tensors, place: str, state: Mapping[str, object]) -> None:
-        """Load weights and state; raise `ModelError` if the weights do not fit the model."""
         checkpoints.refuse_other_tensors(checkpoints.shapes_of(self.bare.state_dict()), weights, place)
         self.bare.load_state_dict(weights)
         for name, value in state.items():
@@ -554,12 +546,10 @@ def with_slack(num_bytes: int) -> int:
 
 
 def copied(model: torch.nn.Module) -> Tensors:
-    """Return a copy of all weights in main memory."""
     return {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
 
 
 def refuse_not_finite_weights(weights: Tensors, step: int) -> None:
-    """Raise `NotFiniteError` with the first weight that is not finite after a step."""
     for name, value in weights.items():
         if value.numel() and not torch.isfinite(torch.stack(torch.aminmax(value))).all():  # no copy as large as the value
             raise events.NotFiniteError(f"step {step:,}: the weight {name} is not finite", step)
@@ -628,7 +618,6 @@ def started_record(parts: TrainingParts, data: records.DataRecord, model: record
 
 
 def machine_name(device: str) -> str:
-    """Return the GPU of a device, or the processor and its number of cores."""
     if device.startswith("cuda") and torch.cuda.is_available():
         return torch.cuda.get_device_name(torch.device(device))
     try:
@@ -701,10 +690,9 @@ def refuse_other_request(folder: Path, stored: records.RunRecord, given: GivenSe
     now |= {"data": absolute_name(given.source or stored.data.source), "model": absolute_name(given.model or stored.model.name)}
     wanted = {name: value for name, value in then.items() if name not in NOT_STORED}
     if changed := checkpoints.differences(wanted, {name: now[name] for name in wanted}):
-        raise SettingsError(
-            f"{folder} is finished and was trained with different settings: {'; '.join(changed)}",
-            f"omit these settings, or train a new run; --model {folder} starts from the model of this one",
-        )
+        problem = f"{folder} is finished and was trained with different settings: {'; '.join(changed)}"
+        remedy = f"omit these settings, or train a new run; --model {folder} starts from the model of this one"
+        raise SettingsError(problem, remedy)
 
 
 def refuse_other_run(stored: records.RunRecord, now: records.RunRecord, *, from_start: bool) -> None:
@@ -721,8 +709,6 @@ def refuse_other_run(stored: records.RunRecord, now: records.RunRecord, *, from_
 
 
 def refuse_other_model(given: str | None, stored: str) -> None:
-    """Raise `ResumeError` if a run would be resumed with a model of another name."""
     if given and absolute_name(given) != stored:
-        raise errors.ResumeError(
-            f"the run was started with different settings: model: {stored} then, {given} now", "omit --model"
-        )
+        problem = f"the run was started with different settings: model: {stored} then, {given} now"
+        raise errors.ResumeError(problem, "omit --model")
