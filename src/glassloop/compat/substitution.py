@@ -14,7 +14,6 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
-from typing import Any
 
 from glassloop.base.errors import counted
 from glassloop.base.files import near_name
@@ -99,7 +98,9 @@ class Finder(MetaPathFinder):
     def __init__(self, names: Names, changes: Mapping[str, Change]) -> None:
         self.names, self.changes = names, changes
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         by_script = is_imported_by_script()
         today = module_today(fullname) if by_script else None
         is_package = by_script and fullname in OLD_PACKAGES

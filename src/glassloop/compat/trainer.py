@@ -1356,9 +1356,6 @@ class LoaderBatches:
         """Return no hash: reading a loader may draw random numbers."""
         return np.zeros(0, dtype=np.int64)
 
-    def first_labels(self) -> torch.Tensor | None:
-        return next(self.epoch()).labels
-
 
 # --- callbacks of transformers, and the state they see
 

@@ -43,7 +43,7 @@ MOST_DEPTH, MOST_SHOWN = 6, 8
 Identity: TypeAlias = dict[str, object]  # values that JSON can hold
 FileSums: TypeAlias = dict[str, dict[str, int | str]]  # size and SHA-256 by name
 PlainRandom: TypeAlias = list[object]  # the random states of Python and of NumPy
-OptimizerSettings: TypeAlias = dict[str, list[dict[str, Any]]]  # "groups": the settings of each group of parameters
+OptimizerSettings: TypeAlias = dict[str, list[dict[str, object]]]  # "groups": the settings of each group of parameters
 SaveModel: TypeAlias = Callable[[Path, Tensors], None]
 
 

@@ -192,11 +192,13 @@ def optimizer_options(text: str | None) -> dict[str, float | bool | str]:
     return options
 
 
-def optimizer_of(model: torch.nn.Module, weight_decay: float, kind: type[Optimizer], options: Mapping[str, Any]) -> Optimizer:
+def optimizer_of(
+    model: torch.nn.Module, weight_decay: float, kind: type[Optimizer], options: Mapping[str, object]
+) -> Optimizer:
     """Return an optimizer of a class, with weight decay for all parameters but biases and normalization weights."""
     groups = decay_groups(model, weight_decay)
     try:
-        return kind(groups, **options)  # the class checks its own arguments
+        return kind(groups, **options)  # type: ignore[arg-type]  # the class checks its own arguments
     except (TypeError, ValueError) as error:
         raise SettingsError(f"the optimizer {kind.__name__} cannot be made: {error}", "check optim and optim_args") from error
 

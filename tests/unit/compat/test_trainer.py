@@ -124,7 +124,6 @@ def test_a_loader_gives_each_process_its_share_skips_batches_and_is_read_whole_b
     assert [found.numbers.tolist() for found in batches.epoch(skip=2)] == [[8, 9]]
     assert [found.numbers.tolist() for found in batches.whole(1, 2)] == [[4, 5, 6, 7]]
     assert len(batches) == len(batches.order()) == 3
-    assert batches.first_labels().tolist() == [0, 1, 2, 3]
     assert len(batches.row_hashes()) == 0
     with pytest.raises(SettingsError, match="has no length"):
         len(LoaderBatches(iter([])))
