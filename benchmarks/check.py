@@ -22,7 +22,6 @@ from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from glassloop import Trainer, TrainingArguments
-from glassloop.backends.packed import known_difference
 
 SIZES = {
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
@@ -52,7 +51,7 @@ def measure(size: str, device: str, steps: int, batch_size: int) -> dict[str, An
         began = time.perf_counter()
         trainer._prove()
         seconds.append(time.perf_counter() - began)
-    proof = known_difference(trainer.backend, model)
+    proof = trainer.backend.differences.get(model)
     began = time.perf_counter()
     trainer.train()
     training = time.perf_counter() - began

@@ -139,7 +139,7 @@ def test_a_signal_in_the_final_phase_loses_no_training(runs: Any, name: str, tar
         Hook(EVALUATION, 1, f"{TERM}+{TERM}"),
         Hook(EVALUATION, 1, KILL),
         Hook(PREDICTIONS, 1, KILL, after=True),
-        Hook("glassloop.study.run:write_run", 2, KILL, after=True),
+        Hook("glassloop.runs.record:write_run", 2, KILL, after=True),
     ],
     ids=["two signals", "killed in the evaluation", "killed after the predictions", "killed at the very end"],
 )  # fmt: skip

@@ -16,7 +16,6 @@ from strange_models import STRANGE, MeanHead, bert, custom
 from glassloop import Trainer, TrainingArguments
 from glassloop.backends import packed as backends
 from glassloop.backends.fast import encoder_parts as recognition
-from glassloop.backends.packed import known_difference
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -49,7 +48,7 @@ def test_an_unknown_model_gets_the_numbers_of_plain(name: str, trainer_of) -> No
         losses = [entry["loss"] for entry in trainer.state.history if "loss" in entry]
         after = trainer.predict(trainer.eval_dataset).predictions
         found[backend] = [torch.tensor(values) for values in (before, losses, after)]
-        print(name, trainer.backend.name, known_difference(trainer.backend, trainer.model))
+        print(name, trainer.backend.name, getattr(trainer.backend, "differences", {}).get(trainer.model))
     for auto, plain in zip(found["auto"], found["plain"], strict=True):
         torch.testing.assert_close(auto, plain, atol=2e-4, rtol=1e-4)
     assert found["plain"][0].std() > 1e-3, "answers that are all alike would prove nothing"
@@ -63,7 +62,7 @@ def test_every_known_family_passes(family: str, precision: str, trainer_of) -> N
         model = tiny_model(family, initializer_range=spread)
         trainer = trainer_of(model, precision=precision)
         trainer._prove()
-        proof = known_difference(trainer.backend, model)
+        proof = trainer.backend.differences.get(model)
         print(family, precision, spread, trainer.backend.name, proof)
         assert trainer.backend.name == "graphs"
         assert proof.holds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from glassloop.backends.plain import PlainBackend, SingleProcess
-from glassloop.training.interfaces import LRScheduler, ObjectT, Optimizer, ProcessGroup
+from glassloop.training.interfaces import LRScheduler, ObjectT, Optimizer, Prepared, ProcessGroup
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -75,9 +75,7 @@ class AccelerateBackend(PlainBackend):
         self.processes = processes_of(accelerator)
         self.scaler = getattr(accelerator, "scaler", None) or torch.amp.GradScaler("cpu", enabled=False)
 
-    def prepare(
-        self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
-    ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
+    def prepare(self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler) -> Prepared:
         """Wrap `model` and `optimizer`. The `scheduler` stays as it is: Accelerate's would advance once per process."""
         model, optimizer = self.accelerator.prepare(model, optimizer)
         return model, optimizer, scheduler

@@ -18,7 +18,7 @@ from glassloop.backends.accelerate import precision_of, processes_of
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import SettingsError, counted
 from glassloop.data.interfaces import Model
-from glassloop.training.interfaces import LRScheduler, Optimizer, OptimizerFactory, OptimizerState, Tensors, TrainingUse
+from glassloop.training.interfaces import LRScheduler, Optimizer, OptimizerFactory, OptimizerState, Prepared, TrainingUse
 from glassloop.training.optimizer import unwrap_optimizer
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ class FSDPBackend(PlainBackend):
                 torch.distributed.broadcast(tensor, 0)  # as DDP does: each process may have drawn a different new head
         return super().start_training(model, use)
 
-    def prepare(
-        self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler
-    ) -> tuple[torch.nn.Module, Optimizer, LRScheduler]:
+    def prepare(self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler) -> Prepared:
         """Split a copy of the model, and let the optimizer hold the weights of the copy."""
         self.whole = model.to("cpu")
         copied = deepcopy(self.whole).to(self.device)
@@ -137,7 +135,7 @@ class FSDPBackend(PlainBackend):
 
     def gather_optimizer_state(self, optimizer: Optimizer) -> OptimizerState:
         """Return the whole optimizer state in the main process, and nothing in the others."""
-        state, found = unwrap_optimizer(optimizer).state, dict[torch.nn.Parameter, Tensors]()
+        state, found = unwrap_optimizer(optimizer).state, dict[torch.nn.Parameter, dict[str, torch.Tensor]]()
         for mine, part in zip(self.whole.parameters(), self.split.parameters(), strict=True):
             whole = {key: self.gathered(torch.as_tensor(value)).cpu() for key, value in state.get(part, {}).items()}
             if self.processes.is_main and whole:

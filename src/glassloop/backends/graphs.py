@@ -43,14 +43,10 @@ class CapturedStep(NamedTuple):
 
 
 class GraphStep:
-    """Run steps by replaying captured CUDA graphs. Nothing waits for the device.
+    """Run steps by replaying captured CUDA graphs. Nothing waits for the device."""
 
-    The very first step runs without a graph, which also warms up what must not happen during a capture. Each shape is
-    captured when it first occurs. If that fails, the step runs without a graph, and the shape is captured when it occurs
-    again. The schedule advances after each step, outside of the graph. `own_modules`: the model keeps its own modules, whose
-    tensors must then be created on the device.
-    """
-
+    # Each shape is captured when it first occurs. If that fails, the step runs without a graph, and the shape is captured when
+    # it occurs again. `own_modules`: the model keeps its own modules, whose tensors must then be created on the device.
     def __init__(
         self, step: StepFunction, optimizer: FlatAdamW | Idle, scheduler: Scheduler, say: Say, *, own_modules: bool = False
     ) -> None:
@@ -76,7 +72,7 @@ class GraphStep:
                 copy_into(static, batch)
             found.graph.replay()
             figures = found.figures.clone()
-        self.scheduler.step()
+        self.scheduler.step()  # outside of the graph
         return figures
 
     def capture(self, key: Hashable, group: list[Batch]) -> CapturedStep | None:

@@ -66,11 +66,6 @@ class PackedBackend(PlainBackend):
             return f"{type(model).__name__} has layers without an int8 form"
         return reason
 
-    def why_not_rows(self, model: Model, batches: Batches, *, training: bool) -> str | None:
-        """Return why this backend cannot run the rows of a data set; None if it can. An evaluation runs odd rows padded."""
-        reason = why_not_columns(batches)
-        return packing.why_not_masks(batches) if reason is None and training and why_not_packed(model) is None else reason
-
     @property
     def storage(self) -> FlatStorage:
         """Return the flat storage of the weights in training; raise `ModelError` if no training was started."""
@@ -400,7 +395,9 @@ def verified_backend(
         return backend
     with random_states_kept():
         made = batches()
-        reason = backend.why_not_rows(model, made, training=use is not None)
+        reason = why_not_columns(made)
+        if reason is None and use is not None and why_not_packed(model) is None:  # an evaluation runs odd rows padded
+            reason = packing.why_not_masks(made)
     reason = reason or why_not_verified(backend, model, made, use)
     if reason is None:
         return backend
@@ -426,11 +423,6 @@ def why_not_verified(backend: PackedBackend, model: Model, batches: Batches, use
                 raise
             return f"it fails ({type(error).__name__}: {error})"
     return None if known.holds else str(known)
-
-
-def known_difference(backend: Backend, model: Model) -> Difference | None:
-    """Return how far a model on a fast backend is from the plain one; None if that was not measured, or on plain."""
-    return backend.differences.get(model) if isinstance(backend, PackedBackend) else None
 
 
 State = tuple[tuple[int, int], ...]

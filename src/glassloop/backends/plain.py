@@ -11,6 +11,7 @@ import torch
 
 from glassloop.data.batches import Batches
 from glassloop.training import interfaces
+from glassloop.training.interfaces import LRScheduler, Optimizer
 from glassloop.training.optimizer import make_optimizer
 
 
@@ -86,7 +87,7 @@ class PlainBackend:
         scaled: Any = self.scaler.scale(loss)
         scaled.backward()
 
-    def unscale(self, optimizer: interfaces.Optimizer) -> None:
+    def unscale(self, optimizer: Optimizer) -> None:
         """Divide the gradients of an `optimizer` by the factor that fp16 multiplied losses with."""
         if self.scaler.is_enabled():
             self.scaler.unscale_(optimizer)
@@ -100,7 +101,7 @@ class PlainBackend:
         # fp16's scaler raises its factor until gradients overflow, and skips that step: this is not divergence.
         return torch.where(norm.isfinite(), norm, 0.0) if self.precision == "fp16" else norm
 
-    def step(self, optimizer: interfaces.Optimizer) -> None:
+    def step(self, optimizer: Optimizer) -> None:
         """Update the weights of an `optimizer`."""
         if self.scaler.is_enabled():
             self.scaler.step(optimizer)
@@ -122,9 +123,7 @@ class PlainBackend:
         """Put the savings of training a `model` for this `use` in place, and return what makes its optimizer."""
         return make_optimizer
 
-    def prepare(
-        self, model: torch.nn.Module, optimizer: interfaces.Optimizer, scheduler: interfaces.LRScheduler
-    ) -> tuple[torch.nn.Module, interfaces.Optimizer, interfaces.LRScheduler]:
+    def prepare(self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler) -> interfaces.Prepared:
         """Return `model`, `optimizer` and `scheduler` as the steps use them."""
         return model, optimizer, scheduler
 
@@ -137,11 +136,7 @@ class PlainBackend:
         return batches
 
     def wrap_step(
-        self,
-        step: Callable[..., torch.Tensor],
-        optimizer: interfaces.Optimizer,
-        scheduler: interfaces.LRScheduler,
-        say: interfaces.Say,
+        self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: interfaces.Say
     ) -> interfaces.StepFunction:
         """Return the function that runs one step with `optimizer` and `scheduler`. `say` shows a line to the user.
 
@@ -159,7 +154,7 @@ class PlainBackend:
     def sync_from_model(self) -> None:
         """Take over weights that were just loaded into the model."""
 
-    def gather_optimizer_state(self, optimizer: interfaces.Optimizer) -> interfaces.OptimizerState | None:
+    def gather_optimizer_state(self, optimizer: Optimizer) -> interfaces.OptimizerState | None:
         """Return the state of an `optimizer` gathered from all processes; None if it holds all of it."""
         return None
 

@@ -103,11 +103,12 @@ ENVIRONMENT = Environment(
 ENVIRONMENT.filters |= {"short": short, "number": value_text, "commas": "{:,}".format, "home": home_name, "near": near_name}
 MARKDOWN = ENVIRONMENT.overlay(finalize=markdown)
 MARKDOWN.globals = {**ENVIRONMENT.globals, "table": markdown_table}
+PYTHON = ENVIRONMENT.overlay(finalize=lambda value: value if isinstance(value, Markup) else Markup(repr(value)))
 
 
 def template_of(name: str) -> Template:
-    """Return a template by its file, such as "report/page.html.j2". Values of a `.md.j2` are escaped as Markdown."""
-    return (MARKDOWN if name.endswith(".md.j2") else ENVIRONMENT).get_template(name)
+    """Return a template by its file. Values in Markdown are escaped as such; in Python they are literals, never code."""
+    return {".md.j2": MARKDOWN, ".py.j2": PYTHON}.get(name[-6:], ENVIRONMENT).get_template(name)
 
 
 def rendered(template: str, **values: object) -> str:

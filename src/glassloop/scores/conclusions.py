@@ -64,25 +64,17 @@ class Conclusion:
     @property
     def correction(self) -> str:
         """What the comparisons are corrected for, in words; empty for a single one."""
-        words = (
-            f"intervals of differences and p-values corrected for {len(self.comparisons):,} comparisons, 95 % for all together"
-        )
-        return words if len(self.comparisons) > 1 else ""
+        number = len(self.comparisons)
+        words = f"intervals of differences and p-values corrected for {number:,} comparisons, 95 % for all together"
+        return words if number > 1 else ""
 
 
-def setting_result(
-    setting: SettingRuns,
-    key: str,
-    positive: str | None = None,
-    baseline: float | None = None,
-    *,
-    level: float = statistics.LEVEL,
-) -> SettingResult:
+def setting_result(setting: SettingRuns, key: str, positive: str | None = None, baseline: float | None = None) -> SettingResult:
     """Return the result of one setting. `baseline` is the metric of always giving the most frequent answer, if it has one."""
     runs = len(setting.seeds) + setting.lost
     if not setting.seeds:
         return SettingResult(setting.name, {}, None, None, None, setting.lost, runs)
-    estimate = statistics.seeds_estimate([*setting.seeds.values()], key, positive, level=level)
+    estimate = statistics.seeds_estimate([*setting.seeds.values()], key, positive)
     points = dict(zip(setting.seeds, estimate.points, strict=True))
     sign = -1 if key in LOWER_IS_BETTER else 1
     worse = 0 if baseline is None else sum(sign * point <= sign * baseline for point in estimate.points)
@@ -91,18 +83,11 @@ def setting_result(
 
 
 def concluded(
-    settings: Sequence[SettingRuns],
-    key: str,
-    positive: str | None = None,
-    baseline: float | None = None,
-    reference: str | None = None,
-    *,
-    margin: float | None = None,
-) -> Conclusion:
-    """Return the results of all settings, on the same rows, and the verdict of each against the reference.
-
-    By default that is the first with a result, and differences up to one point, or 5 % of an error, do not matter.
-    """
+    settings: Sequence[SettingRuns], key: str, positive: str | None = None, baseline: float | None = None,
+    reference: str | None = None, *, margin: float | None = None,
+) -> Conclusion:  # fmt: skip
+    """Return the results of all settings, on the same rows, and the verdict of each against the reference."""
+    # By default that is the first with a result, and differences up to one point, or 5 % of an error, do not matter.
     usable = {setting.name: setting for setting in settings if setting.seeds}
     if not usable:
         raise SettingsError("no setting has a result", "train at least one of them to its end")
@@ -163,18 +148,10 @@ class Design:
 
 
 def designed(
-    seeds: int,
-    rows: int,
-    settings: Sequence[SettingRuns] = (),
-    key: str = "accuracy",
-    positive: str | None = None,
-    *,
-    deviation: float | None = None,
-    discordance: float = statistics.USUAL_DISCORDANCE,
-    comparisons: int = 1,
-) -> Design:
-    """Return what a design can detect."""
-    by_rows = statistics.detectable_by_rows(rows, discordance)
+    seeds: int, rows: int, settings: Sequence[SettingRuns] = (), key: str = "accuracy", positive: str | None = None, *,
+    deviation: float | None = None, comparisons: int = 1,
+) -> Design:  # fmt: skip
+    by_rows = statistics.detectable_by_rows(rows)
     usable = [setting for setting in settings if len(setting.seeds) > 1]
     row_variance = 0.0
     if usable:
@@ -185,9 +162,8 @@ def designed(
         row_variance = float(np.mean([one.rows.variance * one.num_rows / rows for one in spreads])) if spreads else 0.0
     if not deviation and not row_variance:  # unknown, or all runs gave the same answers
         return Design(seeds, rows, by_rows)
-    by_seeds = statistics.detectable_by_seeds(
-        seeds, deviation or 0.0, row_variance, alpha=statistics.ALPHA / max(comparisons, 1)
-    )
+    alpha = statistics.ALPHA / max(comparisons, 1)
+    by_seeds = statistics.detectable_by_seeds(seeds, deviation or 0.0, row_variance, alpha=alpha)
     return Design(seeds, rows, by_rows, by_seeds, deviation, comparisons)
 
 

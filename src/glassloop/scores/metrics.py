@@ -71,7 +71,6 @@ NUMBERED = (("0", "1"), ("false", "true"), ("label_0", "label_1"))
 
 
 def one_of(name: str, known: Iterable[str], what: str) -> None:
-    """Raise if `name` is not one of the `known` names."""
     if name not in (known := list(known)):
         problem = f"{visible(name)} is not a known {what}{did_you_mean(str(name).lower(), known)}"
         raise SettingsError(problem, f"choose one of: {listed(known, 20)}" if known else "omit it: there are none")

@@ -13,19 +13,14 @@ from glassloop.base.records import Json
 from glassloop.runs.record import ClassRecord, RunRecord, held_out_splits
 from glassloop.scores import statistics
 from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
-from glassloop.scores.statistics import BETTER, UNDECIDED, WORSE, ScoredRows, class_counts
+from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, ScoredRows, class_counts
 from glassloop.settings.defaults import learning_rate, num_epochs
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 # The verdict compares one metric, whatever the metrics of the run are. It exists for a constant answer in every task: F1 of a
 # frequent class is high for one, and correlations with one do not exist.
 VERDICT_KEYS = {CLASSES: "accuracy", SEVERAL: "exact_match", SCORE: "mse"}
-VERDICT_WORDS = {
-    BETTER: "Better than",
-    WORSE: "Worse than",
-    statistics.SAME: "No different from",
-    UNDECIDED: "Undecided against",
-}
+VERDICT_WORDS = {BETTER: "Better than", WORSE: "Worse than", SAME: "No different from", UNDECIDED: "Undecided against"}
 ROUNDING = 1e-6  # largest difference between a metric of the run and the same metric computed from its predictions
 FELL, FELL_FAR = 0.95, 0.5  # the last losses as a share of the first ones
 RARE = 1 / 3  # of the rows that a class would have if all had the same number
@@ -187,11 +182,7 @@ def verdict_on(rows: ScoredRows, answer: float | Array, facts: TrainingFacts | N
     value, level = (metric.value for metric in statistics.row_metrics_of([rows, constant], key))
     difference = statistics.compare({0: constant}, {0: rows}, key)
     # A single row has no spread: the error of one score would count as certain.
-    verdict = (
-        statistics.decided(difference, key, margin=0.0)
-        if len(rows) > 1
-        else statistics.ComparisonVerdict(UNDECIDED, margin=0.0)
-    )
+    verdict = statistics.decided(difference, key, margin=0.0) if len(rows) > 1 else ComparisonVerdict(UNDECIDED, margin=0.0)
     likely = "p < 0.001" if difference.p_value < 0.001 else f"p = {difference.p_value:.3f}"
     low, high = difference.interval.low, difference.interval.high
     tested = f"difference {difference.value:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, {likely}, {difference.method}, "

@@ -60,6 +60,9 @@ class ScoredRows:
         return rows_right(self.predictions, self.references)
 
 
+Seeds = Mapping[int, ScoredRows]  # the predictions of each seed
+
+
 def rows_right(predictions: Array, references: Array) -> Array:
     equal = predictions == references
     return np.asarray(equal.all(axis=1) if equal.ndim == 2 else equal)
@@ -376,13 +379,13 @@ def t_interval(mean: float, variance: float, freedom: float, level: float = LEVE
     return Interval(mean - reach, mean + reach, level, "t")
 
 
-def mean_interval(values: Iterable[float], level: float = LEVEL) -> Estimate:
+def mean_interval(values: Iterable[float]) -> Estimate:
     """Return the mean of independent values, such as the scores of several seeds, with its t interval."""
     points = np.asarray([*values], dtype=np.float64)
     mean = float(points.mean())
     if len(points) < 2:
         return Estimate(mean, None)
-    return Estimate(mean, t_interval(mean, float(points.var(ddof=1)) / len(points), len(points) - 1, level))
+    return Estimate(mean, t_interval(mean, float(points.var(ddof=1)) / len(points), len(points) - 1))
 
 
 def metric_interval(metric: RowMetric, key: str, level: float = LEVEL) -> Interval | None:
@@ -419,10 +422,10 @@ def is_biased(bias: float, variance: float) -> bool:
     return abs(bias) > max(MOST_BIAS * math.sqrt(variance), ROUNDING)
 
 
-def metric_estimate(rows: ScoredRows, key: str, positive: str | None = None, *, level: float = LEVEL) -> Estimate:
+def metric_estimate(rows: ScoredRows, key: str, positive: str | None = None) -> Estimate:
     """Return a metric of one model with its interval over rows."""
     metric = row_metrics_of([rows], key, positive)[0]
-    return Estimate(metric.value, metric_interval(metric, key, level))
+    return Estimate(metric.value, metric_interval(metric, key))
 
 
 # --- a mean over seeds, and what its variance consists of ----------------------------------------------------------------
@@ -527,20 +530,17 @@ class SeedsEstimate:
     interval: Interval | None  # None if there are too few rows for one
 
 
-def seeds_estimate(
-    seeds: Sequence[ScoredRows], key: str, positive: str | None = None, *, level: float = LEVEL
-) -> SeedsEstimate:
+def seeds_estimate(seeds: Sequence[ScoredRows], key: str, positive: str | None = None) -> SeedsEstimate:
     """Return the mean of a metric over seeds with its interval over seeds and rows; over rows only for a single seed."""
     metrics = row_metrics_of(seeds, key, positive)
     points, changes = stacked(metrics)
     spread = spread_of(points, changes)
-    interval: Interval | None
     if spread.seeds is None or not spread.variance:  # one seed, or the same answers from all of them
-        interval = metric_interval(metrics[0], key, level)
+        interval = metric_interval(metrics[0], key)
     else:
         bias = float(np.mean([metric.bias for metric in metrics]))
         few = any(too_few_rows(metric, key) for metric in metrics)
-        interval = None if few or is_biased(bias, spread.variance) else spread.interval(level).within_range(key)
+        interval = None if few or is_biased(bias, spread.variance) else spread.interval().within_range(key)
     deviation = float(np.std(points, ddof=1)) if len(points) > 1 else None
     return SeedsEstimate(tuple(map(float, points)), spread.mean, deviation, interval)
 
@@ -553,16 +553,12 @@ def stacked(metrics: Sequence[RowMetric]) -> tuple[Array, Array]:
 # --- power ---------------------------------------------------------------------------------------------------------------
 
 
-def detectable_by_rows(
-    rows: int, discordance: float = USUAL_DISCORDANCE, alpha: float = ALPHA, power: float | None = POWER
-) -> float:
-    """Return the smallest difference in accuracy between two fixed models that McNemar's test detects with a probability.
-
-    `discordance` is the share of rows that exactly one gets right. Without `power`, it is significant once it is observed.
-    """
+def detectable_by_rows(rows: int, discordance: float = USUAL_DISCORDANCE, power: float | None = POWER) -> float:
+    """Return the smallest difference in accuracy between two fixed models that McNemar's test detects with a probability."""
+    # `discordance` is the share of rows that exactly one gets right. Without `power`, it is significant once it is observed.
     from scipy.special import ndtri
 
-    a, d = normal_quantile(1 - alpha), discordance
+    a, d = normal_quantile(1 - ALPHA), discordance
     if power is None:
         return a * math.sqrt(d / rows)
     # The null hypothesis has the variance d/n, the alternative (d - difference^2)/n: solve for the difference.
@@ -708,19 +704,10 @@ def agreeing(interval: Interval, value: float, significant: bool) -> Interval:
     return replace(interval, low=max(low, 0.0), high=high) if value > 0 else replace(interval, low=low, high=min(high, 0.0))
 
 
-def compare(
-    first: Mapping[int, ScoredRows],
-    second: Mapping[int, ScoredRows],
-    key: str,
-    positive: str | None = None,
-    *,
-    level: float = LEVEL,
-) -> Difference:
-    """Return a metric of the second side minus that of the first, on the same rows. A side has the predictions of each seed.
-
-    Two single models are compared by McNemar's exact test, or by the paired jackknife for a metric that is not a share of
-    rows. With several seeds on a side, the interval and the test cover seeds and rows; equal seeds are paired.
-    """
+def compare(first: Seeds, second: Seeds, key: str, positive: str | None = None, *, level: float = LEVEL) -> Difference:
+    """Return a metric of the second side minus that of the first, on the same rows."""
+    # Two single models are compared by McNemar's exact test, or by the paired jackknife for a metric that is not a share of
+    # rows. With several seeds on a side, the interval and the test cover seeds and rows; equal seeds are paired.
     models = [*first.values(), *second.values()]
     for model in models[1:]:
         same = model.task == models[0].task and model.labels == models[0].labels
@@ -758,22 +745,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def compare_all(
-    first: Mapping[int, ScoredRows],
-    others: Sequence[Mapping[int, ScoredRows]],
-    key: str,
-    positive: str | None = None,
-    *,
-    alpha: float = ALPHA,
-) -> list[Difference]:
+def compare_all(first: Seeds, others: Sequence[Seeds], key: str, positive: str | None = None) -> list[Difference]:
     """Return the difference of each other side from the first, corrected for their number."""
     # The intervals that belong to Holm's method have no upper end for decided comparisons, so they are Bonferroni's. Where
     # Holm's correction finds a difference that these leave open, the interval ends at 0, so that both agree.
-    level = 1 - alpha / max(len(others), 1)
+    level = 1 - ALPHA / max(len(others), 1)
     differences = [compare(first, other, key, positive, level=level) for other in others]
     adjusted = holm([one.p_value for one in differences])
     return [
-        replace(one, corrected=p_value, comparisons=len(others), interval=agreeing(one.interval, one.value, p_value < alpha))
+        replace(one, corrected=p_value, comparisons=len(others), interval=agreeing(one.interval, one.value, p_value < ALPHA))
         for one, p_value in zip(differences, adjusted, strict=True)
     ]
 
@@ -804,15 +784,15 @@ def margin_for(key: str, value: float) -> float:
     return abs(value) * RELATIVE_MARGIN if key in LOWER_IS_BETTER else MARGIN
 
 
-def decided(difference: Difference, key: str, margin: float = MARGIN, alpha: float = ALPHA) -> ComparisonVerdict:
+def decided(difference: Difference, key: str, margin: float = MARGIN) -> ComparisonVerdict:
     """Return the verdict on a difference, whose interval and p-value are corrected for the number of comparisons."""
     # A p-value above 0.05 is no evidence of equality; an interval within the margin is.
-    if difference.corrected < alpha:
+    if difference.corrected < ALPHA:
         improved = (difference.value > 0) != (key in LOWER_IS_BETTER)
         return ComparisonVerdict(BETTER if improved else WORSE, margin)
     if -margin <= difference.interval.low and difference.interval.high <= margin:
         return ComparisonVerdict(SAME, margin)
-    strictness = max(alpha * difference.p_value / difference.corrected, alpha / 100) if difference.corrected else alpha
+    strictness = max(ALPHA * difference.p_value / difference.corrected, ALPHA / 100) if difference.corrected else ALPHA
     seeds = more_seeds(difference, margin, strictness)
     return ComparisonVerdict(UNDECIDED, margin, seeds, more_rows(difference, strictness) if seeds is None else None)
 

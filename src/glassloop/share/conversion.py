@@ -39,17 +39,13 @@ class Logits(torch.nn.Module):
 
 
 def refuse_missing_packages(kind: str) -> None:
-    """Raise `SettingsError` if a package for this format is not installed."""
     if missing := [name for name in (*PACKAGES, *(ONNX_PACKAGES if kind != TORCH else ())) if find_spec(name) is None]:
         raise SettingsError(f"an export to {kind} needs the package {missing[0]}", INSTALL)
 
 
 def refuse_unknown_family(config: Config, inputs: Sequence[str]) -> None:
-    """Export a small copy of a model whose family is not known, which takes seconds. Raises `ModelError` if that fails.
-
-    The tests export every family in the table.
-    """
-    if config.model_type in FAMILIES:
+    """Export a small copy of a model whose family is not known, which takes seconds. Raises `ModelError` if that fails."""
+    if config.model_type in FAMILIES:  # the tests export each of them
         return
     small = copy.deepcopy(config)
     for name in ("num_hidden_layers", "n_layers", "num_layers"):

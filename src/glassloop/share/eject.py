@@ -64,41 +64,16 @@ def refuse_full(target: Path) -> None:
 
 
 def script_of(run: RunRecord) -> str:
-    """Return the script of a run. Every value from the record is written as a literal, never as code."""
-    settings, plan, data = run.settings, run.plan, run.data
-    weights = "None"
-    if run.class_weights:
-        weights = f"torch.tensor({[*run.class_weights]!r}, device=logits.device)"
-    literals = {
-        "model": find_model(run.model.name).name,
-        "task": data.task,
-        "texts": [*data.columns.texts],
-        "seed": settings.seed,
-        "data_seed": settings.seed if settings.data_seed is None else settings.data_seed,
-        "batch_size": settings.per_device_train_batch_size,
-        "accumulate": plan.accumulate,
-        "max_steps": plan.max_steps,
-        "warmup_steps": plan.warmup_steps,
-        "learning_rate": settings.learning_rate,
-        "weight_decay": settings.weight_decay,
-        "max_grad_norm": settings.max_grad_norm,
-        "max_length": run.max_length,
-        "on_cuda": run.device.startswith("cuda"),
-        "betas": (settings.adam_beta1, settings.adam_beta2),
-        "epsilon": settings.adam_epsilon,
-        "fused": settings.optim == "adamw_torch_fused",
-        "schedule": settings.lr_scheduler_type,
-        "schedule_options": json.loads(settings.lr_scheduler_kwargs or "{}"),
-        "log_every": plan.log_every,
-        "pad_multiple": settings.pad_to_multiple_of or None,
-        "smoothing": settings.label_smoothing_factor,
-    }
+    """Return the script of a run. Its template writes every value as a literal, never as code."""
+    weights = f"torch.tensor({[*run.class_weights]!r}, device=logits.device)" if run.class_weights else "None"
     return rendered(
         "share/train.py.j2",
-        **{name: Markup(repr(value)) for name, value in literals.items()},
-        labels=Markup(pformat(data.labels and [*data.labels], width=110, compact=True)),
-        savings=Markup(", ".join(map(repr, run.savings))),
+        run=run,
+        settings=run.settings,
+        model=find_model(run.model.name).name,
+        labels=Markup(pformat(run.data.labels and [*run.data.labels], width=110, compact=True)),
+        texts=[*run.data.columns.texts],
         weights=Markup(weights),
-        grouped=settings.group_by_length,
-        drops_last=settings.dataloader_drop_last,
+        schedule_options=json.loads(run.settings.lr_scheduler_kwargs or "{}"),
+        savings=Markup(", ".join(map(repr, run.savings))),
     )

@@ -29,7 +29,7 @@ from glassloop.predictor import Predictor
 from glassloop.report.comparison import answer_text, measures_of
 from glassloop.runs import export as exports
 from glassloop.runs import record as records
-from glassloop.scores.statistics import ScoredRows, compare, row_metrics_of, scored_rows
+from glassloop.scores.statistics import compare, row_metrics_of, scored_rows
 from glassloop.serve.hosted import CHECKED_ROWS, check_predictions
 from glassloop.settings.training import SCORE
 from glassloop.share.conversion import ONNX_PACKAGES, PACKAGES, refuse_missing_packages, refuse_unknown_family, write_model
@@ -87,10 +87,8 @@ def changes(rows: StoredRows, run: records.RunRecord, answering: Answering, befo
     differs = (answers[0] != answers[1]).reshape(len(apart), -1).any(axis=1)
     flipped = () if run.data.task == SCORE else tuple(int(row) for row in np.flatnonzero(differs))
     stored = scored_rows(rows.entries, run.data.task, run.data.labels, rows.path)
-    sides = [
-        {0: ScoredRows(stored.task, stored.labels, choices, stored.references, logits)}
-        for choices, logits in zip(answers, (before, after), strict=True)
-    ]
+    pairs = zip(answers, (before, after), strict=True)
+    sides = [{0: replace(stored, predictions=choices, logits=logits)} for choices, logits in pairs]
     measures, metrics = measures_of(run), dict[str, exports.MetricChange]()
     for key in measures.keys:
         change = compare(sides[0], sides[1], key, measures.positive)
@@ -104,10 +102,8 @@ def speeds(
     predictors: Mapping[str, Predictor], rows: Sequence[EncodedText], rounds: int = ROUNDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:  # fmt: skip
-    """Return the rows per second of each predictor on the same encoded rows, the best of several rounds in turn.
-
-    One more round warms up. A slow model gets at least one round.
-    """
+    """Return the rows per second of each predictor on the same encoded rows, the best of several rounds in turn."""
+    # One more round warms up. A slow model gets at least one round.
     best, began = dict.fromkeys(predictors, float("inf")), clock()
     with stage("measuring the speed", (rounds + 1) * len(predictors) * len(rows)):
         for turn in range(rounds + 1):
@@ -161,18 +157,8 @@ class Exported:
 
 
 def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = True) -> Exported:
-    """Export the model of a run, and compare it with the run on the stored validation rows.
-
-    Args:
-        folder: The run folder.
-        kind: The format: "onnx", "onnx-int8" or "torch".
-        target: The folder to write, which must not exist or be empty.
-        stores_texts: Whether to store some validation rows, with which a server checks the model at its start.
-
-    Raises:
-        SettingsError: If `folder` is not a run with validation rows, or a package is missing.
-        ModelError: If the model is damaged, or cannot be exported.
-    """
+    """Export the model of a run to a new folder, in the format `kind`, and compare it on the stored validation rows."""
+    # With `stores_texts`, some of these rows are stored, too: a server checks the model with them at its start.
     refuse_missing_packages(kind)
     refuse_other_folders(folder)
     plain = Predictor(folder, device="cpu")
@@ -252,7 +238,6 @@ def refuse_other_folders(folder: Path) -> None:
 
 
 def versions_of(kind: str) -> dict[str, str]:
-    """Return the versions of the packages that wrote an export."""
     return {name: version(name) for name in (*PACKAGES, *(ONNX_PACKAGES if kind != exports.TORCH else ()))}
 
 
@@ -261,7 +246,6 @@ EXPORT_TITLES = {"glassloop": "Glassloop", "transformers": "transformers"}
 
 
 def show_export(console: Console, found: Exported) -> None:
-    """Print how an export compares with its run."""
     check, measures = found.check, measures_of(found.record.run)
     title = f"{check.split}, {counted(check.rows, 'row', 'rows')}"
     table = bare_table(title, "run", "exported", "difference", "95 % interval", right=1, overflow="fold")
@@ -274,7 +258,8 @@ def show_export(console: Console, found: Exported) -> None:
     if found.record.task != SCORE:
         console.print(text(f"answers that changed: {len(found.flipped):,} of {check.rows:,}"))
         for row in found.flipped[:MOST_ROWS]:
-            console.print(text(f"  {flipped_text(row)}"))
+            label, old, new = (shortened(answer_text(value), 14) for value in (row.label, row.before, row.after))
+            console.print(text(shortened(f"  row {row.row} [{label}] {old} → {new}: {' | '.join(row.texts)}", 78)))
         if (more := len(found.flipped) - MOST_ROWS) > 0:
             console.print(text(f"  and {more:,} more; --json lists all"))
     size, before = check.num_bytes["exported"], check.num_bytes["run"]
@@ -285,9 +270,3 @@ def show_export(console: Console, found: Exported) -> None:
     console.print(text(f"rows per second with {threads}: {own:,.0f}"))
     console.print(text(f"  {', '.join(compared)}"))
     console.print(text(f"{found.record.kind} → {found.folder}"))
-
-
-def flipped_text(row: FlippedRow) -> str:
-    """Return a row on one line: number, label, both answers, and its texts."""
-    label, before, after = (shortened(answer_text(value), 14) for value in (row.label, row.before, row.after))
-    return shortened(f"row {row.row} [{label}] {before} → {after}: {' | '.join(row.texts)}", 76)

@@ -33,17 +33,13 @@ class Published:
 
     @property
     def num_bytes(self) -> int:
-        """The size of what is uploaded."""
         return self.path.stat().st_size if self.content is None else len(self.content)
 
 
 def published_files(folder: Path, more: Mapping[str, Path] | None = None) -> list[Published]:
-    """Return what is uploaded from a model folder, and `more` files by their names. Raises `ModelError` if it has no model.
-
-    Weights, settings, tokenizer, card and calibration are; checkpoints, optimizer states, predictions, histories and reports
-    are not. In settings, and in the record of an export, a local path is shortened to its last part.
-    """
-    # By kind instead of exclusion: a new kind of file stays private until somebody decides otherwise.
+    """Return what is uploaded from a model folder, and `more` files by their names. Raises `ModelError` if it has no model."""
+    # By kind instead of exclusion: a new kind of file stays private until somebody decides otherwise. Checkpoints, optimizer
+    # states, predictions, histories and reports are private; a local path in settings is shortened to its last part.
     found = []
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
@@ -90,7 +86,6 @@ def shared_record(path: Path, files: Sequence[Published]) -> bytes:
 
 
 def refuse_repository(name: str) -> None:
-    """Raise `SettingsError` for a name that a repository of the hub cannot have."""
     if not is_hub_name(name):
         raise SettingsError(f"{visible(name)} is not the name of a repository", "use owner/name, such as me/mrpc")
 
@@ -99,22 +94,8 @@ def upload(
     folder: Path, name: str, message: str, *, token: str | None = None, revision: str | None = None,
     private: bool | None = None, more: Mapping[str, Path] | None = None,
 ) -> str:  # fmt: skip
-    """Upload a model folder to a repository of the model hub in one commit, and return its address.
-
-    Args:
-        folder: The folder of the model.
-        name: The repository, which is created if it does not exist.
-        message: The message of the commit.
-        token: The access token. Default: that of the machine.
-        revision: The branch, which is created if it does not exist. Default: the main one.
-        private: Whether a new repository is private. Default: that of the owner.
-        more: Further files by their names in the repository.
-
-    Raises:
-        SettingsError: If the name is not that of a repository.
-        ModelError: If the folder has no model.
-        ResourceError: If there is no access token, or the hub cannot be reached, or refuses.
-    """
+    """Upload a model folder to a repository of the model hub in one commit, and return its address."""
+    # Repository and branch (`revision`) are created if they do not exist; `private` counts for a new repository.
     refuse_repository(name)
     remedy = f"the model is saved in {folder}; upload it later with hf upload {name} {folder}"
     files = published_files(folder, more)

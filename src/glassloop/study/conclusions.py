@@ -58,7 +58,6 @@ class Scores:
         self.baseline = next((run.baseline for run in record.runs.values() if run.baseline), {}).get(key)
 
     def rows(self, runs: Mapping[int, str], split: str) -> dict[int, ScoredRows]:
-        """Return the stored predictions of runs for a split."""
         paths = {number: self.folder / RUNS_NAME / name for number, name in runs.items()}
         stored = {number: path for number, path in paths.items() if split in predicted_splits(path)}
         return {number: scored_split(path, read_run(path), split) for number, path in stored.items()}
@@ -106,7 +105,11 @@ class Scores:
         ended = (one for one in fractions if any(run.scores_at(one) or run.status == FAILED for run in runs))
         trained = max(ended, default=0.0)  # 0 if the budget ended before
         points = [scores[record.metric] for run in runs if record.metric in (scores := run.scores_at(trained) or {})]
-        difference = comparison.difference if comparison else None
+        compared: dict[str, object] | None = None
+        if comparison is not None:
+            one, span = comparison.difference, comparison.difference.interval
+            compared = {"difference": one.value, "low": span.low, "high": span.high, "p_value": one.p_value}
+            compared |= {"corrected": one.corrected, "verdict": str(comparison.verdict)}
         return {
             "number": number,
             "name": setting.name,
@@ -117,15 +120,7 @@ class Scores:
             "validation": plain_result(result) if setting.seeds else None,
             "failed": result.failed,
             "runs": len(runs),
-            "comparison": difference
-            and {
-                "difference": difference.value,
-                "low": difference.interval.low,
-                "high": difference.interval.high,
-                "p_value": difference.p_value,
-                "corrected": difference.corrected,
-                "verdict": str(comparison.verdict) if comparison else "",
-            },
+            "comparison": compared,
         }
 
     def test(self, final: Sequence[str], say: Callable[[str], None]) -> bool:
@@ -187,7 +182,6 @@ class Scores:
 
 
 def plain_result(result: SettingResult) -> dict[str, object]:
-    """Return the mean of a setting with its interval as plain values."""
     low, high = (result.interval.low, result.interval.high) if result.interval else (None, None)
     points = [*result.points.values()]
     return {"mean": result.mean, "deviation": result.deviation, "low": low, "high": high, "points": points}

@@ -50,7 +50,6 @@ def refuse_unreachable(address: str) -> None:
 
 
 def unreachable(address: str, error: Exception) -> ResourceError:
-    """Return the error of a cluster that does not answer."""
     problem = f"the Ray cluster {address} cannot be reached: {error}"
     return ResourceError(problem, "start it with ray start --head, or check the address")
 
@@ -107,8 +106,7 @@ class RayTrials:
             raise unreachable(self.address, error) from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for ref in self.running:
-            self.ray.cancel(ref, force=True)
+        self.stop()
         if not self.was_connected:
             self.ray.shutdown()
 
@@ -211,7 +209,6 @@ def placed(given: GivenSettings, shipment: Shipment, scratch: Path) -> GivenSett
 
 
 def packed(folder: Path) -> Files:
-    """Return the files of a run by their path in its folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != LOCK_NAME) if folder.is_dir() else []
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 

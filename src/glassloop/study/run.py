@@ -145,7 +145,7 @@ def rows_key(examples: Examples) -> tuple[tuple[str, str], ...]:
 
 
 @dataclass(frozen=True)
-class AssembledRun:
+class PreparedRun:
     """A run before its first step: the Trainer with its parts, the data, and the record to write."""
 
     trainer: Trainer
@@ -156,9 +156,7 @@ class AssembledRun:
     reason: str = ""  # from what the default rule chose settings
 
 
-def assemble(
-    given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts | None = None
-) -> AssembledRun:
+def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts | None = None) -> PreparedRun:
     """Load the data and the model of a run, and return everything it needs before its first step."""
     refuse_missing(args.trackers)
     shared = shared or SharedParts()
@@ -226,7 +224,7 @@ def assemble(
         },
         identity=session.identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
-    return AssembledRun(trainer, parts, examples, encoded, record, chosen.reason)
+    return PreparedRun(trainer, parts, examples, encoded, record, chosen.reason)
 
 
 def examples_for(given: GivenSettings, config: Config, shared: SharedParts | None = None) -> Examples:
@@ -265,13 +263,9 @@ def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
 
 
 def train_run(
-    given: GivenSettings,
-    resume: str | None = None,
-    *,
-    restart: bool = False,
-    shared: SharedParts | None = None,
+    given: GivenSettings, resume: str | None = None, *, restart: bool = False, shared: SharedParts | None = None,
     with_report: bool = True,
-) -> Path:
+) -> Path:  # fmt: skip
     """Train a run, or resume that of a folder, of a checkpoint, or the "newest" of `output_dir`, and return its folder."""
     began = time.perf_counter()
     checkpoint: bool | Path | None = None
@@ -294,20 +288,17 @@ def train_run(
     if args.disable_tqdm:
         show_lines()
     backend = choose_backend(args)
+    is_main = backend.processes.is_main
     with ExitStack() as held:
         if stored is None:
-            chosen = (
-                str(status.free_folder(args.output_dir, overwrite=args.overwrite_output_dir))
-                if backend.processes.is_main
-                else ""
-            )
-            folder = Path(backend.processes.gather_objects([chosen])[0])  # the main process decides
+            free = str(status.free_folder(args.output_dir, overwrite=args.overwrite_output_dir)) if is_main else ""
+            folder = Path(backend.processes.gather_objects([free])[0])  # the main process decides
             if not args.output_dir or not folder.exists():
                 held.callback(status.remove_if_empty, *status.new_folders(folder))
             args = replace(args, output_dir=str(folder), overwrite_output_dir=False)
         with collection_paused():  # transformers is imported
             run = assemble(given, args, backend, shared)
-        if backend.processes.is_main:
+        if is_main:
             held.enter_context(locked(folder, run.parts.say))
             status.refuse_changed(folder, stored)  # by a run that held the lock until now
             if stored is None:
@@ -317,7 +308,7 @@ def train_run(
                 session.refuse_other_run(stored, run.record, from_start=restart or not records.has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
         run_to_end(run, checkpoint, began, restart=restart)
-        if backend.processes.is_main:
+        if is_main:
             update_card(folder)
             if with_report and (path := write_report(folder)):
                 note(f"  report: {path}")
@@ -327,7 +318,6 @@ def train_run(
 def find_resumed(
     given: GivenSettings, resume: str, *, restart: bool
 ) -> tuple[GivenSettings, Path, bool | Path, records.RunRecord | None]:
-    """Return the settings, the folder, the checkpoint and the record of a run to resume."""
     output_dir = given.training.get("output_dir")
     folder, checkpoint = status.resumed_folder(resume, str(output_dir) if output_dir else None)
     given = replace(given, training={**given.training, "output_dir": str(folder)})
@@ -339,21 +329,15 @@ def find_resumed(
     if stored.finished:
         session.refuse_other_request(folder, stored, given)
     session.refuse_other_model(given.model, stored.model.name)
-    started = GivenSettings(
-        stored.data.source, stored.model.name, stored.settings.to_dict(), stored.data.given(), stored.model.new_head
-    )
+    started = GivenSettings(stored.data.source, stored.model.name, stored.settings.to_dict(), stored.data.given())
     given = replace(started.overridden_by(given), new_head=stored.model.new_head)
     return given, folder, checkpoint, stored
 
 
 def run_to_end(
-    run: AssembledRun,
-    checkpoint: bool | Path | None,
-    began: float,
-    *,
-    restart: bool = False,
+    run: PreparedRun, checkpoint: bool | Path | None, began: float, *, restart: bool = False,
     callbacks: Sequence[Callback] = (),
-) -> None:
+) -> None:  # fmt: skip
     """Train, save the model, evaluate it and write the record. A signal stops this anywhere without losing a step."""
     trainer, examples, record = run.trainer, run.examples, run.record
     folder, processes = run.parts.folder, trainer.backend.processes
@@ -383,8 +367,7 @@ def run_to_end(
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trainer.state.step:,} steps → {printable(str(folder))}"))
 
 
-def evaluated(run: AssembledRun) -> list[Result]:
-    """Return the evaluation of a trained model on every validation split."""
+def evaluated(run: PreparedRun) -> list[Result]:
     trainer, splits, results = run.trainer, records.held_out_splits(run.examples.facts), []
     facts = facts_of(run.record, trainer.state.history, encoder_weights(trainer.model.config))
     try:

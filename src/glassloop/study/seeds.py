@@ -41,13 +41,9 @@ from glassloop.training.progress import SeedsProgress
 
 
 def train_seeds(
-    settings: RunSettings,
-    seeds: Iterable[int],
-    *,
-    output_dir: str | Path | None = None,
-    at_once: int | None = None,
+    settings: RunSettings, seeds: Iterable[int], *, output_dir: str | Path | None = None, at_once: int | None = None,
     report: bool = True,
-) -> SeedsRecord:
+) -> SeedsRecord:  # fmt: skip
     """Train the same run once for each random seed, and return the scores of all of them.
 
     Each seed ends with the same weights as `glassloop train` with that seed. A failed seed does not stop the others; its
@@ -78,12 +74,9 @@ def train_seeds(
         remedy = f"resume them: --seeds {len(entries)} --resume {chosen}; or choose another folder"
         raise SettingsError(f"output_dir {chosen} already contains seeds", remedy)
     folder = free_folder(str(chosen) if chosen else None)
-    settings = replace(
-        settings,  # so that they mean the same from any working directory
-        source=settings.source and absolute_name(settings.source),
-        model=settings.model and absolute_name(settings.model),
-        data=settings.data.with_absolute_paths(),
-    )
+    # So that they mean the same from any working directory.
+    source, model = (name and absolute_name(name) for name in (settings.source, settings.model))
+    settings = replace(settings, source=source, model=model, data=settings.data.with_absolute_paths())
     try:
         return run_seeds(SeedsRecord(settings, entries, folder, versions=versions()), at_once, is_new=True, report=report)
     except GlassloopError:
@@ -150,12 +143,10 @@ def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool, report:
         with LocalWorkers([Place()] * num_at_once) as workers, closing(SeedsRunner(record, num_steps)) as runner:
             run_tasks(tasks, workers, signals, runner)
             record = runner.record
-        stopped = bool(signals and record.unfinished)
-        record = replace(
-            record, status=records.STOPPED if stopped else records.FAILED if record.unfinished else records.FINISHED
-        )
+        ended = records.FINISHED if not record.unfinished else records.STOPPED if signals else records.FAILED
+        record = replace(record, status=ended)
         write_seeds(record)
-    if stopped:
+    if record.status == records.STOPPED:
         note(f"stopped by {signal.Signals(signals[0]).name}; {resume_hint(record)}")
         leave(signals[0])
     return record
@@ -176,7 +167,6 @@ class SeedsRunner(Watcher):
         self.say(f"seed {task.given.training['seed']}: started, log in {self.record.folder / task.log.name}")
 
     def ended(self, task: Task, answer: SeedRecord) -> None:
-        """Write the result of a seed to the record, and show it."""
         seed = int(str(task.given.training["seed"]))
         entry = reached(self.record.seeds[seed], answer, 1.0)
         line = f"seed {seed}: {answer.status}"
@@ -194,7 +184,6 @@ class SeedsRunner(Watcher):
 
 
 def resume_hint(record: SeedsRecord) -> str:
-    """Return how to resume seeds from the command."""
     return f"resume with: glassloop train --seeds {len(record.seeds)} --resume {shlex.quote(str(record.folder))}"
 
 
@@ -202,15 +191,9 @@ def resume_hint(record: SeedsRecord) -> str:
 
 
 def train_with_seeds(
-    given: GivenSettings,
-    count: int | None,
-    at_once: int | None,
-    resume: str | None,
-    *,
-    restart: bool,
-    processes: int,
+    given: GivenSettings, count: int | None, at_once: int | None, resume: str | None, *, restart: bool, processes: int,
     with_report: bool = True,
-) -> CommandResult:
+) -> CommandResult:  # fmt: skip
     """Train `count` seeds, or resume those of a folder, and print their scores. A failed seed gives the exit status."""
     if count is None:
         raise SettingsError("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5")
@@ -223,9 +206,8 @@ def train_with_seeds(
     if resume is not None:
         output_dir = given.training.get("output_dir")
         folder = resumed_folder(resume, str(output_dir) if output_dir else None)[0]
-        if given.source is not None and not (
-            records.is_run(folder) or records.is_seeds_folder(folder) or records.has_checkpoint(folder)
-        ):
+        started = records.is_run(folder) or records.is_seeds_folder(folder) or records.has_checkpoint(folder)
+        if given.source is not None and not started:
             # as for a single run: the same command starts seeds and continues them, for example in a job that is requeued
             given, resume = replace(given, training={**given.training, "output_dir": str(folder)}), None
     if resume is None:
@@ -315,9 +297,8 @@ def report_failures(record: SeedsRecord) -> int:
     """Print the error of each seed that failed and how to resume. Return the exit status of the first one, else 0."""
     failed = {seed: entry for seed, entry in record.seeds.items() if entry.status == records.FAILED}
     for seed, entry in failed.items():
-        note(
-            f"seed {seed} failed with exit status {entry.exit_code} (log: {record.folder / f'{records.seed_name(seed)}.log'}):"
-        )
+        log = record.folder / f"{records.seed_name(seed)}.log"
+        note(f"seed {seed} failed with exit status {entry.exit_code} (log: {log}):")
         kind = KINDS.get(entry.exit_code or 1)
         for line in str(kind(*entry.error)).splitlines() if kind and len(entry.error) == 2 else entry.error:
             note(f"  {line}")

@@ -94,7 +94,6 @@ def sampler_for(seed: int, number: int) -> BaseSampler:
 
 
 def refuse_without_optuna(wanted_by: str) -> None:
-    """Raise `SettingsError` if optuna is not installed."""
     try:
         import_module("optuna")
     except ImportError as error:
@@ -102,11 +101,9 @@ def refuse_without_optuna(wanted_by: str) -> None:
 
 
 def started_search(
-    seed: int,
-    known: Iterable[KnownTrial] = (),
-    directions: Sequence[str] = ("maximize",),
+    seed: int, known: Iterable[KnownTrial] = (), directions: Sequence[str] = ("maximize",),
     options: Mapping[str, object] | None = None,
-) -> Study:
+) -> Study:  # fmt: skip
     """Return a search of Optuna that knows earlier trials. `options` are arguments of `optuna.create_study`."""
     from optuna import create_study
     from optuna.trial import TrialState, create_trial

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from glassloop.backends.choose import choose_device, launched_processes
-from glassloop.backends.machine import runs_on_gpus
-from glassloop.base.errors import (
-    GlassloopError,
-    ResourceError,
-    ResumeError,
-    SettingsError,
-    counted,
-    did_you_mean,
-    listed,
-    visible,
-)
+from glassloop.backends.choose import launched_processes
+from glassloop.base.errors import ResumeError, SettingsError, counted, did_you_mean, listed, visible
 from glassloop.base.files import absolute_name, find_path, locked, near_name, refuse_held, sha256_of, user_path
 from glassloop.base.output import CommandResult, note
 from glassloop.base.records import versions
@@ -45,24 +34,12 @@ from glassloop.study.conclusions import conclude
 from glassloop.study.ray import RayTrials, refuse_unreachable
 from glassloop.study.run import SharedParts, check_run, chosen_settings, examples_for
 from glassloop.study.strategies import Played, next_optuna_round, next_round
-from glassloop.study.tasks import (
-    KINDS,
-    RUNS_NAME,
-    Executor,
-    LocalWorkers,
-    Task,
-    Watcher,
-    places_for,
-    reached,
-    run_tasks,
-    stored_answer,
-    visible_gpus,
-)
+from glassloop.study.tasks import RUNS_NAME, Executor, LocalWorkers, Task, Watcher, no_choice, reached, run_tasks, stored_answer
 from glassloop.training.callbacks import leave, leave_on_signal, noted_signals
+from glassloop.training.interfaces import Say
 
 BATCH = "per_device_train_batch_size"
 WORST_LOSS = 1e9  # of a failed run, where less is better
-KILLED = 128 + signal.SIGKILL  # the exit status of a process that the system ended, as it does if memory runs out
 UNHASHED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # do not change what a run computes
 Runs = Mapping[str, tuple[SeedRecord, GivenSettings]]
 
@@ -136,7 +113,6 @@ class Study:
 def study(
     given: GivenSettings, resume: str | None = None, *, at_once: int | None = None, on: str | None = None
 ) -> CommandResult:
-    """Run a study, or continue the one in a folder, and print what it shows."""
     leave_on_signal()
     output_dir = given.training.get("output_dir")
     if resume is not None:
@@ -178,7 +154,6 @@ def checked(given: GivenSettings, settings: StudySettings) -> None:
 def run_study(
     given: GivenSettings, settings: StudySettings, output_dir: str | None, at_once: int | None, on: str | None
 ) -> tuple[Path, StudyRecord]:
-    """Run a study in its folder. Return the folder and the record."""
     wanted = user_path(output_dir) if output_dir else None
     if wanted is not None and wanted.is_dir():
         refuse_held(wanted)  # before data and model are loaded
@@ -207,7 +182,9 @@ def run_study(
             f"{100 * detectable_by_rows(rows):.1f} points between two models; chosen on "
             f"{listed(settings.folds)} of the training rows ({SELECTION}) → {folder}"
         )
-        with executor_for(record, need, at_once, on) as executor:
+        device = str(record.base.training.get("device", "auto"))
+        workers = RayTrials(record, on, at_once) if on else LocalWorkers.on_machine(device, need, at_once, record.threads)
+        with workers as executor:
             record = replace(record, threads=record.threads or executor.threads)
             write_study(folder, record)
             record = StudyRunner(folder, record, executor, signals, note).run()
@@ -253,7 +230,6 @@ def search_examples(given: GivenSettings, settings: StudySettings) -> Examples:
 
 
 def new_record(given: GivenSettings, settings: StudySettings, examples: Examples) -> StudyRecord:
-    """Return the record of a study before its first run."""
     run = given.checked()
     args, paths = run.training, run.data.with_absolute_paths()
     names = examples.labels.names if examples.labels else ()
@@ -297,23 +273,6 @@ def checked_need(record: StudyRecord) -> float:
     return max(check_run(run.checked(), record.seeds[0])[0] for run in runs)
 
 
-def executor_for(record: StudyRecord, need: float, at_once: int | None, on: str | None) -> RayTrials | LocalWorkers:
-    """Return what trains the runs: a Ray cluster, or workers on this machine with as many threads as before."""
-    if on is not None:
-        return RayTrials(record, on, at_once)
-    import torch
-
-    device, cores = choose_device(str(record.base.training.get("device", "auto"))), os.cpu_count() or 1
-    gpus = visible_gpus(torch.cuda.device_count(), os.environ) if device == "cuda" else []
-    each = [at_once] * len(gpus) if at_once else runs_on_gpus(len(gpus), need) if gpus else []
-    places = places_for(dict(zip(gpus, each, strict=True)), at_once, cores)
-    if record.threads:
-        places = [replace(place, threads=record.threads) for place in places]
-    where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {device}"
-    note(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
-    return LocalWorkers(places)
-
-
 # --- the runs ------------------------------------------------------------------------------------------------------------
 
 
@@ -355,9 +314,7 @@ class RunSettler:
 class StudyRunner(Watcher):
     """Runs one study in its folder, which the caller has locked: the search, the choice, and the runs of the chosen setting."""
 
-    def __init__(
-        self, folder: Path, record: StudyRecord, executor: Executor, signals: Sequence[int], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: Path, record: StudyRecord, executor: Executor, signals: Sequence[int], say: Say) -> None:
         self.folder, self.executor, self.signals, self.say = folder, executor, signals, say
         self.stored = record.runs  # from an earlier start
         self.record = replace(record, runs={}, tried=(), rounds=(), status=RUNNING)
@@ -463,7 +420,6 @@ class StudyRunner(Watcher):
             self.say(f"failed: {name}, seed {run.seed} (exit status {run.exit_code}): {' '.join(run.error)}")
 
     def tick(self, num_waiting: int, num_running: int) -> None:
-        """Say every ten seconds how many runs are done."""
         if time.monotonic() - self.told > 10:
             self.told = time.monotonic()
             self.say(f"{self.num_tasks - num_waiting - num_running:,} of {self.num_tasks:,} runs done, {num_running} running")
@@ -483,7 +439,7 @@ class StudyRunner(Watcher):
         complete = [(fraction, number) for fraction, number in rounds if self.is_complete(number, fraction)]
         if not complete:
             self.update(status=FAILED, seconds=self.elapsed)
-            raise nothing_trained(self.record, self.folder)
+            raise no_choice(self.record, self.folder)
         furthest = max(fraction for fraction, _ in complete)
         numbers = [number for fraction, number in complete if fraction == furthest]
         best = max(numbers, key=lambda number: self.score(number, furthest))
@@ -501,27 +457,3 @@ class StudyRunner(Watcher):
     def is_complete(self, number: int, fraction: float) -> bool:
         """Return whether all runs of a setting have reached a fraction or failed, and at least one has a score."""
         return self.has_ended(number, fraction) and any(run.scores_at(fraction) for run in self.record.runs_of(number).values())
-
-
-def nothing_trained(record: StudyRecord, folder: Path) -> GlassloopError:
-    failed = [*record.failed.values()]
-    if not failed:
-        return SettingsError("the budget ended before one setting was trained", "raise --budget and start again")
-    which = f"all {len(failed):,} runs" if len(failed) > 1 else "the only run"
-    problem, *remedy = failed[0].error or (f"exit status {failed[0].exit_code}",)
-    out_of_memory = [
-        run.exit_code == KILLED or (run.exit_code == ResourceError.exit_code and "memory" in " ".join(run.error).lower())
-        for run in failed
-    ]
-    if all(out_of_memory):
-        return ResourceError(
-            f"{which} ran out of memory: {problem}",
-            "lower per_device_train_batch_size or max_length, or use a smaller model, and start again in another folder; or "
-            f"train fewer runs at a time: glassloop study --resume {folder} --at_once 1",
-        )
-    codes = {run.exit_code for run in failed}
-    kind = KINDS.get(codes.pop() or 1, GlassloopError) if len(codes) == 1 else GlassloopError
-    return kind(
-        f"{which} failed, so there is no setting to choose. First error: {problem}",
-        f"{' '.join(remedy) or 'correct it'}; the logs are in {folder}",
-    )

@@ -17,11 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from glassloop.backends.choose import choose_device
+from glassloop.backends.machine import runs_on_gpus
 from glassloop.base.children import GRACE_SECONDS
-from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError
+from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
+from glassloop.base.output import note
 from glassloop.base.records import decoded
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, STOPPED, WAITING, RunRecord, is_run, read_run
-from glassloop.runs.study import MeasuresRecord, SeedRecord, read_rungs
+from glassloop.runs.study import MeasuresRecord, SeedRecord, StudyRecord, read_rungs
 from glassloop.scores.metrics import short_metrics
 from glassloop.settings.file import GivenSettings
 
@@ -32,6 +35,7 @@ CORES_PER_RUN = 4  # on a CPU: a run of a small model does not use more
 MOST_REPEATS = 2  # of a run whose process was killed, as by a system without memory
 KINDS = {kind.exit_code: kind for kind in (SettingsError, DataError, ModelError, DivergedError, ResourceError)}
 LEAST_SIGNAL = 128  # exit statuses from here on are those of processes that a signal ended
+KILLED = LEAST_SIGNAL + signal.SIGKILL  # as the system does if memory runs out
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,31 @@ def reached(run: SeedRecord, answer: SeedRecord, fraction: float) -> SeedRecord:
     elif run.fold is not None:
         selection, scores = scores, {}
     return replace(run, fraction=1.0, selection=selection, validation=scores, baseline=baseline)
+
+
+def no_choice(record: StudyRecord, folder: Path) -> GlassloopError:
+    """Return the error of a study without a setting to choose."""
+    failed = [*record.failed.values()]
+    if not failed:
+        return SettingsError("the budget ended before one setting was trained", "raise --budget and start again")
+    which = f"all {len(failed):,} runs" if len(failed) > 1 else "the only run"
+    problem, *remedy = failed[0].error or (f"exit status {failed[0].exit_code}",)
+    out_of_memory = [
+        run.exit_code == KILLED or (run.exit_code == ResourceError.exit_code and "memory" in " ".join(run.error).lower())
+        for run in failed
+    ]
+    if all(out_of_memory):
+        return ResourceError(
+            f"{which} ran out of memory: {problem}",
+            "lower per_device_train_batch_size or max_length, or use a smaller model, and start again in another folder; or "
+            f"train fewer runs at a time: glassloop study --resume {folder} --at_once 1",
+        )
+    codes = {run.exit_code for run in failed}
+    kind = KINDS.get(codes.pop() or 1, GlassloopError) if len(codes) == 1 else GlassloopError
+    return kind(
+        f"{which} failed, so there is no setting to choose. First error: {problem}",
+        f"{' '.join(remedy) or 'correct it'}; the logs are in {folder}",
+    )
 
 
 # --- running tasks -------------------------------------------------------------------------------------------------------
@@ -255,6 +284,19 @@ class LocalWorkers:
         self.workers: dict[int, Worker] = {}
         self.idle = [*range(len(places))]
         self.stopped = False
+
+    @classmethod
+    def on_machine(cls, wanted: str, need: float, at_once: int | None, threads: int | None) -> LocalWorkers:
+        """Return workers for runs of `need` bytes; if the study ran before, with as many threads as then."""
+        import torch
+
+        device = choose_device(wanted)
+        gpus = visible_gpus(torch.cuda.device_count(), os.environ) if device == "cuda" else []
+        each = [at_once] * len(gpus) if at_once else runs_on_gpus(len(gpus), need) if gpus else []
+        places = places_for(dict(zip(gpus, each, strict=True)), at_once, os.cpu_count() or 1)
+        where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {device}"
+        note(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
+        return cls([replace(place, threads=threads or place.threads) for place in places])
 
     def start(self, task: Task) -> None:
         """Hand a task to an idle worker, which is started if it does not run yet."""

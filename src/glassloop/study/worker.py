@@ -77,7 +77,6 @@ def train_part(task: Task, shared: SharedParts | None = None) -> SeedRecord:
 
 
 def trained_part(task: Task, began: float, shared: SharedParts | None) -> SeedRecord:
-    """Train a run to the wanted fraction; raises if it cannot."""
     folder = task.folder
     args = training_arguments(task.given.training)
     run = assemble(task.given, args, choose_backend(args), shared)

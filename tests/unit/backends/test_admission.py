@@ -12,7 +12,7 @@ from families import tiny_model, tiny_tokenizer, weights_hash
 from packs import token_rows
 
 from glassloop.backends import packed as admission
-from glassloop.backends.packed import Figures, PackedBackend, distance, known_difference, sample_batches, verified_backend
+from glassloop.backends.packed import Figures, PackedBackend, distance, sample_batches, verified_backend
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import ModelError
 from glassloop.data.batches import Batches, PaddingCollator
@@ -69,18 +69,17 @@ def use_of(batches: Batches) -> TrainingUse:
 
 def test_a_backend_that_is_equal_is_kept_its_difference_known_and_the_model_left_as_it_was(batches: Batches) -> None:
     backend, model = PackedBackend(), tiny_model()
-    assert known_difference(backend, model) is None
+    assert backend.differences.get(model) is None
     assert verified_backend(backend, model, lambda: batches) is backend
-    assert known_difference(backend, model).gradients is None
+    assert backend.differences.get(model).gradients is None
     assert verified_backend(backend, model, lambda: batches, use=use_of(batches)) is backend
-    assert known_difference(backend, model).gradients < 1e-3
-    assert known_difference(PlainBackend(), model) is None
+    assert backend.differences.get(model).gradients < 1e-3
     backend, model = PackedBackend(), tiny_model().train()
     before, grads = weights_hash(model), {}
     for name, weight in model.named_parameters():
         weight.grad = grads[name] = weight.detach().clone()
     verified_backend(backend, model, lambda: batches, use=use_of(batches))
-    assert known_difference(backend, model).gradients < 1e-3, "what was left there is not added"
+    assert backend.differences.get(model).gradients < 1e-3, "what was left there is not added"
     assert all(weight.grad is grads[name] for name, weight in model.named_parameters())
     assert weights_hash(model) == before
     assert model.training

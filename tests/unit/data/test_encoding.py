@@ -227,7 +227,13 @@ def test_counts_are_added_and_a_note_says_how_many_where_and_what_to_do() -> Non
     for limit, cut, rows, lost, remedy in [
         (WIDE, (37, 37, 0, 900, 0, 200), 408, f"37 of 408 rows (9%) {FIRST}", f"use {KEEPS_ALL}"),
         (LEFT, (1, 1, 0, 9, 0, 200), 1000, "1 of 1,000 rows (less than 1%) lost the beginning of the text", f"use {KEEPS_ALL}"),
-        (PAIRS, (4, 3, 2, 9, 0, 800), 8, f"4 of 8 rows (50%) {BOTH}", USE_MORE),
+        (
+            PAIRS,
+            (4, 3, 2, 9, 0, 800),
+            8,
+            "4 of 8 rows (50%) lost the end of the first text (3) and the second text (2)",
+            USE_MORE,
+        ),
         (FULL, (4, 0, 4, 900, 0, 800), 4, "4 of 4 rows (100%) lost the end of the second text (4)", LONGEST),
         (replace(SHORT, trained=True), (1, 1, 0, 9, 0, 200), 1, f"1 of 1 row (100%) {FIRST}", f"train with {KEEPS_ALL}"),
         (SHORT, (1, 1, 0, 9, 1, 400), 1, f"1 of 1 row (100%) {FIRST}", USE_MORE),  # shortened before it was tokenized
@@ -238,7 +244,6 @@ def test_counts_are_added_and_a_note_says_how_many_where_and_what_to_do() -> Non
 
 KEEPS_ALL, USE_MORE = "--max_length 200 to keep everything", "use --max_length 512, the model's maximum, to keep more"
 WIDE, SHORT, FIRST = LengthLimit(128, 512), LengthLimit(16, 512), "lost the end of the text"
-BOTH = "lost the end of the first text (3) and the second text (2)"
 LEFT, PAIRS, FULL = replace(WIDE, side="left"), replace(WIDE, pairs=True), LengthLimit(512, 512, pairs=True, trained=True)
 LONGEST = "this is the model's maximum: split or shorten the texts, or use a model for longer texts"
 

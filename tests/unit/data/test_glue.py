@@ -187,7 +187,6 @@ def check(task: str, found, splits: dict[str, Rows]) -> None:
     assert found.task == (CLASSES if names else SCORE)
 
 
-@pytest.mark.sample(len(GLUE_TASKS) + 3)  # each task, and each place
 @pytest.mark.parametrize("task", GLUE_TASKS)
 @pytest.mark.parametrize("place", ["parent", "own folder", "GLASSLOOP_DATA", "by name"])
 def test_every_task_from_its_original_files(task, place, original, monkeypatch):

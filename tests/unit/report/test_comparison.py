@@ -158,23 +158,32 @@ def reversed_rows(path: Path) -> Path:
     return write_drawn_run(path, replace(rows, references=rows.references[::-1], logits=rows.logits[::-1]), texts=TEXTS[::-1])
 
 
-def test_different_rows_are_refused_with_what_differs(tmp_path: Path) -> None:
-    first, second = write_drawn_run(tmp_path / "first", drawn_rows(20)), tmp_path / "second"
-    replaced = (
-        r'rows 19 differ, row 19 is "text 19" \(\w+\) and "new\\x1b\[31m" \(\w+\); 1 rows are only in the first, 1 in the'
-    )
-    others = {
-        r"20 rows and 18 \(fingerprints .{8} and .{8}\); ": write_drawn_run(second / "1", drawn_rows(18)),
-        f"{replaced} second": write_drawn_run(second / "2", drawn_rows(20), texts=[*TEXTS[:19], "new\x1b[31m"]),
-        "rows .* differ": write_drawn_run(second / "3", drawn_rows(20, data_seed=3)),
-        "the same rows in another order": reversed_rows(second / "4"),
-        "is single_label_classification, but .* is regression": write_drawn_run(second / "5", drawn_rows(20, task=SCORE)),
-        "has the labels different, equivalent, but": write_drawn_run(second / "6", drawn_rows(20, labels=("no", "yes"))),
-    }
-    seeds = write_drawn_seeds(second / "7", {1: drawn_rows(20), 2: drawn_rows(20, data_seed=1)})
-    for message, folder in [*others.items(), ("seed-2 were evaluated on different rows", seeds)]:
-        with pytest.raises(SettingsError, match=message):
-            comparison.read_rows(sides_of(first, folder), "validation")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: write_drawn_run(path, drawn_rows(18)), r"20 rows and 18 \(fingerprints .{8} and .{8}\); "),
+        (
+            lambda path: write_drawn_run(path, drawn_rows(20), texts=[*TEXTS[:19], "new\x1b[31m"]),
+            r'rows 19 differ, row 19 is "text 19" \(\w+\) and "new\\x1b\[31m" \(\w+\); '
+            "1 rows are only in the first, 1 in the second",
+        ),
+        (lambda path: write_drawn_run(path, drawn_rows(20, data_seed=3)), "rows .* differ"),
+        (reversed_rows, "the same rows in another order"),
+        (
+            lambda path: write_drawn_run(path, drawn_rows(20, task=SCORE)),
+            "is single_label_classification, but .* is regression",
+        ),
+        (lambda path: write_drawn_run(path, drawn_rows(20, labels=("no", "yes"))), "has the labels different, equivalent, but"),
+        (
+            lambda path: write_drawn_seeds(path, {1: drawn_rows(20), 2: drawn_rows(20, data_seed=1)}),
+            "seed-2 were evaluated on different rows",
+        ),
+    ],
+)
+def test_different_rows_are_refused_with_what_differs(tmp_path: Path, change: Callable[[Path], Path], message: str) -> None:
+    sides = sides_of(write_drawn_run(tmp_path / "first", drawn_rows(20)), change(tmp_path / "second"))
+    with pytest.raises(SettingsError, match=message):
+        comparison.read_rows(sides, "validation")
 
 
 # --- in the terminal: at most 80 columns, no control characters, every verdict

@@ -48,7 +48,6 @@ def test_the_settings_their_defaults_and_a_sentence_of_help_in_the_docstring() -
 
 # --- each wrong setting ------------------------------------------------------------------------------------------
 TASKS_TOLD = "auto, single_label_classification, multi_label_classification, regression"
-SIGN = "a single character (write tab for a tab)"
 ENCODINGS = "utf-8, latin-1, cp1252 or utf-16"
 NOT_ALLOWED: dict[str, tuple[str, list[Any]]] = {  # what a setting must be, and values that are not
     "task": (f"one of {TASKS_TOLD}", ["regresion", "ner", None, "au\nto\x1b"]),
@@ -60,7 +59,7 @@ NOT_ALLOWED: dict[str, tuple[str, list[Any]]] = {  # what a setting must be, and
     "split_seed": ("a whole number of 0 or more", [-1, 1.5, True, "7", None]),
     "limit": ("a whole number of 1 or more", [0, "5"]),
     "rows": ("a whole number of 10 or more", [9, 2.0]),
-    "delimiter": (SIGN, ["", ";;", "\n", '"', 5]),
+    "delimiter": ("a single character (write tab for a tab)", ["", ";;", "\n", '"', 5]),
     "label_separator": ("one or more characters", ["", 5]),
     "header": ("true or false", ["no"]),
     "encoding": (f"an encoding of text that Python knows, such as {ENCODINGS}", ["utf-9", "rot13", "a\0b", 5]),
@@ -106,7 +105,10 @@ def test_a_wrong_value_is_reported_and_the_remedy_names_the_fix(says) -> None:
     for given, remedy in [
         ({"task": "regresion"}, "set task to regression"),
         ({"task": "ner"}, f"set task to {' or '.join(TASKS_TOLD.rsplit(', ', 1))}"),
-        ({"split_seed": -1, "delimiter": ""}, f"set split_seed to a whole number of 0 or more; set delimiter to {SIGN}"),
+        (
+            {"split_seed": -1, "delimiter": ""},
+            "set split_seed to a whole number of 0 or more; set delimiter to a single character (write tab for a tab)",
+        ),
         ({"text_pair": "b"}, "set text to the column with the first text"),
         ({"labels": "no,yes,no,yes"}, "name each label once"),
     ]:

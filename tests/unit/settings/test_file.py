@@ -41,15 +41,18 @@ def test_what_a_file_says_in_todays_names_and_nothing_without_one(write, capsys:
 
 
 ENTRIES = "use only source, model, new_head, data, training, study"
-CREATE = "create one with glassloop init DATA"
-WRONG = [
-    ("[trainig]\nseed = 1\n[other]\n", 'unknown entry "trainig"; did you mean "training"?; unknown entry "other"', ENTRIES),
-    (
+WRONG = {
+    "unknown entries": (
+        "[trainig]\nseed = 1\n[other]\n",
+        'unknown entry "trainig"; did you mean "training"?; unknown entry "other"',
+        ENTRIES,
+    ),
+    "kinds": (
         'source = 1\nmodel = ["a"]\nnew_head = "yes"\ndata = 5\ntraining = "fast"\n',
         "source is not text; model is not text; new_head is not true or false; data is not a table; training is not a table",
         "set source to text; set model to text; set new_head to true or false; write [data]; write [training]",
     ),
-    (
+    "unknown settings of both sections": (
         "[data]\ntxt = 1\n[training]\nlearning_rat = 1\ndeepspeed = 1\n[other]\n",
         'unknown entry "other"; unknown setting "txt" in [data]; did you mean "text"?; '
         'unknown setting "learning_rat"; did you mean "learning_rate"?; '
@@ -57,7 +60,7 @@ WRONG = [
         f"{ENTRIES}; glassloop data --help lists all data settings; glassloop train --help lists all settings; "
         "deepspeed: use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)",
     ),
-    (
+    "names and values": (
         "[data]\ntxt = 1\nrows = 3\n[training]\nnonsense = 1\nlearning_rate = -1\nnum_train_epochs = 'x'\n",
         'unknown setting "txt" in [data]; did you mean "text"?; unknown setting "nonsense"; '
         "num_train_epochs is 'x', not a finite number; learning_rate is -1, not 0 or more; "
@@ -65,12 +68,16 @@ WRONG = [
         "glassloop data --help lists all data settings; glassloop train --help lists all settings; "
         "set num_train_epochs to a finite number; set learning_rate to 0 or more; set rows to a whole number of 10 or more",
     ),
-    ("learning_rate: 1", "not TOML: Expected '=' after a key in a key/value pair (at line 1, column 14)", CREATE),
-]
+    "no TOML": (
+        "learning_rate: 1",
+        "not TOML: Expected '=' after a key in a key/value pair (at line 1, column 14)",
+        "create one with glassloop init DATA",
+    ),
+}
 
 
 def test_all_that_is_wrong_with_a_file(says, write) -> None:
-    for content, problem, remedy in WRONG:
+    for content, problem, remedy in WRONG.values():
         path = write("run.toml", content)
         with says(f"config {path}: {problem}", remedy):
             read_settings(str(path))
@@ -96,7 +103,7 @@ def test_what_is_no_file_of_settings_is_not_read(says, write, tmp_path: Path) ->
         (Path("/dev/zero"), "a device, not a file"),
         (write("large.toml", "#" * 1_000_001), "1,000,001 bytes are too many for settings"),
     ):
-        with says(f"config {path}: {problem}", CREATE):
+        with says(f"config {path}: {problem}", "create one with glassloop init DATA"):
             read_settings(str(path))
 
 

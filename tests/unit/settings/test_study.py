@@ -28,13 +28,15 @@ def test_every_problem_is_reported_before_any_work() -> None:
     ):
         assert part in problem
     assert "seed: use seeds" in remedy
-    rates = {"learning_rate": "1e-5,2e-5"}
     for given, problem in [
         ({"vary": {}}, "the study varies no setting"),
         ({"vary": {"learning_rate": "1e-5,1e-5"}}, "learning_rate has a value twice: 1e-05,1e-05"),
         ({"vary": {"learning_rate": "log:1e-5..1e-3"}, "strategy": "grid"}, "a grid cannot contain ranges: learning_rate"),
-        ({"vary": rates, "budget": "2_runs"}, "a budget of 2 runs is less than the 3 runs of one"),
-        ({"vary": rates, "budget": "5_runs", "strategy": "grid"}, "the grid needs 6 runs, but the budget is 5"),
+        ({"vary": {"learning_rate": "1e-5,2e-5"}, "budget": "2_runs"}, "a budget of 2 runs is less than the 3 runs of one"),
+        (
+            {"vary": {"learning_rate": "1e-5,2e-5"}, "budget": "5_runs", "strategy": "grid"},
+            "the grid needs 6 runs, but the budget is 5",
+        ),
         ({"vary": {"learning_rate": "log:0..1"}}, "is not a range from a smaller to a larger number above 0"),
         ({"vary": {"max_steps": "linear:1.5..3"}}, 'max_steps="linear:1.5..3" needs whole numbers'),
         ({"vary": 3}, "vary in [study] is not a table"),

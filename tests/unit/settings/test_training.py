@@ -92,19 +92,30 @@ def test_every_choice_tracker_and_run_name_with_a_slash_is_taken_and_comes_back_
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------
-COUNTS = "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps save_total_limit max_length"
-POSITIVE = "learning_rate weight_decay max_grad_norm warmup_steps seed data_seed eval_delay"
-INTERVALS, SHARES = "logging save eval", "adam_beta1 adam_beta2 label_smoothing_factor warmup_ratio"
-FRACTION = "a fraction from 0 to less than 1"
 WHOLE = {"per_device_train_batch_size": 8.0, "max_steps": True, "max_length": "64"}  # and what is none
 SWITCHES = {"group_by_length": 1, "disable_tqdm": None, "greater_is_better": "yes"}
 NOT_ALLOWED: list[tuple[str, list[Any], str]] = [  # a setting, values that are wrong, and what it must be
-    *((name, [0], "1 or more") for name in (*COUNTS.split(), "pad_to_multiple_of")),
-    *((name, [-1], "0 or more") for name in POSITIVE.split()),
+    *(
+        (name, [0], "1 or more")
+        for name in (
+            *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
+            *("save_total_limit", "max_length", "pad_to_multiple_of"),
+        )
+    ),
+    *(
+        (name, [-1], "0 or more")
+        for name in ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "data_seed", "eval_delay")
+    ),
     ("early_stopping_threshold", [-0.5], "0 or more"),
-    *((f"{name}_steps", [0, -1, 2.5], "a whole number of 1 or more, or a fraction of all steps") for name in INTERVALS.split()),
-    *((name, [-0.1, 1.0], FRACTION) for name in SHARES.split()),
-    ("warmup_ratio", [1, 6], FRACTION),
+    *(
+        (name, [0, -1, 2.5], "a whole number of 1 or more, or a fraction of all steps")
+        for name in ("logging_steps", "save_steps", "eval_steps")
+    ),
+    *(
+        (name, [-0.1, 1.0], "a fraction from 0 to less than 1")
+        for name in ("adam_beta1", "adam_beta2", "label_smoothing_factor", "warmup_ratio")
+    ),
+    ("warmup_ratio", [1, 6], "a fraction from 0 to less than 1"),
     *[("seed", [2**63], "below 2**63"), ("adam_epsilon", [0.0], "above 0"), ("max_steps", [0, -2], "1 or more (or -1)")],
     *[("run_name", ["..", "."], "a name"), ("output_dir", [" ", "a\nb"], "a folder")],
     ("lr_scheduler_kwargs", ["num_cycles=2", "[2]"], 'JSON such as {"num_cycles": 2}'),

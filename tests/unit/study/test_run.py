@@ -23,7 +23,7 @@ from glassloop.runs.record import RUNNING, Difference, RunRecord
 from glassloop.settings.defaults import Chosen
 from glassloop.settings.file import GivenSettings
 from glassloop.study import run as module
-from glassloop.study.run import AssembledRun, SharedParts, assemble, banner, call_settings, chosen_settings, reset
+from glassloop.study.run import PreparedRun, SharedParts, assemble, banner, call_settings, chosen_settings, reset
 from glassloop.training.checkpoints import weights_fingerprint
 
 ROWS = "text,label\n" + "".join(
@@ -31,7 +31,7 @@ ROWS = "text,label\n" + "".join(
 )
 
 
-def assembled(data: object, model: object, args: TrainingArguments | None = None, **settings: Any) -> AssembledRun:
+def assembled(data: object, model: object, args: TrainingArguments | None = None, **settings: Any) -> PreparedRun:
     args = args or TrainingArguments(device="cpu")
     return assemble(GivenSettings(str(data), str(model), {}, settings), args, PlainBackend("cpu", "fp32"))
 
@@ -108,7 +108,7 @@ def given(tmp_path: Path, lively_dir: Path) -> GivenSettings:
     return GivenSettings(str(write_data(tmp_path / "data", 40, 12)), str(lively_dir), {"max_steps": 2, "device": "cpu"})
 
 
-def sharing(given: GivenSettings, shared: SharedParts | None, **settings: object) -> AssembledRun:
+def sharing(given: GivenSettings, shared: SharedParts | None, **settings: object) -> PreparedRun:
     args = TrainingArguments(**{"max_steps": 2, "device": "cpu", "seed": 3, **settings})
     return assemble(given, args, PackedBackend("cpu", "fp32"), shared)
 

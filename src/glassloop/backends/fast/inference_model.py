@@ -143,14 +143,12 @@ class InferenceLayer:
         seen = self.ranges.setdefault(self.module, {}) if self.ranges is not None else None
         return self.feed_forward(self.attend(x, groups), x, seen, groups[-1].stop)
 
-    def feed_forward(
-        self, attended: torch.Tensor, source: torch.Tensor, seen: Ranges | None = None, tokens: int = 0
-    ) -> torch.Tensor:
+    def feed_forward(self, mixed: torch.Tensor, x: torch.Tensor, seen: Ranges | None = None, tokens: int = 0) -> torch.Tensor:
         """Return what follows attention: a sum and its norm, GELU between two linear layers, a sum and its norm."""
-        hidden = self.out_norm(self.out.add(attended, source))
+        hidden = self.out_norm(self.out.add(mixed, x))
         inner = self.up.gelu(hidden, self.approximate)
         if seen is not None:
-            for name, values in {"joined": source, "out": attended, "up": hidden, "down": inner}.items():
+            for name, values in {"joined": x, "out": mixed, "up": hidden, "down": inner}.items():
                 seen[name] = widened(seen.get(name), values[:tokens])
         return self.down_norm(self.down.add(inner, hidden))  # type: ignore[no-any-return]
 

@@ -23,11 +23,8 @@ aten = torch.ops.aten
 RATE_STEPS = 65536  # dropout rates are multiples of 1/65,536 here; kept values are scaled by the rate that was really used
 ONE_BLOCK = 128  # keys of a sequence that one block of flash attention's backward pass handles, at the least
 Saved: TypeAlias = tuple[Any, ...]  # what a forward function keeps for its backward function; only these two know what it is
+TensorPair: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 Launch: TypeAlias = tuple[tuple[int, ...], tuple[object, ...], dict[str, object]]  # grid, arguments, options
-
-
-class CompiledKernel(Protocol):
-    run: object  # reading it loads the kernel onto the device
 
 
 class Kernel(Protocol):
@@ -35,7 +32,7 @@ class Kernel(Protocol):
 
     def __getitem__(self, grid: tuple[int, ...], /) -> Callable[..., object]: ...
 
-    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> CompiledKernel: ...
+    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> Any: ...
 
 
 class KernelLauncher:
@@ -67,7 +64,7 @@ def compile_instead_of_running(*launchers: KernelLauncher) -> Iterator[None]:
     def compile_kernel(kernel: Kernel) -> None:
         with suppress(Exception), torch.cuda.device(device):  # an error is raised later, when the kernel is launched
             for grid, args, options in recorded[kernel]:
-                _ = kernel.warmup(*args, grid=grid, **options).run
+                _ = kernel.warmup(*args, grid=grid, **options).run  # reading it loads the kernel onto the device
 
     with ThreadPoolExecutor(max(len(recorded), 1)) as pool:
         list(pool.map(compile_kernel, recorded))
@@ -253,7 +250,7 @@ class TorchOperations:
         self.masks, self.matmul_dtype = DropoutMasks(device), matmul_dtype
         self.launch = KernelLauncher()
         self.needs_gradients = True
-        self.last_low: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.last_low: TensorPair | None = None
         self.touched_rows: dict[int, list[torch.Tensor]] = {}
 
     def before_forward(self, storage: FlatStorage, packing: Packing, training: bool) -> None:
@@ -293,7 +290,7 @@ class TorchOperations:
     def add_and_norm_backward(
         self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear, norm: nn.LayerNorm,
         storage: FlatStorage,
-    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    ) -> TensorPair:  # fmt: skip
         """Return the gradients of the residual and of the product; the gradient of y is `grad` plus `extra_grad`."""
         grad_total = self.norm_backward(grad if extra_grad is None else grad + extra_grad, saved, norm, storage)
         grad_product = apply_mask(grad_total.to(self.matmul_dtype), saved[3])
@@ -351,9 +348,7 @@ class TorchOperations:
         is_type = rows[None] == torch.arange(len(weight), device=rows.device)[:, None]
         storage.add(weight, is_type.to(grad.dtype) @ grad)
 
-    def linear_gelu(
-        self, x: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def linear_gelu(self, x: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage) -> TensorPair:
         pre_activation = self.linear(x, storage.matmul_weight(linear.weight), linear.bias.to(self.matmul_dtype))
         activate = functional.gelu if self.needs_gradients else aten.gelu_  # in place if no backward pass reads its input
         return pre_activation, activate(pre_activation, approximate=approximate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
@@ -13,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from glassloop.backends.fast import operations
 from glassloop.backends.fast.encoder_parts import EmbeddingParts, LayerParts, embeddings_of, layer_calls, layers_of, weight_ids
-from glassloop.backends.fast.operations import DropoutMasks, Saved, TorchOperations, apply_mask, aten, with_filler
+from glassloop.backends.fast.operations import DropoutMasks, Saved, TensorPair, TorchOperations, apply_mask, aten, with_filler
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
 from glassloop.base.errors import ModelError
@@ -84,10 +85,8 @@ class PostNormLayer(torch.autograd.Function):
             source, low_source = x.index_select(0, packing.first_tokens), low_x.index_select(0, packing.first_tokens)
             queries = ops.linear(low_source, storage.matmul_weight(query), bias[:width]).view(len(source), layer.heads, -1)
         if first_tokens_only and x.is_cuda:  # on a GPU few launches count for more than few multiplications
-            keys_values = ops.linear(low_x, storage.matmul_weight(key, value), bias[width:]).view(len(x), 2, layer.heads, -1)
-            attended, saved_attention = operations.attend(
-                queries, keys_values[:, 0], keys_values[:, 1], packing, attention_rate, ops.masks
-            )
+            both = ops.linear(low_x, storage.matmul_weight(key, value), bias[width:]).view(len(x), 2, layer.heads, -1)
+            attended, saved_attention = operations.attend(queries, both[:, 0], both[:, 1], packing, attention_rate, ops.masks)
         elif first_tokens_only:
             attended, saved_attention = attend_first_tokens(queries, low_x, layer, packing, storage, attention_rate, ops.masks)
         else:
@@ -163,9 +162,7 @@ def attend_first_tokens(
     return out[: packing.rows], (queries, folded, grid, probabilities, mask, mixed, share, packing)
 
 
-def attend_first_tokens_backward(
-    grad: torch.Tensor, saved: Saved, layer: LayerParts, storage: FlatStorage
-) -> tuple[torch.Tensor, torch.Tensor]:
+def attend_first_tokens_backward(grad: torch.Tensor, saved: Saved, layer: LayerParts, storage: FlatStorage) -> TensorPair:
     """Return the gradients of the queries and of all tokens; those of keys and values are added to the storage."""
     queries, folded, grid, probabilities, mask, mixed, share, packing = saved
     heads, _, width = queries.shape
@@ -187,7 +184,7 @@ def attend_first_tokens_backward(
     return grad_query, grad_grid.view(-1, grid.shape[-1]).index_select(0, packing.slot_of_token).float()
 
 
-class FastModel:
+class FastModel(ABC):
     """A model with flat storage, whose forward method takes packed batches as well as all inputs that it took before."""
 
     packs = True
@@ -244,10 +241,10 @@ class FastModel:
         finally:
             self.packing = None
 
-    def run(self, packing: Packing) -> object:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self, packing: Packing) -> object: ...
 
-    def after_backward(self) -> None: ...
+    def after_backward(self) -> None: ...  # noqa: B027 - a model's own layers have nothing to finish
 
 
 class OwnLayers(FastModel):
@@ -360,7 +357,7 @@ class ReplacedLayers(FastModel):
             self.ops = TorchOperations(device, matmul_dtype)
         self.num_layer_calls, self.num_layers_run = len(layer_calls(model)), 0
         # The output of the last layer, and the same with a batch dimension, which the model hands to the next layer.
-        self.last_output: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.last_output: TensorPair | None = None
         model.forward = self.forward
         for layer in layers:
             layer.module.forward = partial(self.layer_forward, layer, layer.module.forward)

@@ -20,11 +20,8 @@ def mix_bits(x):
 
 @triton.jit
 def dropout_factor(seed, salt, indices, rate):
-    """Return 1 / (1 - rate) for values that are kept, 0 for dropped ones; the backward pass can draw the same again.
-
-    Two rounds of mixing, with two keys from the seed of the pass and the salt of the dropout: a tenth of the work of Triton's
-    own generator.
-    """
+    """Return 1 / (1 - rate) for values that are kept, 0 for dropped ones; the backward pass can draw the same again."""
+    # Two keys from the seed of the pass and the salt of the dropout: a tenth of the work of Triton's own generator.
     first = mix_bits((seed + salt).to(tl.uint32))
     second = mix_bits(first + 0x9E3779B9)
     random_bits = mix_bits(mix_bits(indices.to(tl.uint32) + first) ^ second)
@@ -94,10 +91,8 @@ def norm_backward_kernel(
     HAS_EXTRA_GRAD: tl.constexpr, HAS_DROPOUT: tl.constexpr, DROPOUT_AFTER_NORM: tl.constexpr, ACCUMULATE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of a norm for every n-th row; those of its parameters are summed in one row of partial sums.
-
-    With DROPOUT_AFTER_NORM (embeddings) dropout follows the norm; else it precedes it, on the product alone.
-    """
+    """Compute the gradients of a norm for every n-th row; those of its parameters are summed in one row of partial sums."""
+    # With DROPOUT_AFTER_NORM (embeddings) dropout follows the norm; else it precedes it, on the product alone.
     program = tl.program_id(0)
     column = tl.arange(0, BLOCK)
     inside = column < width

@@ -7,7 +7,7 @@ import triton
 from torch import nn
 
 from glassloop.backends.fast import triton_kernels as kernels
-from glassloop.backends.fast.operations import KernelLauncher, Saved, TorchOperations
+from glassloop.backends.fast.operations import KernelLauncher, Saved, TensorPair, TorchOperations
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage
 
@@ -94,7 +94,7 @@ class TritonOperations(TorchOperations):
     def add_and_norm_backward(
         self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear, norm: nn.LayerNorm,
         storage: FlatStorage,
-    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    ) -> TensorPair:  # fmt: skip
         grad_residual = torch.empty_like(saved[0])
         grad_product = torch.empty(saved[0].shape, dtype=self.matmul_dtype, device=grad.device)
         self.launch_norm_backward(grad, extra_grad, saved, linear, norm, storage, grad_residual, grad_product)
@@ -157,9 +157,7 @@ class TritonOperations(TorchOperations):
         )  # fmt: skip
         storage.mark_written(weight)
 
-    def linear_gelu(
-        self, x: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def linear_gelu(self, x: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage) -> TensorPair:
         """Return x @ weight^T without the bias, and the GELU of both together."""
         pre_activation = x @ storage.matmul_weight(linear.weight).t()
         activation = torch.empty_like(pre_activation)
