@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from glassloop.models.loading import load_tokenizer as load_tokenizer
     from glassloop.models.loading import quickstart_model as quickstart_model
     from glassloop.predictor import Predictor as Predictor
-    from glassloop.report.run import Run as Run
+    from glassloop.report.build import Run as Run
     from glassloop.runs.record import Plan as Plan
     from glassloop.runs.study import SeedRecord as SeedRecord
     from glassloop.runs.study import SeedsRecord as SeedsRecord
@@ -70,7 +70,7 @@ PUBLIC = {
         "data.sources": "load_dataset load_examples",
         "models.loading": "load_model load_tokenizer quickstart_model",
         "predictor": "Predictor",
-        "report.run": "Run",
+        "report.build": "Run",
         "runs.record": "Plan",
         "runs.study": "SeedRecord SeedsRecord StudyRecord",
         "scores.metrics": "decide load_metric metrics_for",

@@ -131,7 +131,6 @@ def splits_table(examples: Examples, encoded: dict[str, Encoding]) -> Table:
 
 
 def features_table(examples: Examples, split: str) -> Table:
-    """Return a table with the columns and their types in `datasets`."""
     table = titled_table("Columns")
     for name, feature in examples.splits[split].features.items():
         kind = type(feature).__name__
@@ -180,7 +179,6 @@ def histogram(lengths: np.ndarray) -> Table:
 
 
 def padding_table(lengths: np.ndarray, batch_size: int, seed: int, split: str) -> Table:
-    """Return a table with the share of padding in batches, shuffled and grouped by length."""
     from glassloop.data.batches import epoch_order, padding_waste
 
     table = titled_table(f"Padding of {split} in batches of {batch_size}")

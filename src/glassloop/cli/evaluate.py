@@ -72,6 +72,13 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
     from glassloop.study.seeds import show_seeds
     from glassloop.training.evaluate import by_split, results_content
 
+    def seed_record(evaluated: Evaluated) -> SeedRecord:  # as `train --seeds` writes it
+        metrics, baseline = by_split(evaluated.results)
+        measures = evaluated.results[0].measures
+        rows = {name: fact.fingerprint for name, fact in evaluated.examples.facts.items()}
+        names = MeasuresRecord(measures.keys, measures.positive)
+        return SeedRecord(status=FINISHED, validation=metrics, baseline=baseline, measures=names, rows=rows)
+
     runs = finished_runs(folder)
     by_seed = {seed: evaluate_run(str(run), wanted) for seed, run in runs.items()}
     first = next(iter(by_seed.values()))
@@ -88,14 +95,3 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
     seeds = {seed: {"run": runs[seed], "splits": results_content(one.results)} for seed, one in by_seed.items()}
     means = {"mean": record.mean, "standard_deviation": record.standard_deviation, "baseline": record.baseline}
     return CommandResult({"run": folder, "data": first.source, "seeds": seeds, **means, "together": scores, "out": target})
-
-
-def seed_record(evaluated: Evaluated) -> SeedRecord:
-    """Return the evaluation of one seed as `train --seeds` records it."""
-    from glassloop.training.evaluate import by_split
-
-    metrics, baseline = by_split(evaluated.results)
-    measures = evaluated.results[0].measures
-    rows = {name: fact.fingerprint for name, fact in evaluated.examples.facts.items()}
-    names = MeasuresRecord(measures.keys, measures.positive)
-    return SeedRecord(status=FINISHED, validation=metrics, baseline=baseline, measures=names, rows=rows)

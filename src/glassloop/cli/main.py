@@ -14,18 +14,9 @@ from typing import Annotated
 import typer
 
 from glassloop import __version__
+from glassloop.base import output as outputs
 from glassloop.base.errors import GlassloopError, ResourceError, resource_error
-from glassloop.base.output import (
-    CommandResult,
-    TolerantStream,
-    error_result,
-    output_of,
-    say,
-    show,
-    show_on,
-    show_result,
-    tolerant_streams,
-)
+from glassloop.base.output import CommandResult, TolerantStream, say, show
 from glassloop.cli.calibrate import calibrate
 from glassloop.cli.compare import compare
 from glassloop.cli.data import describe_data
@@ -83,11 +74,11 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character gets its number
     as_json = "--json" in own
-    with tolerant_streams() as standard:
-        with output_of(as_json) as output:
+    with outputs.tolerant_streams() as standard:
+        with outputs.output_of(as_json) as output:
             found = result_of(own, debug, sys.argv[end:])
         if as_json and isinstance(found, CommandResult):
-            show_result(found, output)
+            outputs.show_result(found, output)
         status = found.exit_status if isinstance(found, CommandResult) else found or 0
         # Other commands write a file or a folder, and what they print is not their result.
         writes_files = {argument.partition("=")[0] for argument in own} & FILE_OPTIONS or {*own[:1]} & FILE_COMMANDS
@@ -134,9 +125,9 @@ def result_of(arguments: list[str], debug: bool, of_script: Sequence[str] = ()) 
             raise
         if debug:
             traceback.print_exc()
-        return error_result(known) if report_error(known) else known.exit_code
+        return outputs.error_result(known) if report_error(known) else known.exit_code
     finally:
-        show_on(None)
+        outputs.show_on(None)
 
 
 def option_names() -> dict[str, list[str]]:

@@ -74,7 +74,6 @@ def is_common(name: str) -> bool:
 
 
 def show_every_option(context: typer.Context, wanted: bool) -> None:
-    """Print the help page with all options and exit, if wanted."""
     if wanted:
         context.meta[EVERY] = True
         typer.echo(context.get_help())
@@ -90,7 +89,6 @@ class GroupedCommand(TyperCommand):
         super().__init__(*arguments, params=params, **options)  # type: ignore[arg-type]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the arguments and the groups of options, and how many options are not shown."""
         every = bool(ctx.meta.get(EVERY))
         groups: dict[str, list[tuple[str, str]]] = {group: [] for group in (ARGUMENTS, *GROUPS)}
         hidden = 0
@@ -190,7 +188,6 @@ def number_or_text(kind: type[int] | type[float]) -> Callable[[str], int | float
 
 
 def given_for(kind: SettingsClass, options: Mapping[str, object]) -> dict[str, object]:
-    """Return the options that were given and that are fields of `kind`."""
     names = [entry.name for entry in fields(kind)]
     return {name: value for name, value in options.items() if name in names and value is not None}
 
@@ -198,7 +195,6 @@ def given_for(kind: SettingsClass, options: Mapping[str, object]) -> dict[str, o
 def given_settings(
     config: str | None, data: str | None, model: str | None, new_head: bool, options: Mapping[str, object], **search: object
 ) -> GivenSettings:
-    """Return the settings in a file, overridden by those of the command line."""
     training, settings = given_for(TrainingArguments, options), given_for(DataSettings, options)
     searched = {name: value for name, value in search.items() if value is not None}
     return read_settings(config).overridden_by(GivenSettings(data, model, training, settings, new_head, searched))
@@ -352,7 +348,6 @@ def usage_error(raised: Exception, commands: Mapping[str, Sequence[str]], argume
 
 
 def wrong_option(name: str, verb: str, commands: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> SettingsError:
-    """Return the error of an option that a command does not have, with the option that was meant."""
     bare = underscored(name)
     flags = [argument.partition("=")[0] for argument in arguments if argument.startswith("-")]
     written = next((flag for flag in flags if underscored(flag) == bare), name)

@@ -94,7 +94,6 @@ def predict(
 
 
 def predict_text(predictor: Predictor, text: str, text_pair: str | None) -> Prediction:
-    """Print and return the prediction for one text or pair."""
     from rich.console import Console
 
     from glassloop.data.examples import SHOWN_LABELS

@@ -96,7 +96,6 @@ def prepared(runs: Sequence[str], device: str, precision: str, batch_tokens: int
 
 
 def api_key(name: str | None) -> str | None:
-    """Return the API key in a file, or in the variable GLASSLOOP_API_KEY; None if there is none."""
     if name is None:
         return os.environ.get(KEY_VARIABLE) or None
     path = user_path(name)

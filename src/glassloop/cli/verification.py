@@ -187,7 +187,6 @@ def killed_and_resumed(trial: Trial, network: Model) -> float:
 
 
 def two_processes(trial: Trial) -> torch.Tensor:
-    """Return the losses of the same run, without dropout, in two processes."""
     folder = trial.write_program("two", dropout=False)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     process = start_program(folder, *launcher, threads=1, backend="auto", per_device_train_batch_size=BATCH // 2)

@@ -38,7 +38,6 @@ def scores(title: str, metrics: Mapping[str, float], named: Mapping[str, str] | 
 
 
 def facts(named: Mapping[str, str]) -> str:
-    """Return a table of names and values, without column names."""
     return piece(TEMPLATE, "facts", named)
 
 
@@ -58,7 +57,6 @@ def chart(lines: Mapping[str, Points], axis: str) -> str:
 
 
 def place(value: float, least: float, most: float, size: int) -> float:
-    """Return where a value lies between the margins of a chart."""
     return MARGIN + (size - 2 * MARGIN) * ((value - least) / (most - least) if most > least else 0.5)
 
 

@@ -34,7 +34,6 @@ def readable(value: object) -> str:
 
 
 def short(value: object) -> str:
-    """Return a value as text on one line that is not too long."""
     text = printable(str(value))
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
@@ -126,7 +125,6 @@ def escaped(value: object) -> str:
 
 
 def package_text(folder: str, name: str) -> str:
-    """Return the text of a file of the package, such as a style sheet."""
     return files("glassloop").joinpath(folder, name).read_text(encoding="utf-8")
 
 

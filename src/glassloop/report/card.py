@@ -103,9 +103,6 @@ def is_untouched(text: str) -> bool:
     return seal is not None and SEAL.format(hashlib.sha256(text[: seal.start()].encode()).hexdigest()) == seal[0]
 
 
-# --- what a calibration gains ------------------------------------------------------------------------------------------
-
-
 def gain_title(gain: Gain, positive: str | None) -> str:
     """Return the name of a score for a person: with the class it refers to, or that it is a mean over labels."""
     title = {"f1": "F1", "cost": "cost per row"}.get(gain.name, gain.name)
@@ -120,7 +117,6 @@ def gain_cells(gain: Gain) -> tuple[str, str, str, str]:
 
 
 def show_fitted(console: Console, fitted: Fitted, title: str, positive: str | None) -> None:
-    """Print what a temperature and thresholds change on rows that they were not fitted on."""
     table = bare_table(title, "before", "after", "change", "95 % interval", right=1)
     for gain in (*fitted.temperature_gains, *fitted.target_gains):
         table.add_row(text(gain_title(gain, positive)), *gain_cells(gain))
@@ -129,11 +125,7 @@ def show_fitted(console: Console, fitted: Fitted, title: str, positive: str | No
         console.print(text(f"thresholds for the {fitted.target}", "dim"))
 
 
-# --- the card of a run -------------------------------------------------------------------------------------------------
-
-
 def run_card(folder: Path) -> Card:
-    """Return the card of a finished run. Raises `ModelError` if the folder is not a run, or is damaged."""
     source = read_source(folder)
     record = source.record
     if record is None:
@@ -151,20 +143,20 @@ def run_card(folder: Path) -> Card:
     gains = [[gain_title(gain, stored.positive_label), *gain_cells(gain)] for gain in stored.gains] if stored else []
     seeds = seed_rows(folder.resolve().parent)
     started = base or Path(record.model.name).name
+    data_part, limits = data_parts(record)
     sections = [
         ("What it is", piece(TEMPLATE, "introduction", record, started, data, MOST_LABELS)),
         ("Results", piece(TEMPLATE, "results", scores_table(scores), record, *seeds)),
         ("How to use it", usage(record, stored)),
         ("Calibration", piece(TEMPLATE, "calibration", stored, gains, MOST_LABELS) if stored else ""),
-        ("Data", data_part(record)),
+        ("Data", data_part),
         ("Training", markdown_table(["setting", "value"], training)),
-        ("Limits", limits(record)),
+        ("Limits", limits),
     ]
     return Card(folder.resolve().name, data, scores, head, sections)
 
 
 def base_model(name: str) -> str | None:
-    """Return the model that a run started from as the hub names it; None for a folder."""
     if name == "quickstart":
         return QUICKSTART
     return name if not Path(name).exists() and is_hub_name(name) else None
@@ -199,7 +191,6 @@ def seed_rows(parent: Path) -> tuple[int, list[list[str]]]:
 
 
 def usage(record: RunRecord, calibration: Calibration | None) -> str:
-    """Return how to use the model with Glassloop and with transformers: two blocks of Python."""
     labels = record.data.labels or ()
     thresholds = calibration.thresholds if calibration else {}
     by_number = {place: thresholds[name] for place, name in enumerate(labels) if name in thresholds}
@@ -210,29 +201,19 @@ def usage(record: RunRecord, calibration: Calibration | None) -> str:
     return piece(TEMPLATE, "usage", record.data.task, pair, record.max_length, temperature, by_number)
 
 
-def label_counts(record: RunRecord) -> Mapping[str, int]:
-    """Return how many training rows each label has, the most frequent first."""
-    counts = record.data.splits["train"].label_counts if "train" in record.data.splits else {}
-    return dict(sorted(counts.items(), key=lambda entry: -entry[1]))
-
-
-def data_part(record: RunRecord) -> str:
-    """Return the splits with their fingerprints, and the class balance of the training rows."""
+def data_parts(record: RunRecord) -> tuple[Markup, Markup]:
+    """Return the splits with the class balance of the training rows, and what the model was not tested for."""
     splits = [[name, f"{facts.num_rows:,}", facts.fingerprint[:16] or "–"] for name, facts in record.data.splits.items()]
-    counts = label_counts(record)
-    total = sum(counts.values()) if record.data.task == CLASSES else record.data.splits["train"].num_rows if counts else 0
+    train, lengths = record.data.splits.get("train"), record.lengths.get("train")
+    counts = dict(sorted(train.label_counts.items(), key=lambda entry: -entry[1])) if train else {}
+    total = sum(counts.values()) if record.data.task == CLASSES or not train else train.num_rows
     largest = [*counts.items()][:MOST_LABELS] if total else []
-    rows = [[name, f"{number:,}", f"{number / total:.1%}"] for name, number in largest]
-    return piece(TEMPLATE, "data", splits, rows, len(counts) - MOST_LABELS)
-
-
-def limits(record: RunRecord) -> str:
-    """Return what the model was not tested for, and what a user should know about the data."""
-    splits = [name for name in record.data.splits if name.startswith("validation")]
-    lengths, counts = record.lengths.get("train"), label_counts(record)
+    balance = [[name, f"{number:,}", f"{number / total:.1%}"] for name, number in largest]
     rare, often = (choose(counts, key=lambda name: counts[name], default="") for choose in (min, max))
+    held_out = [name for name in record.data.splits if name.startswith("validation")]
     truncated = lengths.num_truncated if lengths else 0
-    return piece(TEMPLATE, "limits", record, data_name(record), splits, truncated, rare, often, counts)
+    limits = piece(TEMPLATE, "limits", record, data_name(record), held_out, truncated, rare, often, counts)
+    return piece(TEMPLATE, "data", splits, balance, len(counts) - MOST_LABELS), limits
 
 
 def write_card(folder: Path, card: Card) -> bool:

@@ -45,22 +45,17 @@ CHART_CSS = SHEET.replace("DARK", NIGHT)  # the same colors by choice of the rea
 
 
 def short(number: float) -> str:
-    """Return a coordinate with at most one decimal."""
     text = f"{number:.1f}"
     return text.removesuffix(".0") if text != "-0.0" else "0"
 
 
 def element(name: str, *children: str, **attributes: str | float | None) -> str:
-    """Return an element with children that are SVG already.
-
-    Attributes are escaped. `class_` becomes `class`, other underscores become hyphens, and None omits an attribute.
-    """
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{short(value) if isinstance(value, int | float) else escaped(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    body = "".join(children)
+    """Return an element with children that are SVG already, and escaped attributes: `class_` is class, `r_x` is r-x."""
+    body, written = "".join(children), ""
+    for key, value in attributes.items():
+        if value is not None:
+            content = short(value) if isinstance(value, int | float) else escaped(value)
+            written += f' {key.rstrip("_").replace("_", "-")}="{content}"'
     return f"<{name}{written}>{body}</{name}>" if body else f"<{name}{written}/>"
 
 
@@ -76,7 +71,6 @@ def label(text: str, x: float, y: float, *, side: str = "middle", kind: str = "t
 
 
 def turned(text: str, x: float, y: float, **more: str | float) -> str:
-    """Return a text that is read from below."""
     return element("g", label(text, 0, 0, **more), transform=f"translate({x:.1f} {y:.1f}) rotate(-90)")  # type: ignore[arg-type]
 
 
@@ -87,7 +81,6 @@ def path(points: Points, kind: str, end: str = "") -> str:
 
 
 def quiet(points: Points, name: str = "") -> str:
-    """Return a straight dashed line to compare with."""
     (x, y), (right, bottom) = points
     drawn = f"M{x:g} {y:.1f}H{right:g}" if y == bottom else f"M{x:.1f} {y:g}V{bottom:g}"
     return element("g", element("path", title(name), class_="dashed", d=drawn), class_="quiet")
@@ -248,8 +241,6 @@ class Table:
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of a legend: the name of a series, and the CSS class of its color."""
-
     name: str
     css: str
 
@@ -460,8 +451,6 @@ class Event:
 
 @dataclass(frozen=True)
 class LineChart(Chart):
-    """Several lines over a common axis."""
-
     x: Axis
     y: Axis
     series: Sequence[Series]
@@ -526,7 +515,6 @@ class LineChart(Chart):
         return element("g", *columns, class_="hits") if columns else ""
 
     def table(self) -> Table:
-        """Return one row per x with the value of every line, and its interval if it has one."""
         columns = [(line.name, dict(line.points)) for line in self.series if not line.quiet]
         for line in self.series:
             if line.raw:
@@ -630,7 +618,6 @@ class DotChart(Chart):
         return [element("rect", words, class_="hit", **box), *marks]
 
     def table(self) -> Table:
-        """Return one row per row of the chart, and its points in columns of their own."""
         columns: dict[str, list[Value]] = {"": [row.name for row in self.rows]}
         columns |= {name: [getattr(row, name) for row in self.rows] for name in ("value", "low", "high")}
         if any(row.baseline is not None for row in self.rows):
@@ -654,8 +641,6 @@ class Cloud:
 
 @dataclass(frozen=True)
 class ScatterChart(Chart):
-    """Points of two values."""
-
     x: Axis
     y: Axis
     clouds: Sequence[Cloud]
@@ -705,8 +690,6 @@ class Thread:
 
 @dataclass(frozen=True)
 class ParallelChart(Chart):
-    """Lines over several vertical axes."""
-
     axes: Sequence[str]
     threads: Sequence[Thread]
 

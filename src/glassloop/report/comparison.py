@@ -19,7 +19,7 @@ from glassloop.base.records import Json
 from glassloop.markup.templates import piece
 from glassloop.markup.terminal import bare_table, text
 from glassloop.report.charts import Axis, DotChart, Dots, LineChart, Series
-from glassloop.report.page import PARTS, Cell, Number, Section, figure, page, score
+from glassloop.report.page import PARTS, Cell, Number, Section, figure, page, score, span
 from glassloop.runs import record as records
 from glassloop.runs.history import Entry, numbers_by_step, read_history
 from glassloop.runs.record import RunRecord, seed_name
@@ -59,7 +59,6 @@ class Side:
 
     @property
     def record(self) -> RunRecord:
-        """The record of the first run."""
         return next(iter(self.records.values()))
 
 
@@ -194,8 +193,6 @@ def in_words(value: object) -> str:
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A row on which the first and another side differ."""
-
     row: int  # its number in the split, from 0
     first: float  # share of the first side's seeds that get it right, or its mean absolute error
     second: float
@@ -217,7 +214,6 @@ class RowDifferences:
 
 
 def answer_text(value: object) -> str:
-    """Return a label, several labels, or a score."""
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "no label"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -253,8 +249,6 @@ def row_differences(first: Side, other: Side, most: int) -> RowDifferences:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """The comparison of all sides with the first."""
-
     split: str
     num_rows: int
     sides: tuple[Side, ...]
@@ -362,7 +356,6 @@ def measures_of(record: RunRecord) -> Measures:
 
 
 def show_comparison(console: Console, compared: ComparedRuns) -> None:
-    """Print the settings that differ, the metrics, the tests, and rows on which the runs differ."""
     first, *others = compared.names
     names = ", ".join(others) if sum(map(len, others)) < 40 else f"{len(others)} runs"
     console.print(text(f"{compared.split}, {counted(compared.num_rows, 'row', 'rows')}: {names} compared with {first}"))
@@ -395,7 +388,6 @@ def short_name(name: str) -> str:
 
 
 def metric_table(title: str, conclusion: Conclusion) -> Table:
-    """Return the results of all sides in one metric, with their differences from the first."""
     # Several intervals of differences are corrected, so that all hold together with 95 %.
     corrected = "corrected" if conclusion.correction else "95 % interval"
     columns = (shortened(title, LONGEST_NAME), "value", "95 % interval", "difference", corrected, "p")
@@ -421,14 +413,12 @@ def p_text(value: float) -> str:
 
 
 def verdict_lines(conclusion: Conclusion) -> list[str]:
-    """Return a sentence for each comparison, and one about how they were computed."""
     lines = [f"{one.name}: {one.verdict}" for one in conclusion.comparisons]
     methods = ", ".join(dict.fromkeys(one.difference.method for one in conclusion.comparisons))
     return [*lines, f"test: {methods}" + (f"; {conclusion.correction}" if conclusion.correction else "")]
 
 
 def show_rows(console: Console, compared: ComparedRuns, rows: RowDifferences) -> None:
-    """Print how many rows each of two sides does better on, and the clearest of them."""
     shares = compared.has_several_seeds and compared.task != SCORE
     if compared.task == SCORE:
         words = f"closer on {rows.num_better:,}, farther off on {rows.num_worse:,}"
@@ -451,7 +441,6 @@ def show_rows(console: Console, compared: ComparedRuns, rows: RowDifferences) ->
 
 
 def comparison_page(compared: ComparedRuns) -> str:
-    """Return the HTML of a comparison. All texts and names in it are escaped."""
     first, *others = compared.names
     title = f"{', '.join(others)} compared with {first}" if len(others) < 4 else f"{len(others)} runs compared with {first}"
     results = []
@@ -509,10 +498,6 @@ def metric_rows(conclusion: Conclusion) -> list[list[Cell]]:
     return rows
 
 
-def span(interval: Interval | None) -> Number:
-    return Number(interval.low, f"{interval.low:.4f} to {interval.high:.4f}") if interval else Number(None, "–")
-
-
 def row_items(compared: ComparedRuns, rows: RowDifferences) -> list[tuple[str, str, list[str]]]:
     """Return whether each row is better or worse, its number, label and both answers in words, and its texts."""
     items = []
@@ -534,7 +519,6 @@ def cut(value: object) -> str:
 
 
 def curves(compared: ComparedRuns) -> list[LineChart]:
-    """Return a chart of the training loss, of the evaluation loss, and of each metric, if the runs recorded them."""
     histories = {side.name: [read_history(path) for path in side.folders.values()] for side in compared.sides}
     wanted = {"loss": "Training loss", "eval_loss": "Evaluation loss"}
     wanted |= {f"eval_{key}": compared.measures.title(key) for key in compared.measures.keys}

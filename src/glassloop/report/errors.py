@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 import numpy as np
 from markupsafe import Markup
@@ -10,7 +11,7 @@ from markupsafe import Markup
 from glassloop.base.records import Json
 from glassloop.markup.templates import LINEAR, PERCENT, piece
 from glassloop.report.charts import Axis, BarChart, Bars, DotChart, Dots, HeatMap
-from glassloop.report.page import Cell, Drawn, Number, number, score
+from glassloop.report.page import Cell, Drawn, number, score, span
 from glassloop.report.source import TEMPLATE, RunSource
 from glassloop.scores.metrics import Array, probabilities
 from glassloop.scores.result import Result, class_scores
@@ -30,7 +31,6 @@ SHOWN_BARS = 15
 
 
 def errors(source: RunSource, drawn: Drawn) -> str:
-    """Return the errors of a run on its first split; empty without predictions."""
     if not source.results:
         return ""
     result = source.results[0]
@@ -39,42 +39,28 @@ def errors(source: RunSource, drawn: Drawn) -> str:
     return piece(TEMPLATE, "errors", result, wrong, classes, slices(source, result, drawn), row_lists(source, result))
 
 
-# --- single rows -------------------------------------------------------------------------------------------------------
-
-
 def row_lists(source: RunSource, result: Result) -> list[tuple[str, Markup]]:
-    rows = result.rows
-    certain = certainty(rows)
+    certain = certainty(result.rows)
+    orders = row_orders(result.rows, certain)
+    return [(title, row_list(name, source, result, order, certain)) for name, (title, order) in orders.items() if len(order)]
+
+
+def row_orders(rows: ScoredRows, certain: Array) -> dict[str, tuple[str, Array]]:
+    """Return the numbers of the rows that deserve a look, in lists with a title."""
     if rows.task == SCORE:
-        return [("Largest residuals", row_list("largest", source, result, largest_residuals(rows), certain))]
-    confident, uncertain = most_confident_errors(rows, certain), least_certain(certain)
-    lists = {f"Least certain rows ({len(uncertain):,} of {len(rows):,})": ("uncertain", uncertain)}
-    if len(confident):
-        title = f"Most confident errors ({len(confident):,} of {int((~rows.right).sum()):,})"
-        lists = {title: ("wrong", confident), **lists}
-    return [(title, row_list(name, source, result, order, certain)) for title, (name, order) in lists.items()]
+        largest = np.argsort(-np.abs(rows.predictions - rows.references), kind="stable")[:MOST_ERRORS]
+        return {"largest": ("Largest residuals", largest)}
+    wrong, uncertain = np.flatnonzero(~rows.right), np.argsort(certain, kind="stable")[:MOST_UNCERTAIN]
+    confident = wrong[np.argsort(-certain[wrong], kind="stable")][:MOST_ERRORS]
+    return {
+        "wrong": (f"Most confident errors ({len(confident):,} of {len(wrong):,})", confident),
+        "uncertain": (f"Least certain rows ({len(uncertain):,} of {len(rows):,})", uncertain),
+    }
 
 
 def listed_rows(rows: ScoredRows) -> Array:
     """Return the numbers of all rows that a report lists with their texts."""
-    if rows.task == SCORE:
-        return largest_residuals(rows)
-    certain = certainty(rows)
-    return np.union1d(most_confident_errors(rows, certain), least_certain(certain))
-
-
-def largest_residuals(rows: ScoredRows) -> Array:
-    return np.argsort(-np.abs(rows.predictions - rows.references), kind="stable")[:MOST_ERRORS]
-
-
-def most_confident_errors(rows: ScoredRows, certain: Array) -> Array:
-    """Return the rows with a wrong answer, the most certain first."""
-    wrong = np.flatnonzero(~rows.right)
-    return np.asarray(wrong[np.argsort(-certain[wrong], kind="stable")][:MOST_ERRORS])
-
-
-def least_certain(certain: Array) -> Array:
-    return np.argsort(certain, kind="stable")[:MOST_UNCERTAIN]
+    return reduce(np.union1d, (order for _, order in row_orders(rows, certainty(rows)).values()))
 
 
 def certainty(rows: ScoredRows) -> Array:
@@ -132,11 +118,7 @@ def words(text: str, span: Json) -> tuple[list[tuple[str, bool]], int]:
     return parts, len(text) - len(first)
 
 
-# --- parts of the rows -------------------------------------------------------------------------------------------------
-
-
 def slices(source: RunSource, result: Result, drawn: Drawn) -> list[Markup]:
-    """Return the scores of parts of the rows, with their intervals, and that of all rows as a line."""
     rows, figures = result.rows, []
     what = {SCORE: "mean absolute error", CLASSES: "accuracy"}.get(rows.task, "rows with all labels right")
     axis = Axis(what, LINEAR if rows.task == SCORE else PERCENT)
@@ -153,7 +135,6 @@ def slices(source: RunSource, result: Result, drawn: Drawn) -> list[Markup]:
 
 
 def part_score(rows: ScoredRows, mask: Array) -> tuple[float, float | None, float | None]:
-    """Return the share of rows that are right, or the mean absolute error, with its interval."""
     if rows.task == SCORE:
         mean = mean_interval(np.abs(rows.predictions - rows.references)[mask].tolist())
         return mean.value, mean.interval.low if mean.interval else None, mean.interval.high if mean.interval else None
@@ -197,9 +178,6 @@ def by_score(rows: ScoredRows) -> list[tuple[str, Array]]:
         (f"{low:.3g} to {high:.3g}", (rows.references >= low) & (rows.references < end))
         for low, high, end in zip(edges, edges[1:], ends, strict=False)
     ]
-
-
-# --- classes -----------------------------------------------------------------------------------------------------------
 
 
 def class_parts(rows: ScoredRows, drawn: Drawn) -> Markup:
@@ -262,17 +240,15 @@ def confused_pairs(rows: ScoredRows, matrix: np.ndarray) -> list[list[Cell]]:
 
 
 def class_rows(rows: ScoredRows) -> list[list[Cell]]:
-    """Return precision, recall (with its interval), F1 and number of rows of each class; of many, the largest first."""
     _, predicted, true = class_counts(rows.predictions, rows.references, len(rows.labels))
     scores = [*class_scores(rows).items()]
     order = [*range(len(scores))] if len(scores) <= SHOWN_BARS else np.argsort(-true, kind="stable").tolist()
     cells: list[list[Cell]] = []
     for place in order[:MOST_CLASSES]:
         name, one = scores[place]
-        span = wilson(round(one.recall * one.support), one.support) if one.recall is not None else None
-        interval = Number(span.low, f"{span.low:.3f} to {span.high:.3f}") if span else Number(None, "–")
+        ends = wilson(round(one.recall * one.support), one.support) if one.recall is not None else None
         counts = (one.support, int(predicted[place]))
-        cells.append([name, score(one.precision, 3), score(one.recall, 3), interval, score(one.f1, 3), *counts])
+        cells.append([name, score(one.precision, 3), score(one.recall, 3), span(ends, 3), score(one.f1, 3), *counts])
     return cells
 
 
@@ -290,7 +266,6 @@ def class_chart(rows: ScoredRows) -> tuple[BarChart, str]:
 
 
 def label_chart(rows: ScoredRows) -> BarChart:
-    """Return, for each of several labels, how many rows are found, missed, and predicted without having it."""
     hits, predicted, wanted = class_counts(rows.predictions, rows.references, len(rows.labels))
     places = np.argsort(-(wanted + predicted - 2 * hits), kind="stable")[:SHOWN_BARS]
     counts = {"found": (hits, 2), "missed": (wanted - hits, 1), "predicted without having it": (predicted - hits, 4)}

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from glassloop.markup.templates import LINEAR, package_text, piece, policy, rendered, value_text
 from glassloop.report.charts import CHART_CSS, Chart, svg
+from glassloop.scores.statistics import Interval
 
 PARTS = "report/parts.html.j2"
 PAGE_CSS = package_text("report", "page.css")
@@ -42,8 +43,6 @@ def figure(chart: Chart, *, note: str = "", wide: bool = False, most_rows: int =
 
 
 class Drawn:
-    """The charts of a report by name."""
-
     def __init__(self) -> None:
         self.charts: dict[str, Chart] = {}
 
@@ -70,15 +69,17 @@ def page(
     *,
     subtitle: str = "",
     footer: str = "",
-    connect: bool = False,
+    connect: bool = False,  # whether the script may send requests to the server that the page came from
     style: str = "",
     script: str = "",
 ) -> str:
-    """Return a complete HTML document with all sections that have content. Subtitle and footer are HTML.
-
-    Only its own style and script run; they may `connect` to the server that the page came from.
-    """
+    """Return a complete HTML document with all sections that have content. Only its own style and script can run."""
     style, script = CHART_CSS + PAGE_CSS + style, PAGE_JS + script
     parts = {"subtitle": subtitle, "footer": footer, "policy": policy(style, script, connect), "style": style, "script": script}
     html = {name: Markup(part) for name, part in parts.items()}
     return rendered("report/page.html.j2", title=title, sections=[section for section in sections if section.body], **html)
+
+
+def span(interval: Interval | None, digits: int = 4) -> Number:
+    """Return both ends of an interval as a cell."""
+    return Number(interval.low, f"{interval.low:.{digits}f} to {interval.high:.{digits}f}") if interval else Number(None, "–")

@@ -51,11 +51,7 @@ def results_of(source: RunSource) -> list[Score]:
     return [Score("validation", key, source.measures.title(key), stored[key], baseline=baseline.get(key)) for key in keys]
 
 
-# --- tables for papers -------------------------------------------------------------------------------------------------
-
-
 def cells_of(results: Sequence[Score]) -> list[list[str]]:
-    """Return the table of results, its head first. Columns without values are omitted."""
     rows = [["split", "metric", "value", "95 % interval", "baseline", "seeds"]]
     for result in results:
         seeds = ", ".join(f"{value:.4f}" for value in result.points)
@@ -73,9 +69,6 @@ def markdown(results: Sequence[Score]) -> str:
 def latex(results: Sequence[Score]) -> str:
     head, *rows = cells_of(results)
     return latex_table(head, rows, "ll" + "r" * (len(head) - 2))
-
-
-# --- the first section of a report -------------------------------------------------------------------------------------
 
 
 def results_section(source: RunSource, results: Sequence[Score], drawn: Drawn) -> Markup:
@@ -130,11 +123,7 @@ def reach(result: Score) -> float:
     return max(abs(value) for value in values if value is not None)
 
 
-# --- confidence --------------------------------------------------------------------------------------------------------
-
-
 def confidence(source: RunSource, drawn: Drawn) -> str:
-    """Return how far the probabilities of a classifier, or the scores of a regression, can be trusted."""
     if not source.results:
         return ""
     result, rows = source.results[0], source.results[0].rows
@@ -201,7 +190,6 @@ def calibration_sentences(rows: ScoredRows) -> tuple[str, str]:
 
 
 def reliability_chart(confident: Array, right: Array) -> tuple[LineChart, str]:
-    """Return the share of right answers by confidence, with 95 % intervals, and the diagonal."""
     measured = reliability(confident, right)
     points = [(one.confidence, one.accuracy) for one in measured.bins]
     spans = [(one.confidence, wilson(one.accuracy * one.number, one.number)) for one in measured.bins]

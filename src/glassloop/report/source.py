@@ -39,9 +39,6 @@ STEPS = Axis("step", COUNT, low=0)
 TRAIN, HELD_OUT = "train", "validation"
 
 
-# --- what a run folder contains ----------------------------------------------------------------------------------------
-
-
 def read_answers(folder: Path, split: str, data: DataRecord) -> tuple[ScoredRows | None, Sequence[Mapping[str, Json]]]:
     """Return the predictions of a split as arrays, None without labels, and its lines with the texts."""
     path = folder / records.predictions_name(split)
@@ -126,11 +123,7 @@ def read_source(folder: Path) -> RunSource:
     return RunSource(folder, record, status, read_history(folder), resumed_steps(moments), results, problems, by_trainer)
 
 
-# --- learning curves ---------------------------------------------------------------------------------------------------
-
-
 def metric_names(source: RunSource) -> Mapping[str, str]:
-    """Return the metrics of the evaluations during training and their names for a person."""
     if source.measures.keys:
         return {key: source.measures.title(key) for key in source.measures.keys}
     names = dict.fromkeys(name for entry in source.history for name in entry if name.startswith("eval_"))
@@ -139,7 +132,6 @@ def metric_names(source: RunSource) -> Mapping[str, str]:
 
 
 def curves(source: RunSource, drawn: Drawn) -> Markup:
-    """Return the learning curves of a run; a sentence if nothing was logged."""
     record, figures = source.record, []
     numbers = {name: numbers_by_step(source.history, name) for name in ("loss", "eval_loss", "learning_rate", "grad_norm")}
     losses, evaluated, rates, norms = numbers.values()
@@ -178,11 +170,7 @@ def curves(source: RunSource, drawn: Drawn) -> Markup:
     return piece(TEMPLATE, "curves", figures)
 
 
-# --- the data ----------------------------------------------------------------------------------------------------------
-
-
 def data_section(source: RunSource, drawn: Drawn) -> str:
-    """Return what is known about the data of a run; empty without a record."""
     if (record := source.record) is None:
         return ""
     splits: list[list[Cell]] = []
@@ -225,11 +213,7 @@ def balance_figures(data: DataRecord, drawn: Drawn) -> list[Markup]:
     return [drawn.figure("labels-of-the-data", chart, note)]
 
 
-# --- the run itself ----------------------------------------------------------------------------------------------------
-
-
 def about(source: RunSource) -> Markup:
-    """Return how the run was made, how long it took, and what it left behind."""
     folder, record = source.folder, source.record
     files: list[list[Cell]] = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):
@@ -264,7 +248,6 @@ def command(record: RunRecord) -> str:
 
 
 def option(value: object) -> str:
-    """Return the value of a setting as the command takes it."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, list | tuple):

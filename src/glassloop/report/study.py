@@ -60,8 +60,6 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Gap:
-    """The difference of a setting from the chosen one."""
-
     difference: float | None = None
     low: float | None = None
     high: float | None = None
@@ -70,8 +68,6 @@ class Gap:
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting: how far it was trained, its score on the selection split, and its results."""
-
     number: int
     name: str
     values: Values
@@ -127,7 +123,6 @@ def results_of(record: StudyRecord) -> Results:
 
 
 def study_content(folder: Path, record: StudyRecord) -> dict[str, object]:
-    """Return the result of `glassloop study`."""
     return {
         "study": folder,
         "status": record.status,
@@ -240,7 +235,6 @@ def show_study(folder: Path, record: StudyRecord, console: Console | None = None
 
 
 def write_page(folder: Path, record: StudyRecord) -> None:
-    """Write study.html and the tables study.md and study.tex of a study that has results."""
     if record.results:
         write_text(folder / PAGE_NAME, study_page(folder.name, record))
         write_text(folder / MARKDOWN_NAME, markdown_table(record))
@@ -277,7 +271,6 @@ def study_page(name: str, record: StudyRecord) -> str:
 
 
 def points(record: StudyRecord) -> Markup:
-    """Return the validation scores of every finished run, and the selection scores of all settings."""
     metric, level = results_of(record).metric, results_of(record).baseline
     finished: list[Dots] = []
     chosen_by: list[Dots] = []
@@ -380,7 +373,6 @@ def seeds_results(record: SeedsRecord, runs: Mapping[int, RunSource]) -> list[Sc
 
 
 def sentence(record: SeedsRecord, result: Score) -> str:
-    """Return the spread over seeds, how many are no better than the baseline, and whether the mean is."""
     deviation, verdict = (record.standard_deviation or {}).get(result.key), mean_verdict(result)
     spread = f", standard deviation {deviation:.4f}" if deviation is not None else ""
     words = f"{result.title}: mean {result.value:.4f}{spread} over {counted(len(result.points), 'seed', 'seeds')}."
@@ -390,7 +382,6 @@ def sentence(record: SeedsRecord, result: Score) -> str:
 
 
 def seed_curves(runs: Mapping[int, RunSource], drawn: Drawn) -> str:
-    """Return the evaluations and the training loss of the seeds over each other."""
     figures = []
     names = metric_names(next(iter(runs.values()))) if runs else {}
     wanted = {"eval_" + key: title for key, title in names.items()} | {"eval_loss": "evaluation loss", "loss": "training loss"}

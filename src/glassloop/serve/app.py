@@ -230,12 +230,7 @@ class Service:
     """Answers requests with the models of a server. The first one answers requests that name none."""
 
     def __init__(
-        self,
-        hosted: Sequence[Hosted],
-        batcher: Batcher,
-        limits: Limits,
-        api_key: str | None = None,
-        hosts: AllowedHosts = LOCAL,
+        self, hosted: list[Hosted], batcher: Batcher, limits: Limits, api_key: str | None = None, hosts: AllowedHosts = LOCAL
     ) -> None:
         self.hosted, self.batcher, self.meters, self.limits = hosted, batcher, batcher.meters, limits
         self.api_key, self.hosts = api_key, hosts
@@ -258,7 +253,7 @@ class Service:
             "/info": self.show_info,
             "/models/{model}/info": self.show_info,
             "/health": self.show_health,
-            "/ready": self.show_ready,
+            "/ready": self.show_health,
             "/metrics": self.show_metrics,
             "/openapi.json": lambda request: JSONResponse(openapi_document(self.limits, [*self.places])),
         }
@@ -294,7 +289,6 @@ class Service:
         return answer
 
     async def predict(self, request: Request, read: Read, write: Write) -> Response:
-        """Return the answer to a request for predictions; raise `Refused`."""
         if self.draining:
             raise draining()
         self.refuse_busy()
@@ -404,14 +398,11 @@ class Service:
         return JSONResponse({**self.hosted[self.place_of(request)].info(), **limits})
 
     def show_health(self, request: Request) -> Response:
+        if self.draining and request.url.path == "/ready":  # it is healthy until it ends
+            raise draining()
         if not self.batcher.is_alive:
             raise Refused(503, "Unhealthy", "the queue has stopped")
         return Response()
-
-    def show_ready(self, request: Request) -> Response:
-        if self.draining:
-            raise draining()
-        return self.show_health(request)
 
     def show_metrics(self, request: Request) -> Response:
         self.meters.gauges = {

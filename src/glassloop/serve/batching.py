@@ -93,8 +93,6 @@ def free_thread(cores: Set[int]) -> None:
 
 @dataclass(frozen=True)
 class Answered:
-    """The logits of a request, and its texts as token ids."""
-
     logits: np.ndarray
     texts: EncodedTexts
 
@@ -129,12 +127,7 @@ class Entry:
 
 
 class Batcher:
-    """A thread of its own turns waiting texts into token ids, and the thread that calls `run` runs one batch after the other.
-
-    A batch starts as soon as the models are free: a lone request never waits for others. What arrives in the meantime is in the
-    next batch. A text of n tokens is due n times the measured time of a token after its request arrived, added up over the
-    texts of a request, so that a short request passes a long one, but only requests that arrived before the long one was due.
-    """
+    """A thread of its own turns waiting texts into token ids; the thread that calls `run` runs one batch after the other."""
 
     def __init__(
         self,
@@ -165,7 +158,6 @@ class Batcher:
 
     @property
     def is_alive(self) -> bool:
-        """Whether texts are turned into token ids, and batches are run."""
         return self.tokenizer.is_alive() and self.running
 
     @property
@@ -173,7 +165,6 @@ class Batcher:
         return self.waiting_tokens * self.seconds_per_token
 
     def tokenize(self) -> None:
-        """Turn the texts of waiting jobs into token ids, until the queue is closed."""
         free_thread(self.cores)
         while (job := self.incoming.get()) is not None:
             if job.left:
@@ -196,8 +187,8 @@ class Batcher:
             self.changed.notify_all()
 
     def add(self, job: Job, rows: Sequence[EncodedText]) -> None:
-        # Ordered by when a text would be done if its request were alone: first come, first served lets one long
-        # request delay everybody, and shortest first can starve it.
+        # A text is due when it would be done if its request were alone: first come, first served lets one long request delay
+        # everybody, and shortest first can starve it. A short request passes only long ones that are not due when it arrives.
         with self.changed:
             tokens = 0
             for place, row in enumerate(rows):

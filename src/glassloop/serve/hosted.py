@@ -37,7 +37,6 @@ class Hosted:
     checked: int  # how many stored predictions it repeated at the start
 
     def info(self) -> dict[str, Json]:
-        """Return what a client may want to know about the model."""
         predictor, run, used = self.predictor, self.predictor.run, self.predictor.calibration
         names: dict[str, Json] = {str(number): name for number, name in enumerate(predictor.names)}
         numbers: dict[str, Json] = {name: number for number, name in enumerate(predictor.names)}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import h11
 import uvicorn
@@ -20,7 +21,11 @@ from glassloop.serve.app import Service, make_app
 from glassloop.serve.batching import free_thread
 
 MOST_HEADER_BYTES = 32_768
-KEEP_ALIVE_SECONDS = 15
+OPTIONS: dict[str, Any] = {
+    **{"ws": "none", "lifespan": "off", "loop": "asyncio", "backlog": 2048, "timeout_keep_alive": 15},
+    **{"log_config": None, "log_level": "critical", "access_log": False, "server_header": False, "proxy_headers": False},
+    "h11_max_incomplete_event_size": MOST_HEADER_BYTES,
+}
 
 
 class LimitedConnection(h11.Connection):
@@ -62,19 +67,12 @@ class TimedProtocol(H11Protocol):  # type: ignore[misc]
         if self.cycle is not None and not self.cycle.response_complete:
             self.end_timer()
         elif self.header_timer is None:
-            self.header_timer = self.loop.call_later(self.header_seconds, self.cut_off)
+            self.header_timer = self.loop.call_later(self.header_seconds, self.transport.close)
 
     def end_timer(self) -> None:
         if self.header_timer is not None:
             self.header_timer.cancel()
             self.header_timer = None
-
-    def cut_off(self) -> None:
-        """Close the connection of a client whose headers are not complete."""
-        self.header_timer = None
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if not answering and self.transport is not None:
-            self.transport.close()
 
 
 class DrainingServer(uvicorn.Server):  # type: ignore[misc]
@@ -122,22 +120,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
 def serve_on(opened: socket.socket, service: Service, drain_seconds: float, started: Callable[[], None]) -> None:
     """Answer requests until SIGTERM or SIGINT, then answer what was accepted, for at most `drain_seconds`."""
     # The models run in the calling thread, which is the main one, and the event loop in another.
-    config = uvicorn.Config(
-        make_app(service),
-        http=type("Protocol", (TimedProtocol,), {"header_seconds": service.limits.read_seconds}),
-        ws="none",
-        lifespan="off",
-        loop="asyncio",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=round(drain_seconds),
-        backlog=2048,
-    )
+    protocol = type("Protocol", (TimedProtocol,), {"header_seconds": service.limits.read_seconds})
+    config = uvicorn.Config(make_app(service), http=protocol, timeout_graceful_shutdown=round(drain_seconds), **OPTIONS)
     server = DrainingServer(config, service)
 
     async def run() -> None:

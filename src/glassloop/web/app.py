@@ -91,8 +91,6 @@ def secured(response: Response) -> Response:
 
 
 class LivePage:
-    """Answers the requests of the live page about the runs of a folder."""
-
     def __init__(self, root: Path, token: str) -> None:
         self.root, self.base, self.watcher = root, f"/{token}/", Watcher(root)
         self.views, self.reports = Latest[View](MOST_VIEWS), Latest[Report](MOST_REPORTS)
@@ -105,7 +103,6 @@ class LivePage:
         return answered(request, self.views.of("", version, lambda: list_view(self.root, runs, found, self.base, groups)))
 
     def run(self, request: Request) -> Response:
-        """Return a run while it trains, its report when it is finished."""
         name, update = os.fsdecode(b"/".join(path_parts(request.scope)[2:])), "update" in request.query_params
         run = self.watcher.run(name)
         if run is None:
@@ -124,24 +121,17 @@ class LivePage:
         return answered(request, self.views.of(run.name, version, lambda: run_view(run, curves, self.base, report.problem)))
 
     def compare(self, request: Request) -> Response:
-        runs = self.chosen(request)
+        """Return several runs side by side or, of finished ones, the comparison with its tests."""
+        names = dict.fromkeys(os.fsdecode(unquote_to_bytes(name)) for name in request.query_params.getlist("run"))
+        runs = [run for name in names if (run := self.watcher.run(name))][:MOST_COMPARED]
         if len(runs) < 2:
             return plain_answer(TWO_RUNS, 404)
+        if request.url.path.endswith("/comparison"):
+            return self.report_page("Comparison", "These runs cannot be compared", *runs)
         every = [self.watcher.curves(run) for run in runs]
         version = tuple((run.version, run.silent, curves.version) for run, curves in zip(runs, every, strict=True))
-        names = tuple(run.name for run in runs)
-        return answered(request, self.views.of(names, version, lambda: compare_view(runs, every, self.base)))
-
-    def comparison(self, request: Request) -> Response:
-        """Return the comparison of finished runs with its tests."""
-        runs = self.chosen(request)
-        if len(runs) < 2:
-            return plain_answer(TWO_RUNS, 404)
-        return self.report_page("Comparison", "These runs cannot be compared", *runs)
-
-    def chosen(self, request: Request) -> list[RunSummary]:
-        names = [os.fsdecode(unquote_to_bytes(name)) for name in request.query_params.getlist("run")]
-        return [run for name in dict.fromkeys(names) if (run := self.watcher.run(name))][:MOST_COMPARED]
+        chosen = tuple(run.name for run in runs)
+        return answered(request, self.views.of(chosen, version, lambda: compare_view(runs, every, self.base)))
 
     def report(self, *runs: RunSummary | GroupSummary) -> Report:
         """Return the report of a run, of seeds or of a study, or the comparison of runs, made once for each version of them."""
@@ -167,14 +157,13 @@ def answered(request: Request, view: View) -> Response:
 
 
 def application(root: Path, token: str) -> Guard:
-    """Return the application for a server. Its pages need the token."""
     live = LivePage(root, token)
     routes = [
         Route(f"/{token}", lambda request: secured(RedirectResponse(f"/{token}/"))),
         Route(f"/{token}/", live.home),
         Route(f"/{token}/run/{{name:path}}", live.run),
         Route(f"/{token}/compare", live.compare),
-        Route(f"/{token}/comparison", live.comparison),
+        Route(f"/{token}/comparison", live.compare),
         Route("/{rest:path}", lambda request: plain_answer("There is no such page.", 404)),
     ]
     return Guard(Starlette(routes=routes), token)

@@ -40,11 +40,7 @@ MOST_EVALUATIONS, MOST_LINKS = 30, 40
 OWN_SETTINGS = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # differ in every run
 
 
-# --- times, progress and status in words -------------------------------------------------------------------------------
-
-
 def moment(text: str) -> float | None:
-    """Return a time of a record in seconds, or None if it is not a time."""
     try:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
@@ -112,13 +108,8 @@ def result_of(run: RunSummary) -> Number:
     return Number(None, next((f"{name.removeprefix(EVALUATION)} {value:.4f}" for name, value in latest), ""))
 
 
-# --- a page and its updates --------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class View:
-    """What a page shows now."""
-
     title: str
     head: str  # HTML below the heading
     sections: Sequence[Section]  # all views of a page have the same ones
@@ -173,7 +164,6 @@ def group_links(group: GroupSummary, base: str) -> Markup:
 def list_view(
     root: Path, runs: Sequence[RunSummary], found: RunFolders, base: str, groups: Sequence[GroupSummary] = ()
 ) -> View:
-    """Return all runs of a folder, after the folders of several seeds and of studies."""
     place = root.absolute()
     name, training = place.name or "Runs", sum(run.running for run in runs)
     head = piece(TEMPLATE, "list_head", f"{counted(len(runs), 'run', 'runs')} in {place}, {training} training")
@@ -240,7 +230,6 @@ def run_figures(run: RunSummary, curves: Curves) -> Markup:
 
 
 def compared_figures(runs: Sequence[RunSummary], every: Sequence[Curves]) -> list[Markup]:
-    """Return one chart per curve with a line for each run, from the start to the last step."""
     figures, steps = [], Axis("step", COUNT, 0, max(1, *(curves.step for curves in every)))
     for name in ordered([name for curves in every for name in curves.points]):
         lines = []
@@ -279,7 +268,6 @@ def run_view(run: RunSummary, curves: Curves, base: str, problem: str = "") -> V
 
 
 def compare_view(runs: Sequence[RunSummary], every: Sequence[Curves], base: str) -> View:
-    """Return several runs side by side, and where to find a test of the difference, once all are finished."""
     names = [run.name for run in runs]
     states: list[list[Cell]] = []
     for run in runs:
@@ -310,7 +298,6 @@ def compared_results(runs: Sequence[RunSummary], every: Sequence[Curves]) -> lis
 
 
 def different_settings(runs: Sequence[RunSummary]) -> list[list[Cell]]:
-    """Return the settings, data and models that are not the same in all runs, as text."""
     described: list[dict[str, object]] = [{} for _ in runs]
     for run, values in zip(runs, described, strict=True):
         if record := run.record:

@@ -52,8 +52,6 @@ class Latest(Generic[Answer]):
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """What the files of several seeds or of a study say."""
-
     name: str  # its path below the folder that is watched
     folder: Path
     kind: str  # "seeds" or "study"
@@ -88,7 +86,6 @@ def group_of(name: str, folder: Path, runs: Sequence[RunSummary]) -> GroupSummar
 
 
 def with_seeds(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
-    """Return the summary of several seeds: the mean of their first metric and its standard deviation."""
     seeds = states.listed_seeds(group.name, group.folder, map(states.listed_run, runs))
     key, value = next(iter(seeds.metrics.items()), ("", None))
     spread = f" ± {seeds.deviation[key]:.4f}" if key in seeds.deviation else ""
@@ -110,7 +107,6 @@ def with_seeds(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
 
 
 def with_study(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
-    """Return the summary of a study: the score of its chosen setting. Raises `ModelError` if study.json is damaged."""
     record = read_study(group.folder)
     status, held = record.status, holder(group.folder)
     if status == records.RUNNING and held in (Holder.DEAD, Holder.NOBODY):
@@ -134,8 +130,6 @@ def with_study(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
 
 @dataclass
 class Followed:
-    """The curves of a run, and when they were last read."""
-
     tail: HistoryTail
     read: float = float("-inf")
     lock: Lock = field(default_factory=Lock)
@@ -173,14 +167,12 @@ class Watcher:
         return sorted(summaries, key=lambda run: (not run.running, -run.changed, run.name))
 
     def run(self, name: str) -> RunSummary | None:
-        """Return a run, or None if there is none of this name."""
         with self.lock:
             if not self.exists(name):
                 self.scan()
             return self.summarize(name) if self.exists(name) else None
 
     def groups(self, runs: Sequence[RunSummary]) -> list[GroupSummary]:
-        """Return the folders of several seeds and of studies, given all runs."""
         with self.lock:
             known = [*self.found.groups.items()]
         return [group_of(name, folder, [run for run in runs if folder in run.folder.parents]) for name, folder in known]
@@ -189,7 +181,6 @@ class Watcher:
         return name in self.found.runs and os.path.lexists(self.found.runs[name])
 
     def curves(self, run: RunSummary) -> Curves:
-        """Return the curves of a run, with what it has written up to now."""
         with self.lock:
             followed = self.followed.setdefault(run.name, Followed(HistoryTail(run.folder)))
             self.followed.move_to_end(run.name)
@@ -234,8 +225,6 @@ def silence(run: RunSummary, seconds: float) -> float:
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a run, or why there is none."""
-
     html: str = ""
     problem: str = ""
 

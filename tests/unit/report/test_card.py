@@ -18,7 +18,7 @@ from run_folders import HOSTILE, RECORD, drawn_rows, write_fake_run
 
 from glassloop.markup.templates import markdown, markdown_table
 from glassloop.report import card as cards
-from glassloop.report.card import Card, DataName, base_model, card_text, gain_cells, gain_title, limits, run_card, write_card
+from glassloop.report.card import Card, DataName, base_model, card_text, gain_cells, gain_title, run_card, write_card
 from glassloop.runs.record import FINISHED, Calibration, Columns, Gain, RunRecord, Target, read_run, write_run
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.calibration import fitted_calibration
@@ -132,12 +132,12 @@ def test_names_of_the_hub_and_limits_of_a_model() -> None:
     assert named("/data/My rows.csv") == DataName("My rows.csv", "my-rows-csv")
     assert base_model("google-bert/bert-base-uncased") == "google-bert/bert-base-uncased"
     assert base_model("/models/mine") is None
-    lines = [line.removeprefix("- ") for line in limits(RECORD).splitlines()]
+    lines = [line.removeprefix("- ") for line in cards.data_parts(RECORD)[1].splitlines()]
     assert lines[1] == "Texts are truncated to 64 tokens."
     assert lines[2] == "Labels are not equally frequent: a has 20 training rows, b has 7."
     assert lines[-1].startswith("No license is stated")
     chosen = replace(RECORD, settings=replace(RECORD.settings, load_best_model_at_end=True, eval_strategy="epoch"))
-    assert "chosen on the validation rows" in limits(chosen)
+    assert "chosen on the validation rows" in cards.data_parts(chosen)[1]
     assert "pairs of texts" not in lines[0]
 
 
