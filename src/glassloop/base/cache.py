@@ -109,11 +109,8 @@ def build_entry(folder: Path, build: Callable[[Path], None], *, replace: bool) -
             with suppress(OSError):  # some file systems have no locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             build(writing)
-            files = {
-                path.relative_to(writing).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
-                for path in sorted(writing.rglob("*"))
-                if path.is_file()
-            }
+            paths = [path for path in sorted(writing.rglob("*")) if path.is_file()]
+            files = {str(path.relative_to(writing)): {"size": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
             manifest = json.dumps(sealed({"entry": entry_name(folder), "files": files}), indent=1)
             (writing / MANIFEST_NAME).write_text(manifest, encoding="utf-8")
         finally:

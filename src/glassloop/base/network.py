@@ -71,20 +71,14 @@ class AllowedHosts:
 
     def refuses(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         """Return the name of the header for which a request is refused, or None."""
-        hosts: list[str | None] = []
-        origins: list[str | None] = []
-        for name, value in headers:
-            text = value.decode("latin-1").lower()
-            if name.lower() == b"host":
-                match = HOST.fullmatch(text)
-                hosts.append((match[1] or match[2]) if match else None)
-            elif name.lower() == b"origin":
-                try:
-                    origins.append(urlsplit(text).hostname)
-                except ValueError:
-                    origins.append(None)
-        if len(hosts) != 1 or not self.allows(hosts[0]):
+        texts = [(name.lower(), value.decode("latin-1").lower()) for name, value in headers]
+        hosts = [HOST.fullmatch(text) for name, text in texts if name == b"host"]
+        if len(hosts) != 1 or hosts[0] is None or not self.allows(hosts[0][1] or hosts[0][2]):
             return "Host"
+        try:
+            origins = [urlsplit(text).hostname for name, text in texts if name == b"origin"]
+        except ValueError:  # not an address
+            return "Origin"
         return None if all(map(self.allows, origins)) else "Origin"
 
     def allows(self, name: str | None) -> bool:

@@ -11,7 +11,7 @@ from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult
 from glassloop.cli.options import Json
 from glassloop.runs.record import FINISHED
-from glassloop.runs.status import RUNS_DIR, ListedRun, RunList, amount, duration, listed_runs
+from glassloop.runs.status import RUNS_DIR, ListedRun, RunFolders, amount, duration, listed_runs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +33,7 @@ def list_runs(
     return CommandResult({"folder": root, "runs": found.entries, "links": found.links, "complete": found.complete})
 
 
-def show_run_list(console: Console, runs: RunList, root: str) -> None:
+def show_run_list(console: Console, runs: RunFolders, root: str) -> None:
     """Print one line per run, then how many there are and what was left out."""
     from glassloop.markup.terminal import bare_table, text
 

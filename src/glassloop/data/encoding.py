@@ -252,8 +252,8 @@ def encode_texts(tokenizer: Tokenizer, columns: Texts, max_length: int) -> Encod
     for encoded, read in tokenized_groups(tokenizer, columns, max_length):
         typed += typed_tokens(read, tokenizer)
         cut = cut_rows(encoded, read, tokenizer, max_length)
-        for row in range(len(read[0])):
-            found.append(EncodedText({key: encoded[key][row] for key in encoded}, cut.get(row, NOTHING_CUT)))
+        rows = range(len(read[0]))
+        found += [EncodedText({key: encoded[key][row] for key in encoded}, cut.get(row, NOTHING_CUT)) for row in rows]
     return EncodedTexts(found, typed)
 
 

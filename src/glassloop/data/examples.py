@@ -104,9 +104,7 @@ class Part:
         return self.raw.source if row is None else self.raw.row_name(row)
 
 
-def prepare(
-    raw: Mapping[str, RawSplit], settings: DataSettings, known: Known, folder: Path, outputs: LabelSet | None = None
-) -> None:
+def prepare(raw: Mapping[str, RawSplit], settings: DataSettings, known: Known, folder: Path, outputs: LabelSet | None) -> None:
     """Check all rows, number the labels, hold out a validation split if there is none; in a second pass write the splits."""
     heads = {name: next(split.tables(), None) for name, split in raw.items()}
     for name, head in heads.items():
@@ -210,8 +208,8 @@ def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, s
             problem = f"{split.source}: column {visible(column)} has the type {kind}, which cannot be a label"
             raise DataError(problem, "name the label column with --label")
     found, keys, empties, index = LabelCells(), [], [], 0
-    part = Part(split, columns, found, np.zeros(0), np.zeros(0), np.zeros(0))
-    for table in part.tables():
+    for table in split.tables():
+        table = schema.with_joined(table, columns.texts, split.source)
         texts = {column: table[column].combine_chunks() for column in columns.texts}
         empty = [check_text(text, column, split, index, settings.empty == "keep") for column, text in texts.items()]
         empties.append(np.sum(empty, axis=0, dtype=np.uint8))
@@ -220,7 +218,7 @@ def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, s
             found.add(schema.label_cells(table, columns.label, settings.label_separator))
         index += table.num_rows
         advance(table.num_rows)
-    return replace(part, all_keys=np.concatenate(keys), empties=np.concatenate(empties), rows=np.ones(index, dtype=bool))
+    return Part(split, columns, found, np.concatenate(keys), np.concatenate(empties), np.ones(index, dtype=bool))
 
 
 def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_empty: bool) -> np.ndarray:

@@ -94,6 +94,9 @@ class BadRows:
                 writer.writerows([name, row, protected(problem)] for row, problem in rows.items())
 
 
+REFUSED = BadRows()  # it stays empty, because the first row is an error
+
+
 def sound(table: pa.Table, source: str) -> pa.Table:
     """Return `table` with all its texts as plain strings. Raise `DataError` if its content is damaged."""
     # Arrow trusts the files it maps: a wrong offset would read other memory, and invalid UTF-8 would end in a traceback.
@@ -359,13 +362,12 @@ EMPTY = "check the path; a header and at least one row are needed"
 
 
 def read_delimited(
-    path: Path, delimiter: str, *, quoted: bool, settings: DataSettings = DEFAULTS, bad: BadRows | None = None
+    path: Path, delimiter: str, *, quoted: bool, settings: DataSettings = DEFAULTS, bad: BadRows = REFUSED
 ) -> Iterator[pa.Table]:
     """Yield the rows of a text file with all cells as text. Rows that cannot be read are reported to `bad`."""
+
     # Python's csv module: `datasets` turns the cells NA and null into missing values, and pyarrow does not name the row
     # of an invalid byte.
-    bad = bad or BadRows()
-
     def reader_of(lines: TextIO) -> Iterator[list[str]]:
         return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True)
 
@@ -442,9 +444,8 @@ def tables_of_cells(
 ONE_OR_ARRAY = "write one object per line, or one array of objects"
 
 
-def read_json(path: Path, encoding: str | None = None, bad: BadRows | None = None) -> Iterator[pa.Table]:
+def read_json(path: Path, encoding: str | None = None, bad: BadRows = REFUSED) -> Iterator[pa.Table]:
     """Yield the rows of JSON lines, of an array of objects, or of an object of equally long columns."""
-    bad = bad or BadRows()
     with opened_text(path, encoding, lenient=bad.skip) as lines:
         head: list[str] = []  # up to the first row: an array may start after blank lines, rows may not
         for start in lines:
@@ -493,8 +494,7 @@ def strict_json(text: str) -> Json:
             raise ValueError(f"the key {visible(repeated([name for name, _ in pairs])[0])} occurs twice")
         return found
 
-    value: Json = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
-    return value
+    return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)  # type: ignore[no-any-return]
 
 
 def parsed_lines(path: Path, lines: Iterable[str], bad: BadRows) -> Iterator[tuple[int, Json]]:
@@ -514,9 +514,8 @@ def parsed_lines(path: Path, lines: Iterable[str], bad: BadRows) -> Iterator[tup
             yield number, value
 
 
-def tables_of(path: Path, rows: Iterable[tuple[int, object]], bad: BadRows | None = None) -> Iterator[pa.Table]:
+def tables_of(path: Path, rows: Iterable[tuple[int, object]], bad: BadRows = REFUSED) -> Iterator[pa.Table]:
     """Yield numbered rows as tables of text or of lists of text. The keys of the first row are the columns."""
-    bad = bad or BadRows()
     columns: dict[str, None] = {}  # in their order, and fast to search
     num_read = 0
     rows = iter(rows)

@@ -266,6 +266,7 @@ class RunFolders:
     links: int = 0  # that were not followed because they lead outside
     complete: bool = True  # all folders were visited
     groups: dict[str, Path] = field(default_factory=dict)  # the folders with a seeds.json or study.json, by name
+    entries: tuple[ListedRun, ...] = ()  # of a list of runs, newest first
 
 
 def find_runs(root: Path) -> RunFolders:
@@ -315,17 +316,8 @@ class ListedRun:
     seeds: tuple[ListedRun, ...] = ()
 
 
-@dataclass(frozen=True)
-class RunList:
-    """The runs of a folder, newest first; how many links were not followed; and whether all folders were visited."""
-
-    entries: tuple[ListedRun, ...]
-    links: int = 0
-    complete: bool = True
-
-
-def listed_runs(root: Path) -> RunList:
-    """Return the runs below a folder. The runs of several seeds are one entry."""
+def listed_runs(root: Path) -> RunFolders:
+    """Return the runs below a folder with their entries. The runs of several seeds are one entry."""
     found = find_runs(root)
     entries: list[ListedRun] = []
     seeds: dict[Path, list[ListedRun]] = {folder: [] for folder in found.groups.values() if records.is_seeds_folder(folder)}
@@ -334,7 +326,7 @@ def listed_runs(root: Path) -> RunList:
     names = {folder: name for name, folder in found.groups.items()}
     entries += [listed_seeds(names[folder], folder, runs) for folder, runs in seeds.items() if runs]
     entries = [replace(entry, size=size_of(entry.folder)) for entry in entries]
-    return RunList(tuple(sorted(entries, key=lambda run: (run.started, run.name), reverse=True)), found.links, found.complete)
+    return replace(found, entries=tuple(sorted(entries, key=lambda run: (run.started, run.name), reverse=True)))
 
 
 def listed_run(run: RunSummary) -> ListedRun:

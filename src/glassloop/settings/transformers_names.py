@@ -69,6 +69,9 @@ LOADER = "rows are memory-mapped and read in the main process, so there are no w
 COMPILE = "it changes the speed only; the fast backends have kernels of their own and compile nothing during a run"
 LAUNCH = "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)"
 INPUTS = "read the inputs from the data set: predictions are in its order"
+SAMPLINGS = ("random", SEQUENTIAL, "group_by_length")
+SAMPLING = "use random, sequential (the order of the rows) or group_by_length"
+WARMUP = "is now called warmup_steps (a number below 1 is a fraction of all steps)"
 PROCESSES = "several processes need no further settings"
 PRECISION = "precision chooses the implementation of half precision"
 UPLOADS = "push_to_hub reads it; uploads happen when a training has ended"
@@ -89,20 +92,12 @@ SETTINGS: dict[str, TransformersSetting] = {
     "bf16": switch('precision="bf16"', "precision", "bf16", "fp32"),
     "adafactor": switch('optim="adafactor"', "optim", "adafactor"),
     "warmup_ratio": TransformersSetting(
-        RENAMED,
-        "is now called warmup_steps (a number below 1 is a fraction of all steps)",
-        float | None,
-        translate=lambda value: {"warmup_steps": value} if value else {},
+        RENAMED, WARMUP, float | None, translate=lambda value: {"warmup_steps": value} if value else {}
     ),
     "per_gpu_train_batch_size": renamed("per_device_train_batch_size", int | None),
     "per_gpu_eval_batch_size": renamed("per_device_eval_batch_size", int | None),
     "train_sampling_strategy": TransformersSetting(
-        KEPT,
-        "use random, sequential (the order of the rows) or group_by_length",
-        str | None,
-        "random",
-        lambda value: {"group_by_length": value == "group_by_length"},
-        ("random", SEQUENTIAL, "group_by_length"),
+        KEPT, SAMPLING, str | None, "random", lambda value: {"group_by_length": value == SAMPLINGS[-1]}, SAMPLINGS
     ),
     **group(KEPT, "scripts read it to decide whether to train", off="do_train"),
     **group(KEPT, "scripts read it to decide whether to evaluate", off="do_eval"),
@@ -155,13 +150,8 @@ SETTINGS: dict[str, TransformersSetting] = {
 }
 
 Kind = TypeVar("Kind", bound="Setters")
-LOGGING_NAMES = {
-    "first_step": "logging_first_step",
-    "level": "log_level",
-    "replica_level": "log_level_replica",
-    "nan_inf_filter": "logging_nan_inf_filter",
-    "on_each_node": "log_on_each_node",
-}
+LOGGING_NAMES = {name: f"logging_{name}" for name in ("first_step", "nan_inf_filter")}
+LOGGING_NAMES |= {"level": "log_level", "replica_level": "log_level_replica", "on_each_node": "log_on_each_node"}
 LOADER_NAMES = {name: f"dataloader_{name}" for name in ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")}
 LOADER_NAMES["sampler_seed"] = "data_seed"
 

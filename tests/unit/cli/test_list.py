@@ -14,7 +14,7 @@ from run_folders import drawn_rows, write_drawn_run
 from glassloop.base.errors import SettingsError
 from glassloop.base.output import CommandResult
 from glassloop.cli.list import list_runs, show_run_list
-from glassloop.runs.status import ListedRun, RunList
+from glassloop.runs.status import ListedRun, RunFolders
 
 
 def test_it_prints_and_returns_all_runs_and_a_folder_that_is_missing_is_an_error(
@@ -46,7 +46,7 @@ HERE = Path()
 
 def shown(*entries: ListedRun, links: int = 0, complete: bool = True) -> list[str]:
     console = Console(file=io.StringIO(), width=80)
-    show_run_list(console, RunList(entries, links, complete), "runs")
+    show_run_list(console, RunFolders({}, links, complete, entries=entries), "runs")
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
