@@ -48,20 +48,17 @@ class Awkward:
 
 
 def quoted(value: object) -> str:
-    text = str(value)
-    return f'"{text}"' if text in (";", "|", ",") else text
+    return f'"{value}"' if value in (";", "|", ",") else str(value)
 
 
-def table_text(
-    labels: tuple[str, ...] = AB, sign: str = ",", header: str = "text,label", end: str = "\n", rows: int = ROWS
-) -> str:
+def table_text(labels: tuple[str, ...] = AB, sign: str = ",", header: str = "text,label", end: str = "\n") -> str:
     lines = [header.replace(",", sign)] if header else []
-    lines += [f"text number {row}{sign}{labels[row % len(labels)]}" for row in range(rows)]
+    lines += [f"{text}{sign}{labels[row % len(labels)]}" for row, text in enumerate(TEXTS)]
     return end.join(lines) + end
 
 
 def plain(labels: tuple[str, ...] = AB, **options: str) -> bytes:
-    return table_text(labels, **options).encode()  # type: ignore[arg-type]
+    return table_text(labels, **options).encode()
 
 
 def lines(rows: list[dict[str, object]]) -> bytes:
@@ -102,6 +99,8 @@ def with_password(content: bytes) -> bytes:
 COMBINED = ("x;y", "x", "y", "y;z", "z", "x;z")
 LISTS = ("['x', 'y']", "['x']", "[]", "['z']")
 HEADLESS = plain(("1", "0"), header="")
+NUMBERED = "".join(f"{row},{text},{AB[row % 2]}\n" for row, text in enumerate(TEXTS)).encode()
+THREE = b"title,body,author,label\n" + "".join(f"t {row},b {row},c {row},{AB[row % 2]}\n" for row in range(ROWS)).encode()
 CSV = [
     Awkward("a plain file", "plain.csv", plain()),
     Awkward("Windows line ends", "crlf.csv", plain(end="\r\n")),
@@ -136,23 +135,18 @@ CSV = [
             error=': column "text" occurs twice: text, text', fix="--columns"),
     Awkward("two columns of the same name, replaced", "names-2.csv", plain().replace(b"text,label", b"text,text"),
             {"columns": "text,label", "header": True}),
-    Awkward("an index column of pandas", "index.csv",
-            ("Unnamed: 0,text,label\n" + "".join(f"{row},{text},{AB[row % 2]}\n" for row, text in enumerate(TEXTS))).encode()),
-    Awkward("an index column without a name", "index-2.csv",
-            (",text,label\n" + "".join(f"{row},{text},{AB[row % 2]}\n" for row, text in enumerate(TEXTS))).encode()),
+    Awkward("an index column of pandas", "index.csv", b"Unnamed: 0,text,label\n" + NUMBERED),
+    Awkward("an index column without a name", "index-2.csv", b",text,label\n" + NUMBERED),
     Awkward("an empty file", "empty.csv", b"", error=": the file is empty", fix="check the path"),
     Awkward("only a header", "header.csv", b"text,label\n", error=": there are no rows", fix="add at least one row"),
     Awkward("quotes in a .tsv file", "quotes.tsv", plain(sign="\t").replace(b"number 4", b'"number" 4')),
     Awkward("a .txt file", "rows.txt", plain(sign="\t"), {"delimiter": "tab"}),
     Awkward("a .txt file without a delimiter", "rows-2.txt", plain(sign="\t"),
             error=": the delimiter of a .txt file is not known", fix="--delimiter tab"),
-    Awkward("three text columns", "three.csv",
-            ("title,body,author,label\n" + "".join(f"t {row},b {row},c {row},{AB[row % 2]}\n" for row in range(ROWS))).encode(),
+    Awkward("three text columns", "three.csv", THREE,
             error=": several columns contain text: title, body, author; found title, body, author, label",
             fix="--text title,body,author"),
-    Awkward("two of three text columns, joined", "three-2.csv",
-            ("title,body,author,label\n" + "".join(f"t {row},b {row},c {row},{AB[row % 2]}\n" for row in range(ROWS))).encode(),
-            {"text": "title,body"}),
+    Awkward("two of three text columns, joined", "three-2.csv", THREE, {"text": "title,body"}),
 ]  # fmt: skip
 HEADERS = [
     Awkward("no header", "headless.csv", HEADLESS, error=': row 1 looks like data, not like column names: "text number 0", "1"',

@@ -17,6 +17,7 @@ HOSTILE = "</svg><script>alert(1)</script>\"'&"
 def every_chart(name: str = "loss") -> list[Chart]:
     """Return one chart of each kind, with a name in all places that take a text."""
     x, y = Axis(name), Axis(name)
+    both = [name, "b"]
     points, band = [(1.0, 0.7), (2.0, 0.5), (3.0, 0.6)], [(1.0, 0.6, 0.8), (3.0, 0.5, 0.7)]
     return [
         LineChart(name, name, x, y, [charts.Series(name, points, points, band, dots=True)], [Event(2, name)], [(name, 0.65)]),
@@ -24,17 +25,7 @@ def every_chart(name: str = "loss") -> list[Chart]:
         Histogram(name, name, [0, 1, 2], [Bars(name, [3, 0]), Bars(f"{name} 2", [1, 2])], x),
         charts.ScatterChart(name, name, x, y, [Cloud(name, points, [name] * 3)], diagonal=True, level=0.1),
         DotChart(name, name, [Dots(name, 0.5, 0.4, 0.6, [0.3, 0.7], 0.1, name)], x, 0.2, name),
-        HeatMap(
-            name,
-            name,
-            [name, "b"],
-            [name, "b"],
-            [[0.9, 0.1], [0, 1]],
-            [[["9", "90 %"], ["1"]], [["0"], ["7"]]],
-            name,
-            name,
-            True,
-        ),
+        HeatMap(name, name, both, both, [[0.9, 0.1], [0, 1]], [[["9", "90 %"], ["1"]], [["0"], ["7"]]], name, name, True),
     ]
 
 

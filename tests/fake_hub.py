@@ -57,10 +57,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    def handle_one(self, method: str) -> None:
+    def handle_one(self) -> None:
         """Answer one request."""
         path, content = self.path.partition("?")[0], self.body()
-        self.hub.requests.append(f"{method} {path}")
+        self.hub.requests.append(f"{self.command} {path}")
         if not path.startswith("/lfs/") and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self.answer({"error": "Invalid credentials"}, 401)
         parts = path.strip("/").split("/")
@@ -111,18 +111,10 @@ class Handler(BaseHTTPRequestHandler):
                 self.hub.files[value["path"]] = base64.b64decode(value["content"])
             elif entry["key"] == "lfsFile":
                 self.hub.files[value["path"]] = self.hub.large[value["oid"]]
-        return self.answer(
-            {"success": True, "commitOid": "0" * 40, "commitUrl": f"{self.hub.address}/me/it/commit/0", "hookOutput": ""}
-        )
+        url = f"{self.hub.address}/me/it/commit/0"
+        return self.answer({"success": True, "commitOid": "0" * 40, "commitUrl": url, "hookOutput": ""})
 
-    def do_GET(self) -> None:
-        self.handle_one("GET")
-
-    def do_POST(self) -> None:
-        self.handle_one("POST")
-
-    def do_PUT(self) -> None:
-        self.handle_one("PUT")
+    do_GET = do_POST = do_PUT = handle_one  # noqa: N815
 
 
 @contextmanager

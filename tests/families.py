@@ -24,11 +24,7 @@ UNPACKED = tuple(families_packed_by("none"))
 # What a tiny config of a family says beside the common sizes. DROPOUT stands for the rate that a test asks for.
 DROPOUT = object()
 TINY: dict[str, dict[str, Any]] = {
-    "bert": {},
-    "roberta": {},
-    "xlm-roberta": {},
-    "camembert": {},
-    "data2vec-text": {},
+    **{family: {} for family in ("bert", "roberta", "xlm-roberta", "camembert", "data2vec-text")},
     "electra": {"embedding_size": 32},
     "ernie": {},
     "albert": {"embedding_size": 16, "classifier_dropout_prob": DROPOUT},
@@ -42,13 +38,8 @@ TINY: dict[str, dict[str, Any]] = {
 }
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 WORDS = "the a is was good bad film story very not and of to in on it this that first second sentence one two".split()
-VOCABULARY = [
-    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
-    *WORDS,
-    *LETTERS,
-    *".,!?'\"-0123456789",
-    *(f"##{sign}" for sign in LETTERS),
-]
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+VOCABULARY = [*SPECIAL, *WORDS, *LETTERS, *".,!?'\"-0123456789", *(f"##{sign}" for sign in LETTERS)]
 
 
 def tiny_tokenizer() -> Any:
@@ -63,14 +54,8 @@ def tiny_model(family: str = "bert", dropout: float = 0.1, num_labels: int = 2, 
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     sizes: dict[str, Any] = {
-        "vocab_size": len(VOCABULARY),
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 80,
-        "num_labels": num_labels,
-        "pad_token_id": 0,
+        **{"vocab_size": len(VOCABULARY), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
+        **{"intermediate_size": 64, "max_position_embeddings": 80, "num_labels": num_labels, "pad_token_id": 0},
     }
     sizes |= {name: dropout if value is DROPOUT else value for name, value in TINY.get(family, {}).items()}
     config = AutoConfig.for_model(family, **sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
@@ -84,10 +85,7 @@ def simulated(
         moved = skill + generator.normal(size=(seeds, 1)) * seed_spread
         right = moved + difficulty + generator.normal(size=(seeds, rows)) * NOISE > 0
         predictions = np.where(right, references, 1 - references)
-        found.append(
-            {
-                seed: ScoredRows(CLASSES, ("a", "b"), predictions[seed], references, np.eye(2)[predictions[seed]])
-                for seed in range(seeds)
-            }
-        )
+        logits = np.eye(2)[predictions]
+        rows_of = partial(ScoredRows, CLASSES, ("a", "b"))
+        found.append({seed: rows_of(predictions[seed], references, logits[seed]) for seed in range(seeds)})
     return found

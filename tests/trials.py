@@ -210,8 +210,6 @@ class Servers:
 
 
 # In the child
-
-
 def install(hooks: Iterable[Hook]) -> None:
     """Put the hooks in."""
     for hook in hooks:
@@ -407,8 +405,6 @@ def wait_for(pid: int, timeout: float) -> int | None:
 
 
 # What two runs ended with
-
-
 def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -456,8 +452,6 @@ def same_end(first: Path, second: Path) -> None:
 
 
 # Small data
-
-
 def write_data(folder: Path, train_rows: int = 61, validation_rows: int = 13, seed: int = 5) -> Path:
     """A folder of train.csv and validation.csv: generated texts of the tiny tokenizer's words, of all lengths."""
     import random

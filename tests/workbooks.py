@@ -83,14 +83,9 @@ def cell_xml(row: int, place: int, cell: Cell) -> str:
 
 def ods(rows: list[list[str]]) -> bytes:
     namespace = "urn:oasis:names:tc:opendocument:xmlns"
-    lines = "".join(
-        "<table:table-row>"
-        + "".join(
-            f'<table:table-cell office:value-type="string"><text:p>{escape(cell)}</text:p></table:table-cell>' for cell in cells
-        )
-        + "</table:table-row>"
-        for cells in rows
-    )
+    start, end = '<table:table-cell office:value-type="string"><text:p>', "</text:p></table:table-cell>"
+    texts = ("".join(f"{start}{escape(cell)}{end}" for cell in cells) for cells in rows)
+    lines = "".join(f"<table:table-row>{text}</table:table-row>" for text in texts)
     content = (
         f'<office:document-content xmlns:office="{namespace}:office:1.0" xmlns:table="{namespace}:table:1.0" '
         f'xmlns:text="{namespace}:text:1.0"><office:body><office:spreadsheet><table:table table:name="Sheet1">{lines}'

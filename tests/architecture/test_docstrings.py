@@ -86,8 +86,6 @@ class Good:
 
 
 # --- what a class shows --------------------------------------------------------------------------------------------
-
-
 def own_classes(kind: type) -> list[type]:
     """Return a class and those of its parents that are part of Glassloop."""
     return [parent for parent in kind.__mro__ if parent.__module__.startswith("glassloop.")]

@@ -46,8 +46,6 @@ def name_of(path: Path) -> str:
 
 
 # --- files and links ---------------------------------------------------------------------------------------------
-
-
 def test_the_documents_are_there_and_not_empty() -> None:
     for name in WANTED:
         assert len((ROOT / name).read_text(encoding="utf-8")) > 100, f"write {name}"
@@ -99,8 +97,6 @@ def test_the_guides_for_contributors_are_short_and_the_log_is_not_searched() -> 
 
 
 # --- commands ----------------------------------------------------------------------------------------------------
-
-
 def shown_commands(text: str) -> Iterator[list[str]]:
     """The words of every `glassloop …` command in the code blocks of a Markdown text."""
     for block in FENCE.finditer(text):
@@ -212,8 +208,6 @@ def test_links_are_found() -> None:
 
 
 # --- code, settings and names ------------------------------------------------------------------------------------
-
-
 def blocks_of(path: Path, language: str) -> list[str]:
     """Return the code blocks of a document that are written in `language`."""
     found = FENCE.finditer(path.read_text(encoding="utf-8"))
@@ -245,8 +239,6 @@ def test_files_and_commands_of_the_project_that_documents_name_exist() -> None:
 
 
 # --- the site ----------------------------------------------------------------------------------------------------
-
-
 def test_the_table_of_transformers_lists_every_field_of_the_installed_version() -> None:
     rows = generate_reference.settings_of_transformers().splitlines()
     listed = {row.split("`")[1]: row.split(" | ")[1] for row in rows[2:]}
@@ -298,8 +290,6 @@ def test_a_built_site_is_checked(tmp_path: Path) -> None:
 
 
 # --- paths of a machine ------------------------------------------------------------------------------------------
-
-
 def tracked_texts() -> list[Path]:
     """The text files that git tracks, without the tests."""
     try:

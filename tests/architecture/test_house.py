@@ -27,8 +27,6 @@ SLICES_THAT_USE_A_SLICE = {("compat", "share"), ("compat", "study"), ("share", "
 
 
 # --- rooms and their order -----------------------------------------------------------------------------------------
-
-
 def test_every_module_is_in_a_room_of_the_list_and_every_room_is_there() -> None:
     assert {room_of(module) for module in PATHS} == {*LEVELS}, "change CORE, DOORS, SLICES or ENTRIES in tools/house.py"
 
@@ -127,8 +125,6 @@ def test_few_modules_are_loaded_one_because_of_the_other() -> None:
 
 
 # --- classes -------------------------------------------------------------------------------------------------------
-
-
 @cache
 def class_names(module: str) -> dict[str, ast.ClassDef | str]:
     """Return the classes that a module defines, and the dotted names of what it imports, by their names there."""
@@ -177,8 +173,6 @@ def test_at_most_two_own_classes_form_a_chain() -> None:
 
 
 # --- folders -------------------------------------------------------------------------------------------------------
-
-
 def test_no_folder_is_crowded() -> None:
     folders = Counter(module.rpartition(".")[0] for module in PATHS if not module.endswith(".__init__"))
     assert folders.pop("") <= MOST_MODULES_AT_THE_TOP
@@ -210,8 +204,6 @@ def test_every_module_says_what_it_is_for_also_by_its_name() -> None:
 
 
 # --- dangers -----------------------------------------------------------------------------------------------------
-
-
 def dangers_of(tree: ast.AST) -> Iterator[str]:
     """What would run code that came with data, or vanish under `python -O`."""
     forbidden_values = {"trust_remote_code": True, "allow_pickle": True, "shell": True, "weights_only": False}

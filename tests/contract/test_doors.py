@@ -8,22 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from families import tiny_model, weights_hash
+from transformers import DataCollatorWithPadding
 
-from glassloop import (
-    Batches,
-    PaddingCollator,
-    PlainBackend,
-    Plan,
-    State,
-    Trainer,
-    TrainingArguments,
-    fit,
-    make_loss,
-    make_optimizer,
-    make_scheduler,
-    seed_all,
-    train_step,
-)
+import glassloop
+from glassloop import Batches, PaddingCollator, Trainer, TrainingArguments
 
 STEPS = 20
 
@@ -39,24 +27,21 @@ def by_trainer(model, rows, tokenizer, folder: Path, accumulate: int, **options)
 
 def by_bare_loop(model, rows, tokenizer, accumulate: int):
     """`fit` and `train_step` put together by hand."""
-    batches, backend = Batches(rows, PaddingCollator(tokenizer), 4, seed=42), PlainBackend()
-    optimizer = make_optimizer(model, 1e-3)
-    scheduler = make_scheduler("linear", optimizer, 0, STEPS)
-    step = partial(
-        train_step, model, loss_sum=make_loss("single_label_classification"), optimizer=optimizer, scheduler=scheduler,
-        backend=backend, max_norm=1.0,
-    )  # fmt: skip
-    plan = Plan(STEPS, -(-len(batches) // accumulate), len(batches), accumulate, 0, log_every=7, eval_every=0, save_every=0)
+    batches = Batches(rows, PaddingCollator(tokenizer), 4, seed=42)
+    optimizer = glassloop.make_optimizer(model, 1e-3)
+    parts = {"optimizer": optimizer, "scheduler": glassloop.make_scheduler("linear", optimizer, 0, STEPS)}
+    loss_sum, backend = glassloop.make_loss("single_label_classification"), glassloop.PlainBackend()
+    step = partial(glassloop.train_step, model, loss_sum=loss_sum, backend=backend, max_norm=1.0, **parts)
+    steps = -(-len(batches) // accumulate)
+    plan = glassloop.Plan(STEPS, steps, len(batches), accumulate, 0, log_every=7, eval_every=0, save_every=0)
     model.train()
-    seed_all(42)
-    fit(step, batches, plan, State())
+    glassloop.seed_all(42)
+    glassloop.fit(step, batches, plan, glassloop.State())
     return model
 
 
 def by_hand(model, rows, tokenizer, accumulate: int):
     """Nothing of ours but the order of the rows: the notes' loop, with the model's own loss where a step is one batch."""
-    from transformers import DataCollatorWithPadding
-
     collate = DataCollatorWithPadding(tokenizer)
     order = Batches(rows, PaddingCollator(tokenizer), 4, seed=42).order
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)

@@ -84,8 +84,6 @@ def same_numbers(first: Trainer, second: Trainer, rate: float = RATE, steps: int
 
 
 # --- the same losses and weights ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("steps", [20, pytest.param(100, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("family", [*FAST, *BY_MODULES])
 def test_a_hundred_steps_of_every_family(family: str, steps: int, both) -> None:
@@ -198,8 +196,6 @@ def test_minilm(packaged: Path, tmp_path: Path) -> None:
 
 
 # --- the same predictions ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("family", [*FAST, *BY_MODULES])
 def test_predictions_in_the_order_of_the_rows(family: str, encoded, tiny_tokenizer, tmp_path: Path) -> None:
     rows, found = rows_for(family, encoded["train"].rows), []
@@ -233,7 +229,6 @@ def test_evaluation_in_between_sees_trained_weights(both) -> None:
 
 
 # --- stop and resume ---------------------------------------------------------------------------------------------
-
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 4}
 BEST = {"load_best_model_at_end": True, "learning_rate": 5e-3, "save_strategy": "steps", "save_steps": 4}
 PAUSED: dict[str, dict[str, Any]] = {
@@ -275,8 +270,6 @@ def test_either_backend_resumes_a_run_of_the_other(first: str, second: str, deca
 
 
 # --- what is not of the numbers ----------------------------------------------------------------------------------
-
-
 def test_the_model_is_an_ordinary_one_after_its_training(trained) -> None:
     trainer, fresh = trained("packed", max_steps=3), tiny_model()
     assert [*trainer.model.state_dict()] == [*fresh.state_dict()]

@@ -44,11 +44,7 @@ def written(task: str, folder: Path) -> str:
         rows = [row.format(f"{split} {number}", labels[number % len(labels)]) for number in range(size)]
         (folder / name / f"{split}.tsv").write_text("\n".join([*([header] if header else []), *rows, ""]))
     tests = ["test"] if task != "mnli" else ["test_matched", "test_mismatched"]
-    columns = (
-        header.rpartition("\t")[0]
-        if task not in ("cola", "mrpc")
-        else {"cola": "index\tsentence", "mrpc": "index" + header[7:]}[task]
-    )
+    columns = {"cola": "index\tsentence", "mrpc": f"index{header[7:]}"}.get(task, header.rpartition("\t")[0])
     cells = ["text"] * len(columns.split("\t"))
     for split in tests:
         (folder / name / f"{split}.tsv").write_text("\n".join([columns, "\t".join(cells), ""]))
@@ -62,16 +58,16 @@ def test_a_task_knows_its_metrics(task: str, tmp_path: Path) -> None:
     assert measures.positive == {"mrpc": "equivalent", "qqp": "duplicate"}.get(task)
 
 
+def run_of(task: str, model: Path, folder: Path) -> Path:
+    settings = {**SETTINGS, "output_dir": str(folder / "run")}
+    return train_run(GivenSettings(f"glue/{task}", str(model), settings, {"data_dir": written(task, folder)}))
+
+
 @pytest.mark.parametrize("task", ["cola", "stsb", "rte", "mrpc"])
-def test_a_run_is_scored_by_the_metrics_of_its_task(
-    task: str, tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_scored_by_the_metrics_of_its_task(task: str, tmp_path: Path, tiny_model_dir: Path, capsys) -> None:
     """In training, in the table, in run.json, and when the run is evaluated again."""
     keys = {f"eval_{key}" for key in (*TASKS[task][4], "loss", "runtime", "samples_per_second")}
-    given = {"data_dir": written(task, tmp_path)}
-    run = train_run(
-        GivenSettings(f"glue/{task}", str(tiny_model_dir), {**SETTINGS, "output_dir": str(tmp_path / "run")}, given)
-    )
+    run = run_of(task, tiny_model_dir, tmp_path)
     found = read_run(run)
     assert (found.metrics, {*(found.evaluation or {})}) == (TASKS[task][4], keys)
     evaluate(str(run), device="cpu", batch_size=8)
@@ -84,11 +80,8 @@ def test_a_run_is_scored_by_the_metrics_of_its_task(
         assert [line.split()[-1] for line in told.out.splitlines() if line.startswith("matthews")] == ["-"]
 
 
-def test_mnli_is_evaluated_on_both_validation_sets(
-    tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = {"data_dir": written("mnli", tmp_path)}
-    run = train_run(GivenSettings("glue/mnli", str(tiny_model_dir), {**SETTINGS, "output_dir": str(tmp_path / "run")}, given))
+def test_mnli_is_evaluated_on_both_validation_sets(tmp_path: Path, tiny_model_dir: Path, capsys) -> None:
+    run = run_of("mnli", tiny_model_dir, tmp_path)
     found = read_run(run)
     wanted = ["eval_loss", "eval_accuracy", "eval_mismatched_loss", "eval_mismatched_accuracy"]
     assert [name for name in found.evaluation or {} if not name.endswith(("runtime", "second"))] == wanted

@@ -47,13 +47,9 @@ def test_rows_are_lines_less_one(glue_dir: Path) -> None:
     assert sum(row.count('"') % 2 for row in splits["train"]["sentence1"]) > 0
 
 
-def test_glassloop_data_names_the_folder(glue_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_rows_are_those_of_the_notes_and_glassloop_data_names_the_folder(glue_dir: Path, monkeypatch) -> None:
     monkeypatch.setenv("GLASSLOOP_DATA", str(glue_dir.parent))
-    assert load_dataset("glue", "mrpc", split="validation").num_rows == 408
-
-
-def test_first_rows_are_those_of_the_notes(glue_dir: Path) -> None:
-    splits = load_dataset("glue", "mrpc", data_dir=str(glue_dir))
+    splits = load_dataset("glue", "mrpc")
     assert splits["train"][0]["sentence1"].startswith("Amrozi accused his brother")
     assert splits["train"][0]["label"] == 1
     assert splits["train"][0]["idx"] == 0
@@ -67,12 +63,8 @@ def test_a_batch_has_the_keys_and_shapes_of_the_notes(glue_dir: Path) -> None:
     lengths = [len(ids) for ids in samples["input_ids"]]
     assert lengths == [50, 59, 47, 67, 59, 50, 62, 32]
     batch = PaddingCollator(tokenizer)(samples)
-    assert {key: tuple(value.shape) for key, value in batch.items()} == {
-        "input_ids": (8, 67),
-        "token_type_ids": (8, 67),
-        "attention_mask": (8, 67),
-        "labels": (8,),
-    }
+    shapes = {key: tuple(value.shape) for key, value in batch.items()}
+    assert shapes == dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), (8, 67)) | {"labels": (8,)}
     assert batch["attention_mask"].sum(dim=1).tolist() == lengths
     assert all(value.dtype == torch.int64 for value in batch.values())
     assert len(Batches(rows, PaddingCollator(tokenizer), 8, seed=0)) * 3 == 1377

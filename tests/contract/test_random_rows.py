@@ -21,18 +21,27 @@ OWN = "they use their own random generator, which is not in a checkpoint, so a r
 def train(tiny_tokenizer, tmp_path: Path):
     """Trains on random rows; returns the Trainer."""
 
-    def run(rows: Any, folder: str, *, resume: bool = False, callbacks: Any = None, **given: Any) -> Trainer:
-        held_out, collate = given.pop("eval_dataset", rows), given.pop("collate", None)
-        settings = {
-            **{"max_steps": 12, "per_device_train_batch_size": 4, "learning_rate": 1e-3, "logging_steps": 1},
-            **{"save_strategy": "steps", "save_steps": 5, "device": "cpu", "precision": "fp32", "disable_tqdm": True},
-        }
-        trainer = Trainer(
-            tiny_model(), TrainingArguments(tmp_path / folder, **settings | given), train_dataset=rows, eval_dataset=held_out,
-            processing_class=tiny_tokenizer, callbacks=callbacks, data_collator=collate,
-        )  # fmt: skip
+    def run(rows: Any, folder: str, *, resume: bool = False, **given: Any) -> Trainer:
+        parts = {name: given.pop(name) for name in ("callbacks", "data_collator", "eval_dataset") if name in given}
+        usual = {"max_steps": 12, "per_device_train_batch_size": 4, "learning_rate": 1e-3, "logging_steps": 1}
+        saved = {"save_strategy": "steps", "save_steps": 5, "device": "cpu", "precision": "fp32", "disable_tqdm": True}
+        args = TrainingArguments(tmp_path / folder, **usual | saved | given)
+        parts = {"eval_dataset": rows, **parts}
+        trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer, **parts)
         trainer.train(resume_from_checkpoint=resume)
         return trainer
+
+    return run
+
+
+@pytest.fixture
+def stopped_and_resumed(train):
+    """Trains on rows that `make` makes, stops after seven steps, and resumes."""
+
+    def run(make: Any, **given: Any) -> Trainer:
+        with pytest.raises(SystemExit):
+            train(make(), "parts", callbacks=[StopAt(7)], **given)
+        return train(make(), "parts", resume=True, **given)
 
     return run
 
@@ -43,7 +52,9 @@ BACKENDS = pytest.mark.parametrize("backend", ["plain", "packed"])
 @pytest.mark.parametrize(
     ("backend", "kind"), [("plain", "numpy"), ("plain", "torch"), ("packed", "python"), ("packed", "torch")]
 )
-def test_rows_of_the_global_generators_are_trained_resumed_and_not_disturbed(train, capsys, backend: str, kind: str) -> None:
+def test_rows_of_the_global_generators_are_trained_resumed_and_not_disturbed(
+    train, stopped_and_resumed, capsys, backend: str, kind: str
+) -> None:
     """Before: an IndexError under packed; under plain saving changed the training, and resume was refused."""
     never = train(Augmented(kind), "never", save_strategy="no", backend=backend)
     assert never.backend.name == backend
@@ -51,9 +62,7 @@ def test_rows_of_the_global_generators_are_trained_resumed_and_not_disturbed(tra
     assert len([line for line in lines if f"the training rows differ between reads: {GLOBAL}" in line]) == 1
     often = train(Augmented(kind), "often", save_steps=1, eval_strategy="steps", eval_steps=3, backend=backend)
     assert weights_hash(often.model) == weights_hash(never.model)
-    with pytest.raises(SystemExit):
-        train(Augmented(kind), "parts", callbacks=[StopAt(7)], backend=backend)
-    parts = train(Augmented(kind), "parts", resume=True, backend=backend)
+    parts = stopped_and_resumed(lambda: Augmented(kind), backend=backend)
     assert weights_hash(parts.model) == weights_hash(never.model)
     assert [entry["loss"] for entry in parts.state.history] == [entry["loss"] for entry in never.state.history]
 
@@ -74,7 +83,7 @@ def test_rows_of_a_generator_of_their_own_are_trained_and_resumed_with_a_line(tr
     assert f"the training rows differ between reads: {OWN}" in capsys.readouterr().err
 
 
-def test_saving_and_resuming_beside_random_evaluation_rows(train, encoded, capsys) -> None:
+def test_saving_and_resuming_beside_random_evaluation_rows(train, stopped_and_resumed, encoded, capsys) -> None:
     """With the best weights at the end, a checkpoint holds a fingerprint of the evaluation rows."""
     rows = encoded["train"].rows
     best = {"eval_strategy": "steps", "eval_steps": 3, "load_best_model_at_end": True, "metric_for_best_model": "loss"}
@@ -82,9 +91,7 @@ def test_saving_and_resuming_beside_random_evaluation_rows(train, encoded, capsy
     assert "the evaluation rows differ between reads, and so do their scores" in capsys.readouterr().err
     never = train(rows, "never", eval_dataset=Augmented(), **best | {"save_strategy": "no"})
     assert weights_hash(never.model) == weights_hash(whole.model)
-    with pytest.raises(SystemExit):
-        train(rows, "parts", eval_dataset=Augmented(), callbacks=[StopAt(7)], **best)
-    parts = train(rows, "parts", eval_dataset=Augmented(), resume=True, **best)
+    parts = stopped_and_resumed(lambda: rows, eval_dataset=Augmented(), **best)
     assert weights_hash(parts.model) == weights_hash(whole.model)
 
 
@@ -109,7 +116,7 @@ def test_evaluations_read_no_training_rows_and_draw_nothing_for_them(train, back
     assert weights_hash(never.model) == weights_hash(often.model)
 
 
-def test_a_random_transform_of_a_data_set(train, encoded, capsys) -> None:
+def test_a_random_transform_of_a_data_set(train, stopped_and_resumed, encoded, capsys) -> None:
     def cut(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         ids = [[*cells[:2], any_word("python"), *cells[2:]] for cells in batch["input_ids"]]
         return {"input_ids": ids, "labels": batch["labels"]}
@@ -117,13 +124,11 @@ def test_a_random_transform_of_a_data_set(train, encoded, capsys) -> None:
     rows = encoded["train"].rows.with_transform(cut)
     whole = train(rows, "whole", backend="packed")
     assert GLOBAL in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        train(rows, "parts", callbacks=[StopAt(7)], backend="packed")
-    assert weights_hash(train(rows, "parts", resume=True, backend="packed").model) == weights_hash(whole.model)
+    assert weights_hash(stopped_and_resumed(lambda: rows, backend="packed").model) == weights_hash(whole.model)
 
 
 @pytest.mark.parametrize(("own", "line"), [(False, GLOBAL), (True, OWN)])
-def test_a_collator_that_draws(train, encoded, tiny_tokenizer, capsys, own: bool, line: str) -> None:
+def test_a_collator_that_draws(train, stopped_and_resumed, encoded, tiny_tokenizer, capsys, own: bool, line: str) -> None:
     generator = torch.Generator().manual_seed(1) if own else None
     padded = PaddingCollator(tiny_tokenizer)
 
@@ -133,11 +138,9 @@ def test_a_collator_that_draws(train, encoded, tiny_tokenizer, capsys, own: bool
         return {**batch, "input_ids": batch["input_ids"].masked_fill(hidden, 4)}
 
     rows = encoded["train"].rows
-    whole = train(rows, "whole", collate=collate)
+    whole = train(rows, "whole", data_collator=collate)
     assert f"the collator returns different batches each time: {line}" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        train(rows, "parts", collate=collate, callbacks=[StopAt(7)])
-    parts = train(rows, "parts", collate=collate, resume=True)
+    parts = stopped_and_resumed(lambda: rows, data_collator=collate)
     assert (weights_hash(parts.model) == weights_hash(whole.model)) is not own
 
 

@@ -85,12 +85,13 @@ def test_rows_that_do_not_fit_into_memory_are_read_once_more(tmp_path: Path, mon
 @pytest.mark.parametrize("edited", [3, 150])
 def test_a_resumed_run_notices_an_edited_row(edited: int, tmp_path: Path) -> None:
     """Of rows that the run has read: the others cannot have changed its weights."""
-    first = trainer_on(tmp_path, Counted(), max_steps=30, save_strategy="steps", save_steps=25)
+    given = {"max_steps": 30, "save_strategy": "steps", "save_steps": 25}
+    first = trainer_on(tmp_path, Counted(), **given)
     first.train()
     with pytest.raises(ResumeError, match="1 rows edited"):
-        trainer_on(tmp_path, Counted(edited=edited), max_steps=30, save_strategy="steps", save_steps=25).train(True)
+        trainer_on(tmp_path, Counted(edited=edited), **given).train(True)
     rows = Counted()
-    resumed = trainer_on(tmp_path, rows, max_steps=30, save_strategy="steps", save_steps=25)
+    resumed = trainer_on(tmp_path, rows, **given)
     resumed.train(True)
     assert rows.reads <= ROWS + FEW
     for name, weight in first.model.state_dict().items():

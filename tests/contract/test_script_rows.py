@@ -5,23 +5,15 @@ The scripts are written as those of test_scripts.py: rows come in a fixed order,
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from contract.test_scripts import (
-    Found,
-    Script,
-    assert_same,
-    calm_model,
-    losses,
-    mean_by_count,
-    padded_rows,
-    scripts_of,
-    with_loss,
-)
+from contract import test_scripts as scripts
+from contract.test_scripts import Found, Script, calm_model, losses, padded_rows
 from datasets import Dataset
 from families import tiny_tokenizer
 from torch import nn
@@ -48,7 +40,7 @@ def ragged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def by_weight(kind: Any) -> Any:
     """A Trainer that weights rows by a column."""
-    return with_loss(
+    return scripts.with_loss(
         kind,
         lambda logits, labels, weight: (functional.cross_entropy(logits, labels, reduction="none") * weight).mean(),
         "weight",
@@ -167,10 +159,11 @@ class Columns(InOrder):
         return found
 
     def ignored_labels(self) -> Found:
-        own = with_loss(self.lib.Trainer, lambda logits, labels: functional.cross_entropy(logits, labels, ignore_index=-100))
+        own = scripts.with_loss(self.lib.Trainer, partial(functional.cross_entropy, ignore_index=-100))
         labels = [-100 if place % 4 == 3 else place % 2 for place in range(48)]
         rows = Dataset.from_list([{**row, "labels": label} for row, label in zip(padded_rows(), labels, strict=True)])
-        return [*self.losses_on(rows, own), *self.losses_on(rows, compute_loss_func=mean_by_count), *self.losses_on(rows)]
+        by_count = self.losses_on(rows, compute_loss_func=scripts.mean_by_count)
+        return [*self.losses_on(rows, own), *by_count, *self.losses_on(rows)]
 
 
 class Order(InOrder):
@@ -279,14 +272,14 @@ class Predictions(InOrder):
         return [*(metrics[f"eval_{name}"] for name in ("share", "parts", "loss")), *trainer.predict(padded_rows()).predictions]
 
 
-SCRIPTS = scripts_of(Columns, Order, Predictions)
+SCRIPTS = scripts.scripts_of(Columns, Order, Predictions)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_rows_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     theirs, ours = (SCRIPTS[name](lib, tmp_path) for lib in (transformers, glassloop))
     assert theirs
-    assert_same(ours, theirs)
+    scripts.assert_same(ours, theirs)
 
 
 def test_a_resumed_run_notices_other_columns_and_another_order(tmp_path: Path) -> None:

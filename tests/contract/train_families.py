@@ -28,13 +28,9 @@ def train_all(folder: Path, num_processes: int, families: Sequence[str]) -> dict
             folder / f"{family}-{rate}", num_train_epochs=2, per_device_train_batch_size=BATCH // num_processes,
             logging_steps=1, learning_rate=rate, precision="fp32", device="cpu", disable_tqdm=True, save_strategy="no",
         )  # fmt: skip
-        trainer = Trainer(
-            tiny_model(family, dropout=0.0),
-            args,
-            train_dataset=rows_for(family, encoded["train"].rows),
-            eval_dataset=rows_for(family, encoded["validation"].rows),
-            processing_class=tokenizer,
-        )
+        splits = {"train_dataset": "train", "eval_dataset": "validation"}
+        rows = {name: rows_for(family, encoded[split].rows) for name, split in splits.items()}
+        trainer = Trainer(tiny_model(family, dropout=0.0), args, processing_class=tokenizer, **rows)
         trainer.train()
         evaluation = trainer.evaluate()
         history = [[entry["loss"], entry["grad_norm"]] for entry in trainer.state.history if "loss" in entry]

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import environment, run_command, write_notebook
+from commands import environment, run_command, run_forked, write_notebook
+from trials import Servers
 
 TEXTS = """
 TEXTS = ["a very good film", "i love this movie", "a dull story", "terrible acting"] * 6
@@ -245,8 +246,6 @@ def test_a_script_of_another_year_runs_unchanged(name: str, english_bert: Path, 
 
 
 # --- as Python runs it -------------------------------------------------------------------------------------------
-
-
 def test_a_script_sees_its_own_arguments_name_and_folder(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     script = tmp_path / "inner" / "script.py"
@@ -261,9 +260,9 @@ def test_a_script_sees_its_own_arguments_name_and_folder(tmp_path: Path) -> None
     assert "nothing was substituted" in done.stderr
 
 
-def test_a_traceback_shows_the_lines_of_the_script_and_what_was_substituted(tmp_path: Path) -> None:
+def test_a_traceback_shows_the_lines_of_the_script_and_what_was_substituted(servers: Servers, tmp_path: Path) -> None:
     code = "import numpy as np\n\n\ndef broken():\n    return np.float('x')\n\n\nbroken()\n"
-    done = run_command("run", written(tmp_path, code), folder=tmp_path)
+    (done,) = run_forked(servers, ["run", written(tmp_path, code)], folder=tmp_path)
     assert done.code == 1
     assert "    return np.float('x')" in done.err
     assert 'File "train.py", line 5, in broken' in done.err
@@ -291,19 +290,18 @@ print("has no attribute 'int'" in child.stderr, [name for name in os.environ if 
 
 
 # --- notebooks ---------------------------------------------------------------------------------------------------
-
-
-def test_the_cells_of_a_notebook_run_in_order_without_magics(tmp_path: Path) -> None:
+def test_the_cells_of_a_notebook_run_in_order_without_magics(servers: Servers, tmp_path: Path) -> None:
     first = "!pip install transformers\n%matplotlib inline\nx = 3"
     shown = "from IPython.display import display\ndisplay(x)"
     write_notebook(tmp_path / "lesson.ipynb", [first, "%%bash\nls", shown, "x + 1", "x;", "1 / 0", "print('after')"])
-    done = run_command("run", "lesson.ipynb", folder=tmp_path)
+    done, again = run_forked(
+        servers, ["run", "lesson.ipynb"], ["run", "--allow_errors", "--json", "lesson.ipynb"], folder=tmp_path
+    )
     assert (done.code, done.out) == (1, "3\n4\n")
     assert 'File "lesson.ipynb, cell 6", line 1' in done.err
     assert "1 / 0" in done.err
     assert "lesson.ipynb, cell 1, line 1: !pip install transformers" in done.err
     assert "lesson.ipynb, cell 2, line 1: %%bash and the rest of the cell" in done.err
-    again = run_command("run", "--allow_errors", "--json", "lesson.ipynb", folder=tmp_path)
     assert again.code == 1
     assert json.loads(again.out)["failed"] == ["lesson.ipynb, cell 6"]
     assert "after" in again.err

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from run_folders import RECORD
 
 from glassloop import load_examples
 from glassloop.base.cache import open_or_build
-from glassloop.base.errors import DataError, ModelError
+from glassloop.base.errors import DataError, GlassloopError, ModelError
 from glassloop.base.records import sealed
 from glassloop.report.source import read_answers
 from glassloop.runs.export import ExportCheck, ExportRecord, MetricChange, checksums, read_export, write_export
@@ -37,6 +39,17 @@ def case_of(number: int, folder: Path) -> Case:
     return case
 
 
+def error_of(read: Callable[[], object], number: int, what: object, kind: type[GlassloopError] = ModelError) -> Any:
+    """The error of ours that reading raises, or None; any other error fails with the way to this case."""
+    try:
+        read()
+    except kind as error:
+        return error
+    except Exception as error:
+        raise AssertionError(f"seed {SEED}, case {number}: {what}") from error
+    return None
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".json", ".jsonl", ".parquet"])
 def test_data_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))
@@ -50,12 +63,8 @@ def test_data_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
         except NotReadableError:
             expected = None
             case.note("no independent reading")
-        try:
-            load_examples(str(path))
-        except DataError:
+        if error_of(lambda path=path: load_examples(str(path)), number, case.done, DataError):
             refused += 1
-        except Exception as error:
-            raise AssertionError(f"seed {SEED}, case {number}: {case.done}") from error
         else:
             compare_examples(case, path, expected)
             accepted += 1
@@ -82,11 +91,7 @@ def test_records_of_runs(tmp_path: Path) -> None:
             continue
         if isinstance(found, dict) and found != before:
             (folder / RUN_NAME).write_bytes(json_bytes(sealed(found)))
-            try:
-                read_run(folder)
-                forged += 1
-            except ModelError:
-                pass
+            forged += error_of(lambda folder=folder: read_run(folder), number, what) is None
     assert refused > 200
     assert forged > 20
 
@@ -100,13 +105,10 @@ def test_forged_predictions(tmp_path: Path) -> None:
     for number in range(200):
         changed, what = mutated_json(sound, random.Random(f"{SEED}/{number}"))
         path.write_bytes(b"\n".join(json_bytes(line).replace(b"\n", b"") for line in (sound, changed)) + b"\n")
-        try:
-            rows, _ = read_answers(tmp_path, "validation", data)
-        except ModelError as error:
+        if error := error_of(lambda: read_answers(tmp_path, "validation", data), number, what):
             refused.append(error)
-        except Exception as error:
-            raise AssertionError(f"seed {SEED}, case {number}: {what}") from error
         else:
+            rows, _ = read_answers(tmp_path, "validation", data)
             assert rows is not None
             assert np.isfinite(np.square(rows.logits)).all()
             accepted += 1
@@ -118,21 +120,16 @@ def test_forged_predictions(tmp_path: Path) -> None:
 def test_forged_exports(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"model")
     check = ExportCheck("validation", 2, 0.1, 0, (1,), {"f1": MetricChange(0.5, 0.6, 0.1, 0.0, 0.2, 0.3, "t")}, {}, {}, 1)
-    record = ExportRecord(
-        "onnx", CLASSES, ("a", "b"), 64, ("input_ids",), "run", RECORD, files=checksums(tmp_path), check=check
-    )
+    files = checksums(tmp_path)
+    record = ExportRecord("onnx", CLASSES, ("a", "b"), 64, ("input_ids",), "run", RECORD, files=files, check=check)
     write_export(tmp_path, record)
-    before, refused = json.loads((tmp_path / "export.json").read_bytes()), list[ModelError]()
+    before, errors = json.loads((tmp_path / "export.json").read_bytes()), list[ModelError | None]()
     for number in range(150):
         changed, what = mutated_json(before, random.Random(f"{SEED}/{number}"))
         forged = sealed(changed) if isinstance(changed, dict) else changed
         (tmp_path / "export.json").write_bytes(json_bytes(forged))
-        try:
-            read_export(tmp_path)
-        except ModelError as error:
-            refused.append(error)
-        except Exception as error:
-            raise AssertionError(f"seed {SEED}, case {number}: {what}") from error
+        errors.append(error_of(lambda: read_export(tmp_path), number, what))
+    refused = [error for error in errors if error]
     assert all(str(tmp_path) in error.problem and error.remedy for error in refused)
     assert len(refused) > 25
 

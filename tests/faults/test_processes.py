@@ -159,7 +159,6 @@ def test_51_a_checkpoint_of_one_process_is_resumed_by_two_if_the_global_batch_si
 
 
 # The real launcher
-
 LONG = {**TWO, "num_train_epochs": 400, "eval_strategy": "no", "eval_steps": None}
 
 

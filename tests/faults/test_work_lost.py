@@ -42,8 +42,6 @@ def run(stopped: Path, tmp_path: Path) -> Path:
 
 
 # 1 and 2: checkpoints that cannot be read
-
-
 def test_rotation_keeps_the_checkpoint_just_written(runs: Any, run: Path) -> None:
     """The newest by name is damaged: it was counted as the one to keep, and the two good ones were removed."""
     (run / "checkpoint-10/state.json").write_text("{")
@@ -88,8 +86,6 @@ def test_restart_needs_a_run_that_is_not_finished(runs: Any) -> None:
 
 
 # 3: two runs, one folder
-
-
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_folder_is_looked_at_again_under_the_lock(runs: Any, stopped: Path, tmp_path: Path, resumed: bool) -> None:
     """The second run looked at the folder before the first took the lock, and loads its model until the first has finished."""
@@ -118,8 +114,6 @@ def test_two_starts_at_once_into_one_folder(runs: Any) -> None:
 
 
 # 4: the end of a run
-
-
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [TERM, INT, HUP])
 @pytest.mark.parametrize("target", [EVALUATION, MODEL, PREDICTIONS], ids=["evaluation", "model", "predictions"])

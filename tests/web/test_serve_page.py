@@ -8,16 +8,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import uvicorn
 from served import make_service
 
 from glassloop import Predictor
+from glassloop.serve.app import make_app
+from glassloop.settings.file import GivenSettings
+from glassloop.study.run import train_run
 
 
 @pytest.fixture(scope="module")
 def run(lively_dir, session_cache, tmp_path_factory) -> Path:
-    from glassloop.settings.file import GivenSettings
-    from glassloop.study.run import train_run
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
         settings = {"output_dir": str(tmp_path_factory.mktemp("page") / "pairs"), "max_steps": 3, "learning_rate": 5e-3}
@@ -28,10 +29,6 @@ def run(lively_dir, session_cache, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def address(run: Path) -> Iterator[str]:
     """A server in a thread."""
-    import uvicorn
-
-    from glassloop.serve.app import make_app
-
     with ExitStack() as stack:
         service = make_service(stack, [run])
         server = uvicorn.Server(uvicorn.Config(make_app(service), port=0, log_level="critical", lifespan="off"))
@@ -44,7 +41,7 @@ def address(run: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_a_person_asks_about_a_pair(address: str, run: Path, open_page) -> None:
+def test_a_person_asks_about_a_pair_and_reads_what_was_truncated(address: str, run: Path, open_page) -> None:
     page = open_page(f"{address}/")
     page.fill("#text", "a good film")
     page.fill("#pair", "<b>bad</b> film")
@@ -57,12 +54,7 @@ def test_a_person_asks_about_a_pair(address: str, run: Path, open_page) -> None:
     assert shown == {name: f"{score:.4f}" for name, score in wanted.scores.items()}
     assert page.locator("#tokens span").first.inner_text() == "[CLS]"
     assert page.inner_text("#note") == ""
-
-
-def test_what_was_truncated_is_said(address: str, open_page) -> None:
-    page = open_page(f"{address}/")
     page.fill("#text", "good " * 200)
-    page.fill("#pair", "bad")
     page.click("button")
-    page.wait_for_selector("#tokens span")
+    page.wait_for_selector("#note:not(:empty)")
     assert page.inner_text("#note").endswith("tokens of the first text were truncated.")
