@@ -10,17 +10,10 @@ import torch
 import transformers
 from families import ALIKE, BY_MODULES, FAST, tiny_model
 from strange_models import STRANGE
-from transformers.models.bert.modeling_bert import BertLayer
+from transformers.models.bert.modeling_bert import BertLayer, BertSelfOutput
 
-from glassloop.backends.fast.encoder_parts import (
-    embeddings_of,
-    layers_of,
-    packing_form,
-    uncounted_token_of,
-    why_not_flat,
-    why_not_packed,
-    why_not_unmodified,
-)
+from glassloop.backends.fast import encoder_parts
+from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of, why_not_flat, why_not_packed, why_not_unmodified
 from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
 
 
@@ -28,7 +21,7 @@ from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
 def test_a_model_of_a_known_family_can_be_packed(family: str) -> None:
     model = tiny_model(family)
     assert why_not_flat(model) is why_not_packed(model) is None
-    assert packing_form(model) == ("modules" if family in BY_MODULES else "layers")
+    assert encoder_parts.packing_form(model) == ("modules" if family in BY_MODULES else "layers")
 
 
 def test_every_known_class_exists_and_is_tested() -> None:
@@ -37,25 +30,24 @@ def test_every_known_class_exists_and_is_tested() -> None:
     assert all(hasattr(transformers, name) for name in tested)
 
 
+def set_weight(module: torch.nn.Module, weight: torch.Tensor) -> None:
+    module.weight = weight if isinstance(weight, torch.nn.Parameter) else torch.nn.Parameter(weight)
+
+
 FLAT = {
     "5 weights are frozen": lambda model: model.base_model.embeddings.requires_grad_(False),
     "the weights are not fp32": lambda model: model.classifier.to(torch.bfloat16),
     "weights have hooks or a type of their own": lambda model: model.classifier.weight.register_hook(lambda grad: grad),
-    "weights share memory": lambda model: setattr(
-        model.classifier, "weight", torch.nn.Parameter(model.bert.pooler.dense.weight.detach()[:2])
-    ),
+    "weights share memory": lambda model: set_weight(model.classifier, model.bert.pooler.dense.weight.detach()[:2]),
     "gradient checkpointing is on": lambda model: model.gradient_checkpointing_enable(),
 }
 
 
-@pytest.mark.parametrize("reason", FLAT)
-def test_a_model_whose_weights_cannot_be_stored_flat(reason: str) -> None:
-    model = tiny_model()
-    FLAT[reason](model)
-    assert why_not_flat(model) == reason
-
-
-def test_a_hook_after_the_sum_of_gradients_is_seen() -> None:
+def test_a_model_whose_weights_cannot_be_stored_flat() -> None:
+    for reason, change in FLAT.items():
+        model = tiny_model()
+        change(model)
+        assert why_not_flat(model) == reason
     model = tiny_model()
     model.classifier.weight.register_post_accumulate_grad_hook(lambda weight: None)
     assert why_not_flat(model) == "weights have hooks or a type of their own"
@@ -90,9 +82,7 @@ CHANGES = {
     "number of heads": lambda model, layer: setattr(layer.attention.self, "num_attention_heads", 4),
     "weight by parts": lambda model, layer: torch.nn.utils.parametrizations.weight_norm(layer.output.dense),
     "method": lambda model, layer: other_method(model),
-    "shared weight": lambda model, layer: setattr(
-        model.base_model.encoder.layer[1].output.dense, "weight", layer.output.dense.weight
-    ),
+    "shared weight": lambda model, layer: set_weight(model.bert.encoder.layer[1].output.dense, layer.output.dense.weight),
     "layers with other names": lambda model, layer: delattr(layer, "intermediate"),
     "tables with other names": lambda model, layer: delattr(model.base_model.embeddings, "LayerNorm"),
 }
@@ -111,37 +101,29 @@ def test_a_model_that_is_not_recognized_is_not_packed(name: str) -> None:
     assert why_not_packed(STRANGE[name]()) is not None
 
 
-def test_a_forward_patched_on_the_class_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers.models.bert.modeling_bert import BertSelfOutput
-
-    model = tiny_model()
-    monkeypatch.setattr(BertSelfOutput, "forward", lambda self, hidden_states, input_tensor: input_tensor)
-    assert why_not_unmodified(model) == "the forward method of bert.encoder.layer.0.attention.output was replaced"
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "part"),
-    [
-        (BertLayer, "forward", "bert.encoder.layer.0"),
-        (BertLayer, "feed_forward_chunk", "bert.encoder.layer.0"),
-        (torch.nn.LayerNorm, "forward", "bert.embeddings.LayerNorm"),
-        (torch.nn.Module, "__call__", "BertForSequenceClassification"),
-    ],
-)
-def test_a_wrapped_method_of_a_class_is_seen(owner: type, name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def wrapped(usual: Any) -> Any:
     """A decorator with functools.wraps has the name of what it wraps."""
-    usual = getattr(owner, name)
 
     @wraps(usual)
-    def wrapped(self: Any, *args: Any, **given: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **given: Any) -> Any:
         return usual(self, *args, **given)
 
+    return wrapper
+
+
+def test_a_method_that_was_replaced_or_wrapped_on_its_class_and_hooks_for_all_modules_are_seen(monkeypatch) -> None:
     model = tiny_model()
-    monkeypatch.setattr(owner, name, wrapped)
-    assert why_not_unmodified(model) == f"the {name} method of {part} was replaced"
-
-
-def test_hooks_for_all_modules_are_seen() -> None:
+    for owner, name, part, method in (
+        (BertSelfOutput, "forward", "bert.encoder.layer.0.attention.output", lambda self, hidden_states, inputs: inputs),
+        (BertLayer, "forward", "bert.encoder.layer.0", wrapped(BertLayer.forward)),
+        (BertLayer, "feed_forward_chunk", "bert.encoder.layer.0", wrapped(BertLayer.feed_forward_chunk)),
+        (torch.nn.LayerNorm, "forward", "bert.embeddings.LayerNorm", wrapped(torch.nn.LayerNorm.forward)),
+        (torch.nn.Module, "__call__", "BertForSequenceClassification", wrapped(torch.nn.Module.__call__)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, method)
+            assert why_not_unmodified(model) == f"the {name} method of {part} was replaced"
+    assert why_not_unmodified(model) is None
     handle = torch.nn.modules.module.register_module_forward_hook(lambda module, args, output: None)
     assert why_not_unmodified(tiny_model()) == "hooks are registered for all modules"
     handle.remove()
@@ -152,15 +134,11 @@ def test_harmless_changes_are_accepted(tmp_path) -> None:
     model.resize_token_embeddings(120)
     model.bert.encoder.layer[0].output.dropout.p = 0.3
     model.note = "mine"
+    before = torch.get_rng_state()
     assert why_not_packed(model) is None
+    assert torch.equal(torch.get_rng_state(), before), "recognition draws no random number"
     model.save_pretrained(tmp_path)
     assert why_not_packed(type(model).from_pretrained(tmp_path, num_labels=2)) is None
-
-
-def test_recognition_draws_no_random_number() -> None:
-    model, before = tiny_model(), torch.get_rng_state()
-    assert why_not_packed(model) is None
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 # --- The parts of an encoder: found in every family with a layout, and in no other.
@@ -174,37 +152,20 @@ def test_dropout_rates_are_those_of_the_modules() -> None:
     assert layers_of(tiny_model("albert", dropout=0.1))[0].dropout_rates == [0.1, 0.1, 0.0]
 
 
-@pytest.mark.parametrize(("activation", "form"), GELU_APPROXIMATIONS.items())
-def test_the_approximation_of_gelu(activation: str, form: str) -> None:
-    assert layers_of(tiny_model(hidden_act=activation))[0].gelu_approximate == form
-
-
-def test_other_names_have_no_fast_form() -> None:
+def test_the_approximation_of_gelu_is_known_and_other_forms_and_names_have_no_fast_layer() -> None:
+    found = {name: layers_of(tiny_model(hidden_act=name))[0].gelu_approximate for name in GELU_APPROXIMATIONS}
+    assert found == GELU_APPROXIMATIONS
+    options = ({"hidden_act": "relu"}, {"is_decoder": True}, {"position_embedding_type": "relative_key"})
+    others = [tiny_model("distilbert", activation="relu"), *(tiny_model(**option) for option in options)]
+    assert [layers_of(model) for model in others] == [[]] * 4
     model = tiny_model()
     del model.base_model.encoder.layer[1].intermediate
     del model.base_model.embeddings.LayerNorm
     assert (layers_of(model), embeddings_of(model)) == ([], None)
 
 
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [
-        ("bert", {"hidden_act": "relu"}),
-        ("distilbert", {"activation": "relu"}),
-        ("bert", {"is_decoder": True}),
-        ("bert", {"position_embedding_type": "relative_key"}),
-    ],
-)
-def test_another_form_has_no_fast_layer(family: str, options: dict) -> None:
-    assert layers_of(tiny_model(family, **options)) == []
-
-
-@pytest.mark.parametrize(
-    ("family", "padding", "uncounted"),
-    [
-        *(("bert", 0, None), ("electra", 0, None), ("distilbert", 0, None)),
-        *(("roberta", 0, 0), ("xlm-roberta", 1, 1), ("roberta", 1, 1)),
-    ],
-)
-def test_roberta_counts_positions_after_its_padding_token(family: str, padding: int, uncounted: int | None) -> None:
-    assert uncounted_token_of(tiny_model(family, pad_token_id=padding)) == uncounted
+def test_roberta_counts_positions_after_its_padding_token() -> None:
+    for family, padding in (("roberta", 0), ("xlm-roberta", 1), ("roberta", 1)):
+        assert encoder_parts.uncounted_token_of(tiny_model(family, pad_token_id=padding)) == padding
+    for family in ("bert", "electra", "distilbert"):
+        assert encoder_parts.uncounted_token_of(tiny_model(family, pad_token_id=0)) is None

@@ -7,38 +7,15 @@ import sys
 
 import pytest
 import torch
+import transformers
 from commands import environment
 from families import FAST, tiny_model, weights_hash
 from packs import inputs_of, lively, needs_kernels, packed_logits, packing_of, padded_inputs, quantized, token_rows
 from torch.nn import functional
-from transformers import (
-    AlbertConfig,
-    AlbertForSequenceClassification,
-    BertConfig,
-    BertForSequenceClassification,
-    ElectraConfig,
-    ElectraForSequenceClassification,
-)
 
-from glassloop.backends.fast import inference_model as int8_linear
-from glassloop.backends.fast import inference_model as prepared_linear
+from glassloop.backends.fast import inference_model
 from glassloop.backends.fast.encoder_parts import layers_of
-from glassloop.backends.fast.inference_model import (
-    Group,
-    InferenceLayer,
-    InferenceLayers,
-    Int8Layer,
-    Int8Linear,
-    PreparedLinear,
-    Scales,
-    crash_of_kernels,
-    filled,
-    groups_of,
-    kernel_difference,
-    weight_limit,
-    why_no_kernels,
-    widened,
-)
+from glassloop.backends.fast.inference_model import InferenceLayers, Scales, crash_of_kernels, filled, weight_limit, widened
 from glassloop.backends.fast.training_model import OwnLayers, ReplacedLayers
 from glassloop.backends.packed import PackedBackend, make_fast_model
 
@@ -70,21 +47,18 @@ def test_the_numbers_of_the_plain_model(family: str, lengths: tuple[int, ...]) -
 
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 40, "initializer_range": 0.3}
-OTHER_SHAPES = {
-    "groups of several layers": lambda: AlbertForSequenceClassification(
-        AlbertConfig(embedding_size=16, num_hidden_layers=6, num_hidden_groups=2, inner_group_num=2, **SMALL)
-    ),
-    "projected embeddings": lambda: ElectraForSequenceClassification(
-        ElectraConfig(embedding_size=12, num_hidden_layers=2, **SMALL)
-    ),
-    "one layer": lambda: BertForSequenceClassification(BertConfig(num_hidden_layers=1, **SMALL)),
-}
+OTHER_SHAPES = [  # groups of several layers, projected embeddings, one layer
+    ("Albert", {"embedding_size": 16, "num_hidden_layers": 6, "num_hidden_groups": 2, "inner_group_num": 2}),
+    ("Electra", {"embedding_size": 12, "num_hidden_layers": 2}),
+    ("Bert", {"num_hidden_layers": 1}),
+]
 
 
-@pytest.mark.parametrize("shape", OTHER_SHAPES)
-def test_models_of_other_shapes(shape: str) -> None:
+@pytest.mark.parametrize(("family", "shape"), OTHER_SHAPES)
+def test_models_of_other_shapes(family: str, shape: dict[str, int]) -> None:
     torch.manual_seed(0)
-    model, rows = OTHER_SHAPES[shape]().eval(), token_rows((7, 2, 70, 5, 5, 1))
+    config = getattr(transformers, f"{family}Config")(**SMALL, **shape)
+    model, rows = getattr(transformers, f"{family}ForSequenceClassification")(config).eval(), token_rows((7, 2, 70, 5, 5, 1))
     with torch.inference_mode():
         wanted = model(**padded_inputs(rows)).logits
         assert isinstance(make_fast_model(model, torch.float32, trains=False), InferenceLayers)
@@ -92,12 +66,9 @@ def test_models_of_other_shapes(shape: str) -> None:
 
 
 def test_rows_of_one_length_are_one_group() -> None:
-    found = groups_of(packing_of(token_rows((5, 5, 3, 5))))
-    assert found == [Group(0, 2, 5), Group(10, 1, 3), Group(13, 1, 5)]
-
-
-def test_few_different_numbers_of_rows_reach_the_kernels() -> None:
-    """oneDNN keeps a kernel for each: with every number, a server would grow by hundreds of megabytes."""
+    """And few different numbers of rows reach the kernels: oneDNN keeps a kernel for each, and a server would grow by them."""
+    found = inference_model.groups_of(packing_of(token_rows((5, 5, 3, 5))))
+    assert found == [inference_model.Group(*group) for group in ((0, 2, 5), (10, 1, 3), (13, 1, 5))]
     numbers = {len(filled(torch.ones(number, 2))) for number in range(1, 2_049)}
     assert len(numbers) <= 30
     assert all(len(filled(torch.ones(number, 2))) < number + 256 for number in (1, 127, 129, 1_023, 1_025, 2_000))
@@ -109,18 +80,17 @@ def test_few_different_numbers_of_rows_reach_the_kernels() -> None:
 @pytest.mark.parametrize("tokens", [1, 7, 600])
 def test_the_same_numbers(available: bool, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if not available:
-        monkeypatch.setattr(prepared_linear, "has_prepared_form", lambda: False)
+        monkeypatch.setattr(inference_model, "has_prepared_form", lambda: False)
     torch.manual_seed(0)
     x, residual = torch.randn(tokens, 32), torch.randn(tokens, 48)
     weight, bias = torch.randn(48, 32), torch.randn(48)
     with torch.inference_mode():
-        linear, wanted = PreparedLinear(weight, bias), functional.linear(x, weight, bias)
+        linear, wanted = inference_model.PreparedLinear(weight, bias), functional.linear(x, weight, bias)
         torch.testing.assert_close(linear(x), wanted, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(linear.add(x, residual), wanted + residual, atol=1e-5, rtol=1e-5)
         for approximate in ("none", "tanh"):
-            torch.testing.assert_close(
-                linear.gelu(x, approximate), functional.gelu(wanted, approximate=approximate), atol=1e-5, rtol=1e-4
-            )
+            active = functional.gelu(wanted, approximate=approximate)
+            torch.testing.assert_close(linear.gelu(x, approximate), active, atol=1e-5, rtol=1e-4)
 
 
 ROWS = token_rows((7, 2, 11, 5, 9, 9, 3))
@@ -140,22 +110,21 @@ def test_measuring_does_not_change_the_numbers() -> None:
 
 
 @needs_kernels
-def test_which_layers_are_quantized() -> None:
+def test_which_layers_are_quantized_and_that_a_row_is_answered_alike_in_any_batch() -> None:
     model = lively().eval()
     backend = quantized(model, ROWS)
     form = backend.fast_form(model)
-    assert [type(layer) for layer in (*form.layers, form.last_layer)] == [Int8Layer, InferenceLayer]
+    assert [type(layer) for layer in (*form.layers, form.last_layer)] == [
+        inference_model.Int8Layer,
+        inference_model.InferenceLayer,
+    ]
     model = lively("albert").eval()
     backend = quantized(model, ROWS)
     form = backend.fast_form(model)
-    assert isinstance(form.last_layer, Int8Layer), "its only layer runs several times"
+    assert isinstance(form.last_layer, inference_model.Int8Layer), "its only layer runs several times"
     assert form.layers == [form.last_layer]
     assert "in_fp32" not in vars(form.last_layer), "weights in fp32 are prepared when they are needed"
-
-
-@needs_kernels
-def test_a_row_is_answered_alike_in_any_batch() -> None:
-    """The ranges are fixed: those of a batch would make an answer depend on the texts beside it."""
+    # The ranges are fixed: those of a batch would make an answer depend on the texts beside it.
     model = lively().eval()
     backend = quantized(model, ROWS)
     together = packed_logits(backend, model, ROWS)
@@ -175,13 +144,9 @@ def values(tokens: int = 200, channels: int = 64) -> torch.Tensor:
     return torch.randn(tokens, channels) * torch.linspace(0.05, 4.0, channels) + torch.linspace(-3.0, 1.0, channels)
 
 
-def test_a_range_covers_all_tokens_seen() -> None:
+def test_a_range_covers_all_tokens_seen_quantized_values_are_near_and_outliers_are_cut() -> None:
     x = values()
     assert torch.equal(seen(x), torch.stack([x.amin(0), x.amax(0)]))
-
-
-def test_quantized_values_are_near_and_outliers_are_cut() -> None:
-    x = values()
     scales = Scales.of_channels(seen(x), torch.randn(32, 64))
     q = scales.quantized(x)
     assert q.dtype is torch.uint8
@@ -192,16 +157,13 @@ def test_quantized_values_are_near_and_outliers_are_cut() -> None:
     assert far[1].eq(0).all()
 
 
-def test_a_constant_channel_has_a_scale() -> None:
+def test_a_constant_channel_has_a_scale_and_results_contain_zero() -> None:
     x = values()
     x[:, 3], x[:, 4] = 0.0, 7.0
     scales = Scales.of_channels(seen(x), torch.zeros(32, 64))
     assert torch.isfinite(scales.factor).all()
     assert torch.isfinite(scales.offset).all()
     assert torch.isfinite(Scales.of_results(seen(torch.zeros(4, 3))).factor).all()
-
-
-def test_results_contain_zero() -> None:
     scales = Scales.of_results(seen(torch.tensor([[0.5, 0.7], [0.6, 4.0]])))
     assert scales.zero == 0
     assert float(scales.scale) == pytest.approx(4.0 / 255)
@@ -215,7 +177,7 @@ def test_near_fp32(tokens: int) -> None:
     x = values()
     weight, bias = torch.randn(48, 64), torch.randn(48)
     scales = Scales.of_channels(seen(x), weight)
-    linear = Int8Linear(weight, bias, scales)
+    linear = inference_model.Int8Linear(weight, bias, scales)
     x, residual = x[:tokens], torch.randn(tokens, 48)
     wanted, q = functional.linear(x, weight, bias), scales.quantized(x)
     allowed = 0.02 * float(wanted.abs().max())
@@ -229,14 +191,10 @@ def test_near_fp32(tokens: int) -> None:
 
 
 @needs_kernels
-def test_the_kernels_are_compared_with_fp64() -> None:
-    assert kernel_difference(weight_limit()) < 1e-5
-
-
-@needs_kernels
 @pytest.mark.slow
-def test_a_cpu_without_vnni_gets_smaller_weights() -> None:
+def test_the_kernels_are_compared_with_fp64_and_a_cpu_without_vnni_gets_smaller_weights() -> None:
     """There, kernels add pairs of products in 16 bits: weights up to 127 would overflow."""
+    assert inference_model.kernel_difference(weight_limit()) < 1e-5
     code = "from glassloop.backends.fast.inference_model import weight_limit; print(weight_limit())"
     given = {**environment(), "ONEDNN_MAX_CPU_ISA": "AVX2"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, env=given)
@@ -251,34 +209,35 @@ def test_wrong_or_failing_kernels_are_not_used(reason: str, monkeypatch: pytest.
         raise RuntimeError(f"{reason}\nmore")
 
     weight_limit.cache_clear()
-    monkeypatch.setattr(int8_linear, "kernel_difference", difference)
+    monkeypatch.setattr(inference_model, "kernel_difference", difference)
     try:
-        assert why_no_kernels() in (reason, "this build of torch has no int8 kernels for it")
+        assert inference_model.why_no_kernels() in (reason, "this build of torch has no int8 kernels for it")
     finally:
         weight_limit.cache_clear()
 
 
+ILLEGAL = "its int8 kernels end the process (signal 4)"
+
+
 @pytest.mark.parametrize(
-    ("code", "reason"), [("", None), ("import os; os.kill(os.getpid(), 4)", "its int8 kernels end the process (signal 4)")]
+    ("amx", "code", "reason"),
+    [(True, "", None), (True, "import os; os.kill(os.getpid(), 4)", ILLEGAL), (False, None, None)],
 )
-def test_amx_kernels_are_tried_out_in_another_process(code: str, reason: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amx_kernels_alone_are_tried_out_in_another_process(
+    amx: bool, code: str | None, reason: str | None, monkeypatch
+) -> None:
     """On some virtual machines their instructions are illegal, which no exception reports."""
-    crash_of_kernels.cache_clear()
     real = subprocess.run
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
-    monkeypatch.setattr(subprocess, "run", lambda command, **options: real([command[0], "-c", code], **options))
+
+    def run(command: list[str], **options: object) -> object:
+        assert code is not None, "a process was started"
+        return real([command[0], "-c", code], **options)
+
+    crash_of_kernels.cache_clear()
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
+    monkeypatch.setattr(subprocess, "run", run)
     try:
         assert crash_of_kernels() == reason
-        assert reason is None or why_no_kernels() == reason
-    finally:
-        crash_of_kernels.cache_clear()
-
-
-def test_other_kernels_need_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    crash_of_kernels.cache_clear()
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
-    monkeypatch.setattr(subprocess, "run", lambda *given, **options: pytest.fail("a process was started"))
-    try:
-        assert crash_of_kernels() is None
+        assert reason is None or inference_model.why_no_kernels() == reason
     finally:
         crash_of_kernels.cache_clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -11,22 +10,15 @@ from families import tiny_model, tiny_tokenizer
 from transformers import RobertaConfig, RobertaModel
 
 from glassloop.base.errors import ModelError
-from glassloop.models.interface import (
-    accepted_inputs,
-    carried_labels,
-    label_names,
-    longest_input,
-    refuse_unknown_tokens,
-    task_of,
-)
+from glassloop.models import interface
+from glassloop.models.interface import accepted_inputs, carried_labels, longest_input, refuse_unknown_tokens
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 UNKNOWN = 10**30  # what transformers says where nothing is known
 
 
-@pytest.mark.parametrize(
-    ("family", "positions", "padding", "tokens", "longest"),
-    [
+def test_the_longest_input() -> None:
+    for family, positions, padding, tokens, longest in (
         (None, None, None, 128, 128),
         (None, None, None, UNKNOWN, 512),
         ("bert", 512, None, UNKNOWN, 512),
@@ -36,16 +28,11 @@ UNKNOWN = 10**30  # what transformers says where nothing is known
         ("camembert", 514, 1, 512, 512),
         ("modernbert", 8192, 50283, UNKNOWN, 8192),
         ("t5", None, None, UNKNOWN, 512),
-    ],
-)
-def test_the_longest_input(family: str | None, positions: Any, padding: Any, tokens: int, longest: int) -> None:
-    config = SimpleNamespace(model_type=family, max_position_embeddings=positions, pad_token_id=padding) if family else None
-    found = longest_input(SimpleNamespace(model_max_length=tokens), config)
-    assert (found, type(found)) == (longest, int)
-
-
-def test_the_longest_input_of_a_real_roberta_fits() -> None:
-    """One token more than that and the table of positions would end."""
+    ):
+        config = SimpleNamespace(model_type=family, max_position_embeddings=positions, pad_token_id=padding) if family else None
+        found = longest_input(SimpleNamespace(model_max_length=tokens), config)
+        assert (found, type(found)) == (longest, int)
+    # A real RoBERTa: one token more and the table of positions would end.
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     config = RobertaConfig(vocab_size=20, max_position_embeddings=18, **sizes)
     longest = longest_input(SimpleNamespace(model_max_length=UNKNOWN), config)
@@ -84,28 +71,17 @@ def test_the_inputs_of_a_forward_that_passes_names_on_are_those_of_its_parent() 
     assert accepted_inputs(Passing) == {*usual, "extra"}
 
 
-@pytest.mark.parametrize(
-    ("labels", "carried"),
-    [
+def test_the_labels_and_the_task_of_a_model(says) -> None:
+    for labels, carried in (
         ({0: "LABEL_0", 1: "LABEL_1"}, None),
         ({0: "LABEL_0", 1: "yes"}, ("LABEL_0", "yes")),
         ({1: "b", 0: "a"}, ("a", "b")),
         ({10: "k", 9: "j", **{n: str(n) for n in range(9)}}, (*map(str, range(9)), "j", "k")),
         ({0: "LABEL_0\n"}, ("LABEL_0\n",)),
-    ],
-)
-def test_the_labels_a_model_carries(labels: dict[int, str], carried: tuple[str, ...] | None) -> None:
-    assert carried_labels(SimpleNamespace(id2label=labels)) == carried
-
-
-def test_two_outputs_of_one_name_are_refused(says) -> None:
+    ):
+        assert carried_labels(SimpleNamespace(id2label=labels)) == carried
     remedy = "give each its own name in id2label and label2id of its config.json"
     with says('the model has two outputs with the label "a"', remedy, ModelError):
-        label_names(SimpleNamespace(id2label={0: "a", 1: "b", 2: "a"}))
-
-
-@pytest.mark.parametrize(
-    ("task", "num_labels", "meant"), [(None, 1, SCORE), (None, 2, CLASSES), (SEVERAL, 3, SEVERAL), (CLASSES, 1, CLASSES)]
-)
-def test_the_task_of_a_model(task: str | None, num_labels: int, meant: str) -> None:
-    assert task_of(SimpleNamespace(problem_type=task, num_labels=num_labels)) == meant
+        interface.label_names(SimpleNamespace(id2label={0: "a", 1: "b", 2: "a"}))
+    for task, num_labels, meant in ((None, 1, SCORE), (None, 2, CLASSES), (SEVERAL, 3, SEVERAL), (CLASSES, 1, CLASSES)):
+        assert interface.task_of(SimpleNamespace(problem_type=task, num_labels=num_labels)) == meant
