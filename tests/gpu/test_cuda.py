@@ -23,14 +23,8 @@ def rows() -> Dataset:
 
 def trained(folder: Path, rows: Any, tokenizer: Any, *, resume: Any = None, callbacks: Any = None, **settings: Any) -> Trainer:
     chosen = {"max_steps": 12, "logging_steps": 1, "learning_rate": 1e-3, "save_strategy": "no"} | settings
-    trainer = Trainer(
-        tiny_model(),
-        TrainingArguments(folder, **chosen),
-        train_dataset=rows,
-        eval_dataset=rows,
-        processing_class=tokenizer,
-        callbacks=callbacks,
-    )
+    parts = {"train_dataset": rows, "eval_dataset": rows, "processing_class": tokenizer, "callbacks": callbacks}
+    trainer = Trainer(tiny_model(), TrainingArguments(folder, **chosen), **parts)
     trainer.train(resume_from_checkpoint=resume)
     return trainer
 
@@ -41,9 +35,7 @@ def losses(trainer: Trainer) -> torch.Tensor:
 
 @pytest.mark.parametrize("backend", ["plain", "accelerate"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_every_precision_trains_and_evaluates(
-    precision: str, backend: str, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
-) -> None:
+def test_every_precision_trains_and_evaluates(precision: str, backend: str, rows: Dataset, tiny_tokenizer, tmp_path) -> None:
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -63,9 +55,8 @@ def test_auto_is_bf16_on_a_gpu_made_for_it(rows: Dataset, tiny_tokenizer: Any, t
 def test_the_gpu_agrees_with_the_cpu_without_dropout(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> None:
     found = {}
     for device in ("cpu", "cuda"):
-        args = TrainingArguments(
-            tmp_path / device, max_steps=12, logging_steps=1, device=device, precision="fp32", learning_rate=1e-3
-        )
+        settings = {"max_steps": 12, "logging_steps": 1, "precision": "fp32", "learning_rate": 1e-3}
+        args = TrainingArguments(tmp_path / device, device=device, **settings)
         trainer = Trainer(tiny_model(dropout=0.0), args, train_dataset=rows, processing_class=tiny_tokenizer)
         trainer.train()
         found[device] = losses(trainer)
@@ -73,9 +64,7 @@ def test_the_gpu_agrees_with_the_cpu_without_dropout(rows: Dataset, tiny_tokeniz
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_stopping_and_resuming_draws_the_same_dropout_masks(
-    precision: str, rows: Dataset, tiny_tokenizer: Any, tmp_path: Path
-) -> None:
+def test_stopping_and_resuming_draws_the_same_dropout_masks(precision: str, rows: Dataset, tiny_tokenizer, tmp_path) -> None:
     whole = trained(tmp_path / "whole", rows, tiny_tokenizer, precision=precision)
     with pytest.raises(SystemExit):
         trained(tmp_path / "parts", rows, tiny_tokenizer, precision=precision, callbacks=[StopAt(5)])

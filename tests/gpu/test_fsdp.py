@@ -23,9 +23,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 def close(found: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
     for name in ("steps", "evaluations", "many", "few"):
-        torch.testing.assert_close(
-            torch.tensor(found[name]), torch.tensor(expected[name]), rtol=tolerance, atol=tolerance, msg=name
-        )
+        mine, other = torch.tensor(found[name]), torch.tensor(expected[name])
+        torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance, msg=name)
 
 
 @pytest.mark.parametrize("offload", ["false", "true"])

@@ -18,9 +18,7 @@ def folders(tmp_path: Path) -> list[str]:
     return [str(write_drawn_run(tmp_path / name, drawn_rows(40, 1.0, number))) for number, name in enumerate("ab")]
 
 
-def test_it_prints_writes_and_returns_and_only_html_is_written(
-    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_prints_writes_and_returns_and_only_html_is_written(folders: list[str], tmp_path: Path, capsys) -> None:
     target = tmp_path / "new" / "compare.html"
     found = compare(folders, out=str(target))
     assert "exact McNemar test" in capsys.readouterr().out

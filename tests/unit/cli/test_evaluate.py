@@ -42,7 +42,6 @@ def evaluated(run: Path, data: Path | str | None = None, split: str | None = Non
 
 
 def write_both(folder: Path, rows: list[tuple[str, str]] | None = None) -> Path:
-    """Write a training and a validation split."""
     write_rows(folder / "train.csv", OTHERS)
     write_rows(folder / "validation.csv", rows or OTHERS)
     return folder
@@ -208,9 +207,7 @@ def test_other_data_stand_beside_the_majority_of_training(text_run: Path, tmp_pa
 
 
 # --- A folder of seeds: each seed as if alone, mean and deviation, and all seeds as one model.
-def test_each_seed_the_mean_and_all_seeds_as_one(
-    seeds_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_seed_the_mean_and_all_seeds_as_one(seeds_folder: Path, tmp_path: Path, capsys) -> None:
     wanted = Wanted(device="cpu")
     content = json.loads(str(evaluate(str(seeds_folder), device="cpu", out=str(tmp_path / "rows.jsonl"))))
     captured = capsys.readouterr()

@@ -7,8 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from glassloop.cli.init import init
 from glassloop.runs.record import read_run
 from glassloop.settings.file import GivenSettings, read_settings
@@ -16,6 +14,7 @@ from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.study.run import train_run
 
 PAIRS = "premise,hypothesis,label\n" + "".join(f"good {number},bad {number},{'ab'[number % 2]}\n" for number in range(20))
+COLUMNS = {"text": "premise", "text_pair": "hypothesis", "label": "label"}
 
 
 def written(write, tmp_path: Path, content: str = PAIRS, name: str = "pairs.csv", **given: Any) -> dict[str, Any]:
@@ -23,16 +22,12 @@ def written(write, tmp_path: Path, content: str = PAIRS, name: str = "pairs.csv"
     return tomllib.loads((tmp_path / "run.toml").read_text(encoding="utf-8"))
 
 
-def test_every_setting_is_there_with_its_sentence(write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_setting_is_there_with_its_sentence_and_every_default_in_it_is_one(write, tmp_path: Path, capsys) -> None:
     found = written(write, tmp_path)
     path = tmp_path / "run.toml"
     assert capsys.readouterr().out == f"wrote {path}; use it with: glassloop train --config {path}\n"
-    assert found == {
-        "source": str(tmp_path / "pairs.csv"),
-        "model": "tiny",
-        "data": {"text": "premise", "text_pair": "hypothesis", "label": "label", "task": "single_label_classification"},
-        "training": {},
-    }
+    data = {**COLUMNS, "task": "single_label_classification"}
+    assert found == {"source": str(tmp_path / "pairs.csv"), "model": "tiny", "data": data, "training": {}}
     lines = path.read_text(encoding="utf-8").splitlines()
     for kind in (DataSettings, TrainingArguments):
         for entry in fields(kind):
@@ -40,22 +35,16 @@ def test_every_setting_is_there_with_its_sentence(write, tmp_path: Path, capsys:
             assert lines[place + 1].removeprefix("# ").startswith(f"{entry.name} = "), entry.name
     assert "# train: 18 rows" in lines
     assert any("no validation split" in line for line in lines)
-
-
-def test_every_default_in_it_is_one(write, tmp_path: Path) -> None:
-    """All commented settings that are not empty, in force: the same settings."""
-    written(write, tmp_path)
-    text = (tmp_path / "run.toml").read_text(encoding="utf-8")
+    # All commented settings that are not empty, in force: the same settings.
     names = [entry.name for kind in (DataSettings, TrainingArguments) for entry in fields(kind)]
-    lines = []
-    for line in text.splitlines():
+    active = []
+    for line in lines:
         name, sign, value = line.removeprefix("# ").partition(" = ")
-        lines.append(line.removeprefix("# ") if sign and name in names and value != '""' else line)
-    in_force = tomllib.loads("\n".join(lines))
+        active.append(line.removeprefix("# ") if sign and name in names and value != '""' else line)
+    in_force = tomllib.loads("\n".join(active))
     assert TrainingArguments(**in_force["training"]) == TrainingArguments()
-    assert {name: value for name, value in in_force["data"].items() if name not in ("text", "text_pair", "label", "task")} == {
-        entry.name: entry.default for entry in fields(DataSettings) if entry.default is not None and entry.name != "task"
-    }
+    defaults = {entry.name: entry.default for entry in fields(DataSettings) if entry.default is not None}
+    assert {**in_force["data"], "task": defaults["task"]} == {**defaults, **COLUMNS}
 
 
 def test_it_trains(write, tmp_path: Path, tiny_model_dir: Path) -> None:

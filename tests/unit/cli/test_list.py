@@ -17,9 +17,7 @@ from glassloop.cli.list import list_runs, show_run_list
 from glassloop.runs.status import ListedRun, RunFolders
 
 
-def test_it_prints_and_returns_all_runs_and_a_folder_that_is_missing_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_prints_and_returns_all_runs_and_a_folder_that_is_missing_is_an_error(tmp_path: Path, capsys, monkeypatch) -> None:
     write_drawn_run(tmp_path / "one", drawn_rows(10))
     found = list_runs(str(tmp_path))
     assert "accuracy 0.7500" in capsys.readouterr().out

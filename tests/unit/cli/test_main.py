@@ -159,9 +159,8 @@ def test_a_terminal_without_a_character_gets_its_number(monkeypatch: pytest.Monk
 
 
 # --- wrong words
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
+def test_unknown_words_have_exit_code_2(run) -> None:
+    for arguments, told in (
         (["dta"], 'there is no command "dta" try: use glassloop data'),
         (["data", "--nosuch"], "glassloop data has no option --nosuch try: glassloop data --help-all lists the options"),
         (["data", "--split_seed", "x"], "split_seed is 'x', not a whole number"),
@@ -172,14 +171,11 @@ def test_a_terminal_without_a_character_gets_its_number(monkeypatch: pytest.Monk
         (["train", "--bs", "8"], "glassloop train has no option --bs try: use --batch_size"),
         (["train", "--num-epochs=3"], "glassloop train has no option --num-epochs try: use --epochs"),
         (["train", "--debug", "--bs", "8"], "glassloop train has no option --bs try: use --batch_size"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_unknown_words_have_exit_code_2(run, arguments: list[str], told: str) -> None:
-    code, out, err = run(*arguments)
-    assert (code, out) == (2, "")
-    assert told in plain(err)
-    assert "--debug" in arguments or len(err.splitlines()) == 2
+    ):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, "")
+        assert told in plain(err)
+        assert "--debug" in arguments or len(err.splitlines()) == 2
 
 
 # --- errors
@@ -214,9 +210,7 @@ NO_DATA = "there is no such file or folder"
 NAME_ONE = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
-def test_wrong_data_models_numbers_and_caches_are_reported_before_anything_is_shown(
-    run, write, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_data_models_numbers_and_caches_are_reported_first(run, write, tiny_model_dir, tmp_path, monkeypatch) -> None:
     file = write("train.csv", ROWS)
     wrong = file.with_name("trian.csv")
     told = f'data: "{wrong}": {NO_DATA}; did you mean "train.csv"?\ntry:  {NAME_ONE}\n'
@@ -265,9 +259,7 @@ def test_json_is_alone_on_standard_output_and_an_error_is_json_too(run, monkeypa
     assert json.loads(run("train", "--json", "--bs", "3")[1])["error"]["remedy"] == "use --batch_size"
 
 
-def test_every_command_with_json_prints_one_document(
-    run, text_run: Path, seeds_folder: Path, lively_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_with_json_prints_one_document(run, text_run, seeds_folder, lively_dir, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("glassloop.cli.train.leave_on_signal", lambda: None)
     data, model = str(text_run.parent), str(lively_dir)
 

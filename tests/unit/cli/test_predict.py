@@ -101,9 +101,7 @@ def save_model(tiny_tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str
     return save
 
 
-def test_of_many_labels_the_most_likely_are_shown_and_a_label_is_no_markup(
-    save_model, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_many_labels_the_most_likely_are_shown_and_a_label_is_no_markup(save_model, capsys) -> None:
     found = answered(save_model([f"L{number}" for number in range(40)]), "good")
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines[0].split()[0] == found["label"]

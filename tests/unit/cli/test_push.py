@@ -12,9 +12,7 @@ from glassloop.cli.push import push
 from glassloop.runs.record import RUNNING
 
 
-def test_a_dry_run_lists_the_files_and_an_edited_card_is_uploaded_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_lists_the_files_and_an_edited_card_is_uploaded_as_it_is(tmp_path: Path, capsys) -> None:
     run = write_run_with_model(tmp_path / "run")
     (run / "report.html").write_text("texts")
     content = push(str(run), "me/it", dry_run=True).content

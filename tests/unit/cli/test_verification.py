@@ -77,9 +77,7 @@ def test_all_claims_hold(one_process: None, forked: None, tiny_model_dir: Path, 
 
 
 @pytest.mark.slow
-def test_a_difference_between_backends_is_detected(
-    one_process: None, unkilled: None, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_difference_between_backends_is_detected(one_process: None, unkilled: None, tiny_model_dir, monkeypatch) -> None:
     from glassloop.backends import accelerate as backends
 
     monkeypatch.setattr(backends.AccelerateBackend, "backward", lambda self, loss: self.accelerator.backward(loss * 1.01))

@@ -73,9 +73,7 @@ def test_the_device_is_that_of_the_trainer() -> None:
     assert args.n_gpu == 0
 
 
-def test_a_copy_has_other_values_a_wrong_one_is_a_value_error_and_several_devices_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_copy_has_other_values_a_wrong_one_is_a_value_error_and_several_devices_are_named(monkeypatch) -> None:
     args = dataclasses.replace(TrainingArguments("out", do_train=True), seed=3)
     assert (args.seed, args.do_train) == (3, True)
     with pytest.raises(ValueError, match="seed is -1"):

@@ -70,28 +70,21 @@ def test_the_former_schedule_falls_to_zero() -> None:
 
 
 # --- arguments
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"pad_to_max_length": True, "max_length": 8}, {"padding": "max_length", "max_length": 8, "truncation": True}),
-        ({"pad_to_max_length": True}, {"padding": "max_length"}),
+def test_arguments_of_tokenizers_and_of_an_accelerator() -> None:
+    padded = {"pad_to_max_length": True}
+    for given, expected in (
+        ({**padded, "max_length": 8}, {"padding": "max_length", "max_length": 8, "truncation": True}),
+        (padded, {"padding": "max_length"}),
         ({"pad_to_max_length": False}, {}),
-        ({"pad_to_max_length": True, "padding": "longest"}, {"padding": "longest"}),
-        (
-            {"pad_to_max_length": True, "max_length": 8, "truncation": 0},
-            {"padding": "max_length", "max_length": 8, "truncation": 0},
-        ),
+        ({**padded, "padding": "longest"}, {"padding": "longest"}),
+        ({**padded, "max_length": 8, "truncation": 0}, {"padding": "max_length", "max_length": 8, "truncation": 0}),
         ({"is_pretokenized": True}, {"is_split_into_words": True}),
         ({"truncation_strategy": "only_first"}, {"truncation": "only_first"}),
         ({"truncation": True}, {"truncation": True}),
-    ],
-)
-def test_arguments_of_tokenizers(given: dict[str, object], expected: dict[str, object]) -> None:
-    assert arguments_today(dict(given)) == expected
-    assert bool(LEDGER.substitutions) is (given != {"truncation": True})
-
-
-def test_arguments_of_an_accelerator() -> None:
+    ):
+        LEDGER.substitutions.clear()
+        assert arguments_today(dict(given)) == expected
+        assert bool(LEDGER.substitutions) is (given != {"truncation": True})
     found = accelerator_arguments({"fp16": True, "dispatch_batches": False, "logging_dir": "logs", "cpu": True})
     assert [found[name] for name in ("mixed_precision", "project_dir", "cpu")] == ["fp16", "logs", True]
     assert found["dataloader_config"].dispatch_batches is False

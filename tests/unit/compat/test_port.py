@@ -219,9 +219,8 @@ def test_a_script_is_rewritten(before: str, after: str) -> None:
     assert rewritten(after)[0] == after, "a second run changes nothing"
 
 
-@pytest.mark.parametrize("code", UNCHANGED)
-def test_everything_else_stays(code: str) -> None:
-    assert rewritten(code)[0] == code
+def test_everything_else_stays() -> None:
+    assert [code for code in UNCHANGED if rewritten(code)[0] != code] == []
 
 
 # --- what a port cannot translate, and what runs differently, is reported with its line
@@ -299,26 +298,22 @@ OF_OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("code", [START + code for code in NOT_REPORTED] + OF_OTHERS)
-def test_what_works_is_not_reported(code: str) -> None:
-    assert rewritten(code)[1] == []
+def test_what_works_is_not_reported() -> None:
+    assert [code for code in [*(START + code for code in NOT_REPORTED), *OF_OTHERS] if rewritten(code)[1]] == []
 
 
-@pytest.mark.parametrize(
-    ("code", "line", "remedy"),
-    [
+def test_what_runs_differently_is_reported_if_a_script_reads_it() -> None:
+    for code, line, remedy in (
         ("t = Trainer()\nt.train()\nt.train()", 4, "new optimizer"),
         ("t = Trainer()\nfor _ in range(3):\n    t.train()", 4, "new optimizer"),
         ("t = Trainer()\nt.train()\nif more:\n    t.train()", 5, "new optimizer"),
         ("t = Trainer(args=TrainingArguments('x', group_by_length=True))\np = t.predict(rows)", 3, "order of the rows"),
         ("t = Trainer()\nloss = t.train(resume_from_checkpoint=True).training_loss", 3, "mean over all steps"),
         ("t = Trainer()\nm = t.train('checkpoint-5').metrics\nprint(m['train_loss'])", 3, "mean over all steps"),
-    ],
-)
-def test_what_runs_differently_is_reported_if_a_script_reads_it(code: str, line: int, remedy: str) -> None:
-    (found,) = rewritten(START + code)[1]
-    assert (found.line, found.kind) == (line, DIFFERS)
-    assert remedy in found.remedy
+    ):
+        (found,) = rewritten(START + code)[1]
+        assert (found.line, found.kind) == (line, DIFFERS)
+        assert remedy in found.remedy
 
 
 # --- a Trainer that overrides `compute_loss` only for a usual loss gets a suggestion whose code computes the same
@@ -471,18 +466,15 @@ def notebook(cells: list[str] = CELLS, **style: Any) -> str:
     return json.dumps({"cells": made, "nbformat": 4, "metadata": {}, "nbformat_minor": 5}, **style) + "\n"
 
 
-@pytest.mark.parametrize(
-    "style", [{"indent": 1, "ensure_ascii": False}, {"indent": 2}, {}, {"separators": (",", ":"), "ensure_ascii": False}]
-)
-def test_only_the_code_of_cells_changes(style: dict[str, Any]) -> None:
-    text = notebook(**style)
-    found = ported_notebook(text, "n")
+def test_only_the_code_of_cells_changes() -> None:
     wanted = list(CELLS)
     wanted[1] = "%%time\n%matplotlib inline\nimport glassloop\nfrom transformers import set_seed\nfrom glassloop import Trainer"
     wanted[3] = "def f():\n    return glassloop.TrainingArguments(\n        'é',\n        deepspeed='x',\n    )"
-    assert found.text == notebook(wanted, **style)
-    assert found.changed
-    assert ported_notebook(found.text, "n").text == found.text
+    for style in ({"indent": 1, "ensure_ascii": False}, {"indent": 2}, {}, {"separators": (",", ":"), "ensure_ascii": False}):
+        found = ported_notebook(notebook(**style), "n")
+        assert found.text == notebook(wanted, **style)
+        assert found.changed
+        assert ported_notebook(found.text, "n").text == found.text
 
 
 def test_what_a_person_should_know_names_cell_and_line() -> None:

@@ -264,9 +264,7 @@ def filled(tmp_path: Path) -> SearchRecord:
     return search
 
 
-def test_a_new_process_finds_all_trials_the_end_counts_them_and_the_study_command_does_not_continue_them(
-    filled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_process_finds_and_counts_all_trials_and_a_study_does_not_continue_them(filled, tmp_path: Path, capsys) -> None:
     again = opened(tmp_path)
     good, pruned, failed = again.known()
     assert (good.values, good.pruned, good.params) == ((0.5, 2.0), False, {"learning_rate": 1e-5})

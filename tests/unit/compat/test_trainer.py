@@ -254,9 +254,7 @@ def fast_and_plain(make: Any, kind: Any = Trainer, parts: Any = None, **given: A
 @pytest.mark.parametrize("collator", COLLATORS)
 @pytest.mark.parametrize("kind", ROWS)
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
-def test_rows_that_are_padded_already_train_fast_with_equal_numbers(
-    few, tiny_tokenizer, make, capsys, family: str, kind: str, collator: str, masked: bool
-) -> None:
+def test_padded_rows_train_fast_with_equal_numbers(few, tiny_tokenizer, make, capsys, family, kind, collator, masked) -> None:
     train, validation = (ROWS[kind](padded(few[name], masked=masked)) for name in ("train", "validation"))
     parts = {"train_dataset": train, "eval_dataset": validation, **COLLATORS[collator](tiny_tokenizer)}
 

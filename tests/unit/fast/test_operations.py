@@ -183,7 +183,6 @@ def test_a_packed_evaluation_draws_nothing_from_torchs_random_state(family: str,
 # --- The operations around matrix multiplications in plain torch: their gradients are those of autograd.
 @pytest.fixture
 def parts() -> tuple[Any, Any, TorchOperations]:
-    """A layer, its storage, and the operations."""
     model, ops = tiny_model(), TorchOperations(CPU)
     storage = storage_of(model)
     ops.before_forward(storage, None, training=True)

@@ -138,29 +138,24 @@ def test_every_mask_counts(kind: Any) -> None:
 CPU = torch.device("cpu")
 
 
-def test_on_a_cpu_arrays_are_not_copied() -> None:
+def test_on_a_cpu_arrays_are_not_copied_and_rows_of_an_evaluation_are_grouped_by_tokens() -> None:
     array = np.arange(4)
     assert packing.to_device([array], CPU)[0].data_ptr() == array.ctypes.data
-
-
-def test_rows_of_an_evaluation_are_grouped_by_tokens() -> None:
     plan, lengths = [np.array([4, 0]), np.array([1]), np.array([2, 3, 5])], np.array([3, 4, 9, 1, 2, 2])
     assert [part.tolist() for part in packing.regroup(plan, lengths, 12)] == [[4, 0, 1], [2, 3, 5]]
     assert [part.tolist() for part in packing.regroup(plan, lengths, 5)] == [[4, 0], [1], [2], [3, 5]], "a row is never cut"
     assert packing.regroup([], lengths, 5) == []
 
 
-@pytest.mark.parametrize("most", [1, 16, 10_000])
-def test_an_evaluation_has_the_same_rows_in_the_same_order(most: int, tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(packing.EVALUATION_TOKENS, "cpu", most)
+def test_an_evaluation_has_the_same_rows_in_their_order_and_a_smaller_batch_saves_memory(tiny_tokenizer, monkeypatch) -> None:
     batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), 4, group_by_length=True)
-    found = [*PackedBatches(batches, CPU).whole()]
-    assert np.concatenate([batch.numbers for batch in found]).tolist() == np.concatenate(batches.order()).tolist()
-    assert [row for batch in found for row in unpacked(batch)] == [row for batch in batches.whole() for row in unpadded(batch)]
-    assert len(found) == {1: 23, 10_000: 1}.get(most, len(found))
-
-
-def test_a_smaller_batch_size_still_saves_memory(tiny_tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [row for batch in batches.whole() for row in unpadded(batch)]
+    for most, number in ((1, 23), (16, None), (10_000, 1)):
+        monkeypatch.setitem(packing.EVALUATION_TOKENS, "cpu", most)
+        found = [*PackedBatches(batches, CPU).whole()]
+        assert np.concatenate([batch.numbers for batch in found]).tolist() == np.concatenate(batches.order()).tolist()
+        assert [row for batch in found for row in unpacked(batch)] == expected
+        assert number in (None, len(found))
     monkeypatch.setattr(packing, "TOKENS_PER_ROW", 8)
     for size in (1, 3):
         batches = Batches(data_set(), PaddingCollator(tiny_tokenizer), size, group_by_length=True)
@@ -285,7 +280,7 @@ def test_tokens_hidden_at_the_end_of_a_row_are_dropped_and_a_mask_with_holes_is_
         next(packed.epoch())
 
 
-def test_rows_beyond_the_models_tables_are_refused(tiny_tokenizer, says) -> None:
+def test_rows_beyond_the_models_tables_and_tokens_that_were_not_counted_are_refused(tiny_tokenizer, says) -> None:
     """A kernel would read memory beyond the table."""
     batches = Batches(data_set(5), PaddingCollator(tiny_tokenizer), 5)
     next(PackedBatches(batches, CPU, limits=(8, 25)).epoch())
@@ -293,6 +288,12 @@ def test_rows_beyond_the_models_tables_are_refused(tiny_tokenizer, says) -> None
         next(PackedBatches(batches, CPU, limits=(7, 25)).epoch())
     with says("a row has the token id 24, but the vocabulary of the model has only 24 tokens", "use the model's own tokenizer"):
         next(PackedBatches(batches, CPU, limits=(8, 24)).epoch())
+    rows = [{"input_ids": [2, 7, 3], "labels": 0}]  # the new id of 7 is -1, so it would get the vector of the last row
+    vocabulary = torch.full((20,), -1, dtype=torch.int32)
+    vocabulary[[2, 3]] = torch.tensor([0, 1], dtype=torch.int32)
+    packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 1), CPU, 0, vocabulary)
+    with pytest.raises(DataError, match="rows change between reads: token id 7 did not occur when they were read before"):
+        next(packed.epoch())
 
 
 @pytest.mark.parametrize("as_list", [False, True])
@@ -302,13 +303,3 @@ def test_what_a_batch_cannot_hold_is_refused(as_list: bool, tiny_tokenizer, says
     batches = Batches(rows if as_list else Dataset.from_list(rows), PaddingCollator(tiny_tokenizer), 4)
     with says("a batch cannot contain position_ids"):
         next(PackedBatches(batches, CPU).epoch())
-
-
-def test_a_token_that_was_not_counted_is_refused_by_name(tiny_tokenizer) -> None:
-    """Its new id is -1, so it would get the vector of the last row."""
-    rows = [{"input_ids": [2, 7, 3], "labels": 0}]
-    vocabulary = torch.full((20,), -1, dtype=torch.int32)
-    vocabulary[[2, 3]] = torch.tensor([0, 1], dtype=torch.int32)
-    packed = PackedBatches(Batches(rows, PaddingCollator(tiny_tokenizer), 1), CPU, 0, vocabulary)
-    with pytest.raises(DataError, match="rows change between reads: token id 7 did not occur when they were read before"):
-        next(packed.epoch())

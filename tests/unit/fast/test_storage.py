@@ -114,7 +114,7 @@ def test_only_used_rows_of_a_table_are_stored() -> None:
     assert words.grad is None, "a gradient of another shape is not shown"
 
 
-def test_low_precision_has_copies_of_matrices_and_biases() -> None:
+def test_low_precision_has_copies_of_matrices_and_biases_and_gradients_only_where_asked_for() -> None:
     model = tiny_model()
     storage, layer = stored(model, matmul_dtype=torch.bfloat16), layers_of(model)[0]
     assert storage.matmul_weight(layer.up.weight).dtype == torch.bfloat16
@@ -126,17 +126,14 @@ def test_low_precision_has_copies_of_matrices_and_biases() -> None:
     assert torch.equal(storage.matmul_weight(layer.up.weight), torch.full((64, 32), 3.0, dtype=torch.bfloat16))
     assert torch.equal(storage.matmul_bias(layer.query.bias), torch.full((32,), 5.0, dtype=torch.bfloat16))
     assert layer.up.weight.dtype == torch.float32
-
-
-@pytest.mark.parametrize("low_precision_gradients", [False, True])
-def test_gradients_of_low_precision_only_where_asked_for(low_precision_gradients: bool) -> None:
-    model = tiny_model()
-    storage = stored(model, matmul_dtype=torch.bfloat16, low_precision_gradients=low_precision_gradients)
-    weight, ones = layers_of(model)[0].out.weight, torch.ones(5, 32, dtype=torch.bfloat16)
-    for _ in range(2):
-        storage.add_matmul_gradient([weight], ones, ones)
-    assert storage.matrix_gradients.dtype == (torch.bfloat16 if low_precision_gradients else torch.float32)
-    assert torch.equal(storage.gradient(weight).float(), torch.full((32, 32), 10.0))
+    for asked, dtype in ((False, torch.float32), (True, torch.bfloat16)):
+        model = tiny_model()
+        storage = stored(model, matmul_dtype=torch.bfloat16, low_precision_gradients=asked)
+        weight, ones = layers_of(model)[0].out.weight, torch.ones(5, 32, dtype=torch.bfloat16)
+        for _ in range(2):
+            storage.add_matmul_gradient([weight], ones, ones)
+        assert storage.matrix_gradients.dtype == dtype
+        assert torch.equal(storage.gradient(weight).float(), torch.full((32, 32), 10.0))
 
 
 def test_gradients_of_the_user_are_kept_if_nothing_was_trained() -> None:
@@ -162,7 +159,7 @@ def test_select_and_expand_are_inverse() -> None:
     assert full[[1, 3, 4, 6]].abs().sum() == 0
 
 
-def test_used_ids_of_all_data_sets_and_the_padding_token() -> None:
+def test_used_ids_of_all_data_sets_and_the_padding_token_and_one_without_a_vector_is_refused() -> None:
     first = Dataset.from_dict({"input_ids": [[5, 3], [5]]})
     second = [{"input_ids": [9]}, {"input_ids": [3, 8]}]
     assert used_ids([first, second], 12, padding=1).tolist() == [1, 3, 5, 8, 9]
@@ -170,17 +167,20 @@ def test_used_ids_of_all_data_sets_and_the_padding_token() -> None:
     assert used_ids([first.select([1, 0]).select([1])], 12, padding=0).tolist() == [0, 3, 5]
     rows = Dataset.from_dict({"input_ids": [[1]] * 10_000 + [[4]]})
     assert used_ids([rows], 6, padding=0).tolist() == [0, 1, 4], "rows beyond the first ten thousand count"
+    for token in (12, -1):
+        rows = Dataset.from_dict({"input_ids": [[3, 5], [token, 4]]})
+        for source in (rows, rows.to_list()):
+            with pytest.raises(SettingsError, match=f"a row has the token id {token}, but .* the model has only 12 tokens"):
+                used_ids([source], 12, padding=0)
 
 
-@pytest.mark.parametrize(
-    ("share", "decay", "smaller"), [(0.3, 0.0, True), (0.9, 0.0, True), (0.95, 0.0, False), (0.3, 0.01, False)]
-)
-def test_a_smaller_table_only_where_it_is_exact_and_worth_it(share: float, decay: float, smaller: bool) -> None:
+def test_a_smaller_table_only_where_it_is_exact_and_worth_it() -> None:
     """Weight decay changes every row, with or without a gradient."""
     model = tiny_model()
     size = model.get_input_embeddings().num_embeddings
-    rows = [{"input_ids": [*range(int(size * share))]}]
-    assert (choose_vocabulary(model, [rows], decay) is not None) == smaller
+    for share, decay, smaller in ((0.3, 0.0, True), (0.9, 0.0, True), (0.95, 0.0, False), (0.3, 0.01, False)):
+        rows = [{"input_ids": [*range(int(size * share))]}]
+        assert (choose_vocabulary(model, [rows], decay) is not None) == smaller, (share, decay)
 
 
 def test_training_leaves_unused_rows_as_they_are_bit_for_bit() -> None:
@@ -199,11 +199,3 @@ def test_training_leaves_unused_rows_as_they_are_bit_for_bit() -> None:
     savings.remove()
     changed = (table != before).any(1).nonzero().flatten().tolist()
     assert changed == used[1:].tolist(), "all used rows but padding, and no other"
-
-
-@pytest.mark.parametrize("token", [12, -1])
-@pytest.mark.parametrize("as_list", [False, True])
-def test_a_token_without_a_vector_is_refused_by_name(token: int, as_list: bool) -> None:
-    rows = Dataset.from_dict({"input_ids": [[3, 5], [token, 4]]})
-    with pytest.raises(SettingsError, match=f"a row has the token id {token}, but .* the model has only 12 tokens"):
-        used_ids([rows.to_list() if as_list else rows], 12, padding=0)

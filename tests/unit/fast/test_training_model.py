@@ -5,21 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import packs
 import pytest
 import torch
 from families import FAST, WITH_TOKEN_TYPES, tiny_model, weights_hash
-from packs import (
-    LENGTHS,
-    inputs_of,
-    lively,
-    masks_of,
-    packing_of,
-    padded_inputs,
-    plain_gradients,
-    storage_of,
-    token_rows,
-    weighed,
-)
+from packs import LENGTHS, inputs_of, lively, packing_of, padded_inputs, plain_gradients, storage_of, token_rows, weighed
 
 from glassloop.backends.fast import training_model
 from glassloop.backends.fast.encoder_parts import embeddings_of, layers_of, why_not_flat, why_not_packed
@@ -82,7 +72,7 @@ def test_padded_inputs_use_the_original_forward_and_removal_leaves_no_trace() ->
     assert not any(weight._post_accumulate_grad_hooks for weight in model.parameters())
 
 
-def test_a_model_that_is_not_packed_has_flat_weights_and_its_own_forward() -> None:
+def test_a_model_that_is_not_packed_has_its_own_forward_and_a_packed_one_refuses_an_attention_mask() -> None:
     model = tiny_model("deberta-v2")
     expected = model.eval()(**padded_inputs(token_rows())).logits
     savings = OwnLayers(model)
@@ -91,9 +81,6 @@ def test_a_model_that_is_not_packed_has_flat_weights_and_its_own_forward() -> No
     assert torch.equal(model(**padded_inputs(token_rows())).logits, expected)
     assert len({weight.untyped_storage().data_ptr() for weight in model.parameters()}) == 1
     savings.remove()
-
-
-def test_an_attention_mask_is_refused() -> None:
     assert training_model.no_mask() is None
     with pytest.raises(ModelError, match="came with an attention mask"):
         training_model.no_mask(attention_mask=torch.ones(1))
@@ -199,10 +186,8 @@ def embedded(model: Any, training: bool = False, rate: float = 0.0) -> torch.Ten
     inputs = inputs_of(model, token_rows(), types=TYPES)
     packing = Packing.from_inputs(inputs["packed"], inputs)
     ops.before_forward(storage, packing, training)
-    padding = tables.words.padding_idx
-    return training_model.EmbeddingSum.apply(
-        tables.norm.weight, tables, packing, storage, ops, training, -1 if padding is None else padding
-    )
+    padding = -1 if tables.words.padding_idx is None else tables.words.padding_idx
+    return training_model.EmbeddingSum.apply(tables.norm.weight, tables, packing, storage, ops, training, padding)
 
 
 def test_dropout_comes_after_the_norm_and_gradients_stop_where_it_dropped() -> None:
@@ -217,13 +202,11 @@ def test_dropout_comes_after_the_norm_and_gradients_stop_where_it_dropped() -> N
 
 
 def layer_alone(model: Any, x: torch.Tensor, packing: Any, first_tokens_only: bool, training: bool = False) -> torch.Tensor:
-    """The first layer over packed tokens."""
     storage = storage_of(model)
     ops, layer = TorchOperations(torch.device("cpu")), layers_of(model)[0]
     ops.before_forward(storage, packing, training)
-    return training_model.PostNormLayer.apply(
-        x, layer.query.weight, layer, packing, storage, ops, training, first_tokens_only, False
-    )
+    given = (layer, packing, storage, ops, training, first_tokens_only, False)
+    return training_model.PostNormLayer.apply(x, layer.query.weight, *given)
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
@@ -247,12 +230,11 @@ def test_all_gradients_equal_those_of_autograd(family: str, first_tokens_only: b
     for name, weight in model.named_parameters():
         scale = max(1.0, float(expected[name].abs().max()))
         assert (weight.grad - expected[name]).abs().max() <= 1e-5 * scale, name
-    assert all(
-        grad.abs().max() > 1e-4 for name, grad in expected.items() if "key.bias" not in name and "k_lin.bias" not in name
-    )
+    keys = ("key.bias", "k_lin.bias")
+    assert all(grad.abs().max() > 1e-4 for name, grad in expected.items() if not name.endswith(keys))
 
 
-def test_dropout_rates_reach_their_places() -> None:
+def test_dropout_rates_reach_their_places_and_the_gradient_is_that_of_the_masks_that_were_drawn() -> None:
     """One rate at a time: each changes the output, and gradients stay finite."""
     packing, x = packing_of(token_rows()), torch.randn(25, 32)
     plain = layer_alone(lively(), x, packing, False)
@@ -265,9 +247,6 @@ def test_dropout_rates_reach_their_places() -> None:
         found.sum().backward()
         assert torch.isfinite(inside.grad).all()
         assert torch.equal(layer_alone(model, x, packing, False, training=False), plain)
-
-
-def test_the_gradient_under_dropout_is_that_of_the_masks_that_were_drawn() -> None:
     model, packing = lively(dropout=0.3), packing_of(token_rows((4, 3)))
     x = torch.randn(7, 32, generator=torch.Generator().manual_seed(1))
     grad = torch.randn(7, 32, generator=torch.Generator().manual_seed(2))
@@ -298,13 +277,13 @@ def test_the_numbers_of_keys_and_values_of_all_tokens(rate: float, multiple: int
 
     inputs = x.clone().requires_grad_()
     key, value = (part(inputs).view(packing.tokens, layer.heads, -1) for part in (layer.key, layer.value))
-    expected, saved = attend(query, key.detach(), value.detach(), packing, rate, masks_of(4))
+    expected, saved = attend(query, key.detach(), value.detach(), packing, rate, packs.masks_of(4))
     grad_query, grad_key, grad_value = attend_backward(grad, saved)
     linears = [layer.key, layer.value]
     parts = [inputs, *(part.weight for part in linears), *(part.bias for part in linears)]
     grad_parts = torch.autograd.grad([key, value], parts, [grad_key, grad_value])
 
-    found, kept = training_model.attend_first_tokens(query, x, layer, packing, storage, rate, masks_of(4))
+    found, kept = training_model.attend_first_tokens(query, x, layer, packing, storage, rate, packs.masks_of(4))
     torch.testing.assert_close(found, expected, **CLOSE)
     for times in (1, 2):  # the second is added to the first
         mine = training_model.attend_first_tokens_backward(grad, kept, layer, storage)
@@ -313,5 +292,5 @@ def test_the_numbers_of_keys_and_values_of_all_tokens(rate: float, multiple: int
         for part, grad_part in zip(parts[1:], grad_parts[1:], strict=True):
             torch.testing.assert_close(storage.gradient(part), times * grad_part, atol=5e-5, rtol=1e-5)
     if rate:
-        whole = training_model.attend_first_tokens(query, x, layer, packing, storage, 0.0, masks_of(4))[0]
+        whole = training_model.attend_first_tokens(query, x, layer, packing, storage, 0.0, packs.masks_of(4))[0]
         assert not torch.allclose(found, whole, atol=0.05), "something was dropped"

@@ -10,7 +10,7 @@ import torch
 from kernel_checks import DTYPES, AdamWPair
 from packs import inputs_of, lively, padded_inputs, plain_gradients, token_rows, weighed
 
-from glassloop.backends.fast import training_model as replaced_layers
+from glassloop.backends.fast import training_model
 from glassloop.backends.fast.encoder_parts import layers_of
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.training.optimizer import decay_groups
@@ -54,7 +54,7 @@ def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fast models on a CPU use the Triton operations."""
     from glassloop.backends.fast.triton_operations import TritonOperations
 
-    monkeypatch.setattr(replaced_layers, "TorchOperations", TritonOperations)
+    monkeypatch.setattr(training_model, "TorchOperations", TritonOperations)
 
 
 @pytest.mark.parametrize(("family", "dtype"), [("bert", torch.bfloat16), ("albert", torch.float32)], ids=["bert", "albert"])
@@ -64,7 +64,7 @@ def test_the_gradients_of_a_whole_model(family: str, dtype: torch.dtype, on_trit
     plain = lively(family)
     expected = plain_gradients(plain, padded_inputs(rows))
     # For first tokens alone, a CPU has code of its own, which no GPU runs.
-    fast = replaced_layers.ReplacedLayers(model, dtype, first_tokens_only=False)
+    fast = training_model.ReplacedLayers(model, dtype, first_tokens_only=False)
     fast.open_for_training()
     logits = model(**inputs_of(model, rows, multiple=4)).logits
     weighed(logits).backward()
@@ -86,7 +86,7 @@ def test_a_dummy_step_launches_every_kernel_so_that_all_are_compiled_ahead(on_tr
     from glassloop.backends.fast import triton_kernels, triton_operations
 
     model = lively(dropout=0.1)
-    fast = replaced_layers.ReplacedLayers(model)
+    fast = training_model.ReplacedLayers(model)
     fast.open_for_training()
     optimizer = FlatAdamW(decay_groups(model, 0.0), fast.storage)
     optimizer.kernel = triton_operations.TritonAdamW(fast.storage, (0.9, 0.999))

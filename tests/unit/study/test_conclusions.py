@@ -39,9 +39,7 @@ def test_settings_are_compared_with_the_chosen_one(tmp_path: Path) -> None:
     assert (final["test"], record.test_evaluations) == (None, ()), "there is no test split"
 
 
-def test_the_test_split_is_evaluated_once_and_a_second_setting_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_test_split_is_evaluated_once_and_a_second_setting_is_reported(tmp_path: Path, monkeypatch) -> None:
     record = drawn_study(tmp_path)
     for name in record.runs_of(1, final=True):
         run = read_run(tmp_path / "runs" / name)
@@ -92,9 +90,7 @@ def test_weights_are_averaged_and_other_files_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("skill", "offered"), [(6.0, True), (0.1, False)])
-def test_the_soup_is_kept_only_if_it_is_better(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skill: float, offered: bool
-) -> None:
+def test_the_soup_is_kept_only_if_it_is_better(tmp_path: Path, monkeypatch, skill: float, offered: bool) -> None:
     record = drawn_study(tmp_path)
     seeds = {seed: drawn_rows(120, 1.0, seed) for seed in range(8)}
     assert Scores(tmp_path, record, "accuracy", "equivalent").soup([*FINAL.values()], seeds) is None, "there are no models"

@@ -45,9 +45,7 @@ def test_trainer_parts_and_record_describe_the_same_run(write, lively_dir: Path)
     assert run.record.plan.max_steps == run.record.identity["max_steps"] == 3
 
 
-def test_settings_that_are_not_given_are_chosen_from_data_and_model_but_glue_keeps_those_of_the_notes(
-    write, lively_dir: Path
-) -> None:
+def test_settings_that_are_not_given_are_chosen_from_data_and_model_but_glue_keeps_its_own(write, lively_dir: Path) -> None:
     data, args = str(write("data.csv", ROWS)), TrainingArguments(device="cpu", num_train_epochs=2)
     given = GivenSettings(data, str(lively_dir), {"device": "cpu", "num_train_epochs": 2})
     run = assemble(given, args, PlainBackend("cpu", "fp32"))
@@ -61,9 +59,7 @@ def test_settings_that_are_not_given_are_chosen_from_data_and_model_but_glue_kee
     assert chosen_settings(replace(given, source="rows.csv"), args, examples, load_config(lively_dir)).names
 
 
-def test_notes_name_truncated_rows_and_special_tokens_and_data_need_training_rows(
-    write, lively_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notes_name_truncated_rows_and_special_tokens_and_data_need_training_rows(write, lively_dir: Path, monkeypatch) -> None:
     rows = ROWS.replace("good film 1,", "good [SEP] film 1,") + "good film " * 40 + "good,pos\n"
     run = assembled(write("data.csv", rows), lively_dir, validation_share=0)
     cut = "train: 1 of 31 rows (3%) lost the end of the text: cut to 64 tokens"
@@ -146,9 +142,7 @@ def test_nothing_is_loaded_twice(given: GivenSettings, monkeypatch: pytest.Monke
     assert len(calls) == 10, "a run alone keeps nothing"
 
 
-def test_a_comparison_is_repeated_only_for_other_rows_weights_or_settings(
-    given: GivenSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_is_repeated_only_for_other_rows_weights_or_settings(given: GivenSettings, monkeypatch) -> None:
     compared: list[object] = []
     original = packed.compare
     monkeypatch.setattr(packed, "compare", lambda *words, **more: (compared.append(1), original(*words, **more))[1])
@@ -199,16 +193,9 @@ def rows_of(record: RunRecord) -> dict[str, str]:
 
 
 def test_one_row_per_fact() -> None:
-    assert rows_of(RECORD) == {
-        "data": "rows.csv: 27 train",
-        "task": "single label classification: a, b, c",
-        "model": "quickstart (bert, 0.0 M parameters)",
-        "steps": "8 (4 per epoch), 8 rows per step, no padding",
-        "learning rate": "0.0001, linear schedule, 0 warm-up steps",
-        "device": "cpu, fp32, backend plain",
-        "savings": "packed batches",
-        "folder": "out",
-    }
+    rows = rows_of(RECORD)
+    assert [*rows] == ["data", "task", "model", "steps", "learning rate", "device", "savings", "folder"]
+    assert (rows["steps"], rows["savings"]) == ("8 (4 per epoch), 8 rows per step, no padding", "packed batches")
     assert rows_of(replace(RECORD, data=replace(RECORD.data, source="\x1b[31m")))["data"] == r"\x1b[31m: 27 train"
     check = Difference(4, 1e-6, 2e-6, 1e-3, 1e-3)
     plan = replace(RECORD.plan, accumulate=2, warmup_steps=3)

@@ -261,30 +261,27 @@ MEMORY = ("not enough memory for a batch of 64 rows (CUDA out of memory)", "lowe
 NO_CHOICE = "all 4 runs failed, so there is no setting to choose"
 
 
-@pytest.mark.parametrize(
-    ("code", "error", "kind", "problem", "remedy"),
-    [
+def test_a_study_whose_runs_all_fail_says_why(run: Run, tmp_path: Path) -> None:
+    class Failing(FakeExecutor):
+        def answer(self, task: Task, score: float) -> SeedRecord:
+            return self.failed
+
+    for code, error, kind, problem, remedy in (
         (6, MEMORY, ResourceError, "all 4 runs ran out of memory: not enough memory for", "per_device_train_batch_size"),
         (137, ("killed",), ResourceError, "all 4 runs ran out of memory", "--at_once 1"),
         (6, ("No space left on device",), ResourceError, NO_CHOICE, "the logs are in"),
         (5, ("the loss is nan", "lower it"), DivergedError, "First error: the loss is nan", "lower it; the logs are in"),
         (1, ("a bug",), GlassloopError, "First error: a bug", "the logs are in"),
-    ],
-)
-def test_a_study_whose_runs_all_fail_says_why(
-    run: Run, tmp_path: Path, code: int, error: tuple[str, ...], kind: type[GlassloopError], problem: str, remedy: str
-) -> None:
-    class Failing(FakeExecutor):
-        def answer(self, task: Task, score: float) -> SeedRecord:
-            return SeedRecord(status="failed", exit_code=code, error=error)
-
-    with pytest.raises(kind) as raised:
-        run(StudySettings({"max_steps": "1,2"}, seeds=2, budget="1h"), Failing(by_steps))
-    assert type(raised.value) is kind
-    assert problem in raised.value.problem
-    assert remedy in raised.value.remedy
-    assert "--budget" not in str(raised.value)
-    assert read_study(tmp_path / "study").status == "failed"
+    ):
+        failing = Failing(by_steps)
+        failing.failed = SeedRecord(status="failed", exit_code=code, error=error)
+        with pytest.raises(kind) as raised:
+            run(StudySettings({"max_steps": "1,2"}, seeds=2, budget="1h"), failing, folder=problem)
+        assert type(raised.value) is kind
+        assert problem in raised.value.problem
+        assert remedy in raised.value.remedy
+        assert "--budget" not in str(raised.value)
+        assert read_study(tmp_path / problem).status == "failed"
 
 
 def test_a_study_whose_time_is_over_ends_the_same_when_it_is_continued(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def test_workers_stay_alive_and_take_one_task_after_the_other(fake: Path) -> Non
     assert not any(worker.alive for worker in local.workers.values())
 
 
-def test_a_worker_that_dies_has_failed_its_run_and_is_replaced(fake: Path) -> None:
+def test_a_worker_that_dies_has_failed_its_run_and_is_replaced_as_one_that_may_be_damaged(fake: Path) -> None:
     (fake / "die.log").write_text("data: of an earlier start\n")
     with LocalWorkers([Place()]) as local:
         local.start(task(fake, "die"))
@@ -135,18 +135,14 @@ def test_a_worker_that_dies_has_failed_its_run_and_is_replaced(fake: Path) -> No
         assert ended(local, 1) == [("die", failed)], "with the lines of this process alone"
         local.start(task(fake, "next"))
         assert ended(local, 1)[0][1].status == "finished"
-
-
-@pytest.mark.parametrize(("code", "is_replaced"), [(1, True), (6, True), (5, False)], ids=["bug", "no memory", "diverged"])
-def test_a_worker_that_may_be_damaged_is_replaced(fake: Path, code: int, is_replaced: bool) -> None:
-    with LocalWorkers([Place()]) as local:
-        local.start(task(fake, f"fail-{code}"))
-        ((_, answer),) = ended(local, 1)
-        before = local.workers[0]
-        assert (answer.status, answer.exit_code, before.alive) == ("failed", code, not is_replaced)
-        local.start(task(fake, "next"))
-        assert ended(local, 1)[0][1].status == "finished"
-        assert (local.workers[0] is not before) is is_replaced
+        for code, is_replaced in ((1, True), (6, True), (5, False)):  # a bug, no memory, diverged
+            local.start(task(fake, f"fail-{code}"))
+            ((_, answer),) = ended(local, 1)
+            before = local.workers[0]
+            assert (answer.status, answer.exit_code, before.alive) == ("failed", code, not is_replaced)
+            local.start(task(fake, f"after-{code}"))
+            assert ended(local, 1)[0][1].status == "finished"
+            assert (local.workers[0] is not before) is is_replaced
 
 
 def test_a_study_uses_each_gpu_for_as_many_runs_as_fit(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -41,33 +40,27 @@ def times_of(folder: Path) -> dict[Path, int]:
 
 # --- a whole run
 @pytest.fixture(scope="module")
-def run(lively_dir: Path, session_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of a run on a file, and all that it said."""
+def run(lively_dir: Path, session_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run on a file. tests/e2e/test_train_command.py reads what such a run says."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "rows.csv").write_text(ROWS)
-    said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLASSLOOP_CACHE", str(session_cache))
-        patch.setenv("COLUMNS", "200")
-        patch.setattr("sys.stderr", said)
         settings = {**COMMON, "output_dir": str(folder / "out"), "per_device_train_batch_size": 4, "eval_strategy": "epoch"}
         train_run(GivenSettings(str(folder / "rows.csv"), str(lively_dir), {**settings, "max_steps": 8, "seed": 7}, {}))
-    return folder / "out", said.getvalue()
+    return folder / "out"
 
 
-def test_what_a_run_leaves_behind_and_writes_down_and_that_it_is_not_overwritten(
-    run: tuple[Path, str], lively_dir: Path
-) -> None:
-    folder, _ = run
-    assert sorted(path.name for path in folder.iterdir()) == [*LEFT, "validation-predictions.jsonl"]
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (folder / "model").iterdir()}
-    before = times_of(folder)
+def test_what_a_run_leaves_behind_and_writes_down_and_that_it_is_not_overwritten(run: Path, lively_dir: Path) -> None:
+    assert sorted(path.name for path in run.iterdir()) == [*LEFT, "validation-predictions.jsonl"]
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (run / "model").iterdir()}
+    before = times_of(run)
     with pytest.raises(SettingsError, match="already contains a run"):
-        train_run(GivenSettings(str(folder.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(folder)}, {}))
-    assert times_of(folder) == before
-    found = read_run(folder)
+        train_run(GivenSettings(str(run.parent / "rows.csv"), str(lively_dir), {**COMMON, "output_dir": str(run)}, {}))
+    assert times_of(run) == before
+    found = read_run(run)
     assert found.finished
-    assert found.data.source == str(folder.parent / "rows.csv")
+    assert found.data.source == str(run.parent / "rows.csv")
     assert found.data.labels == ("neg", "pos")
     assert (found.settings.seed, found.data.settings.split_seed) == (7, 42)
     assert found.data.columns == Columns("text", None, ("label",))
@@ -80,11 +73,11 @@ def test_what_a_run_leaves_behind_and_writes_down_and_that_it_is_not_overwritten
     assert (found.metrics, found.positive_label) == (("accuracy", "f1_macro"), None)
     assert {*(found.baseline or {})} == {"accuracy", "f1_macro"}
     assert {name: scores.support for name, scores in (found.classes or {}).items()} == {"neg": 1, "pos": 2}
-    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     assert [(entry["step"], "loss" in entry) for entry in history] == [(7, True), (7, False), (8, True)]
     assert found.best_step == 7
     # Every figure can be computed again.
-    rows = [json.loads(line) for line in (folder / "validation-predictions.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (run / "validation-predictions.jsonl").read_text().splitlines()]
     labels, evaluation = found.data.labels, found.evaluation
     logits = np.array([row["logits"] for row in rows])
     decided = decide(logits, "single_label_classification")
@@ -96,34 +89,6 @@ def test_what_a_run_leaves_behind_and_writes_down_and_that_it_is_not_overwritten
     assert evaluation["eval_loss"] == pytest.approx(costs.mean(), abs=1e-6)
     assert [row["row"] for row in rows] == [0, 1, 2]
     assert all(row["label"] == ("neg" if row["text"].startswith("bad") else "pos") for row in rows)
-
-
-def test_it_says_what_will_happen_then_how_it_went(run: tuple[Path, str], lively_dir: Path) -> None:
-    folder, said = run
-    lines = [line.rstrip() for line in said.splitlines()]
-    record = read_run(folder)
-    measured = record.difference
-    assert {line[:15].strip(): line[15:] for line in lines[:11]} == {
-        "data": f"{folder.parent / 'rows.csv'}: 27 train, 3 validation",
-        "task": "single label classification: neg, pos",
-        "model": f"{lively_dir} (bert, 0.0 M parameters)",
-        "steps": "8 (7 per epoch), 4 rows per step, no padding",
-        "learning rate": "0.0003, linear schedule, 0 warm-up steps",
-        "chosen": "learning rate, warm-up: from 27 training rows, 2 outputs, 0.0 M encoder weights",
-        "device": "cpu, fp32, backend packed",
-        "savings": ", ".join(record.savings),
-        "check": measured.in_words[0],
-        "": f"{measured.in_words[1]}, 4 rows",
-        "folder": str(folder),
-    }
-    assert 0 < measured.logits < measured.allowed_logits
-    assert lines[11].startswith("• no validation split: held out 3 of 30 training rows")
-    assert any(line.startswith("step 8/8  epoch 1.14  loss ") for line in lines)
-    assert any(line.startswith("validation         this run  majority baseline") for line in lines)
-    assert record.chosen == ("learning_rate", "warmup_steps")
-    assert f"• {record.verdict}" in " ".join(" ".join(lines).split())
-    assert lines[-1].startswith("✓ ")
-    assert lines[-1].endswith(f" s, 8 steps → {folder}")
 
 
 # --- runs that do not come to their end
@@ -160,9 +125,7 @@ def test_an_empty_run_to_resume_starts_no_other(says, lively_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("output_dir", ["new/er/out", None])
-def test_problems_are_reported_before_anything_is_written(
-    tmp_path: Path, lively_dir: Path, output_dir: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problems_are_reported_before_anything_is_written(tmp_path, lively_dir, output_dir: str | None, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("glassloop.training.callbacks.package_version", lambda name: None)
     (tmp_path / "rows.csv").write_text(ROWS)
@@ -227,9 +190,7 @@ def test_a_resumed_run_keeps_its_chosen_settings_and_names_data_that_were_moved(
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_a_run_is_resumed_from_another_working_directory(
-    start: Start, resume: Start, tmp_path: Path, monkeypatch, checkpoints: bool
-) -> None:
+def test_a_run_is_resumed_from_another_working_directory(start, resume, tmp_path, monkeypatch, checkpoints: bool) -> None:
     record = read_run(start())
     assert (record.data.source, record.model.name) == (str(tmp_path / "rows.csv"), str(tmp_path / "tiny"))
     unfinished(tmp_path / "out", checkpoints=checkpoints)
@@ -290,9 +251,7 @@ def test_other_validation_rows_are_refused(start: Start, resume: Start, tmp_path
         resume()
 
 
-def test_a_finished_run_asked_for_more_says_so_and_writes_a_report_that_is_missing(
-    start: Start, tmp_path: Path, says, capsys, monkeypatch
-) -> None:
+def test_a_finished_run_asked_for_more_says_so_and_writes_a_missing_report(start, tmp_path, says, capsys, monkeypatch) -> None:
     folder = start()
     before = times_of(folder)
     for settings, problem in (
@@ -319,9 +278,7 @@ def test_a_finished_run_asked_for_more_says_so_and_writes_a_report_that_is_missi
 
 
 # --- other starts and ends
-def test_a_run_is_a_model_to_start_from_and_is_moved_aside_where_that_is_asked_for(
-    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_a_model_to_start_from_and_is_moved_aside_where_that_is_asked_for(start, tmp_path, capsys) -> None:
     start(max_steps=1)
     assert read_run(start(model="out", output_dir="second")).model.name == str(tmp_path / "out")
     assert read_run(start(overwrite_output_dir=True)).plan.max_steps == 2
@@ -340,9 +297,7 @@ def test_without_one_nothing_is_evaluated_and_nothing_reported(start: Start, wri
         start("data", output_dir="b", eval_strategy="epoch")
 
 
-def test_a_run_ends_with_its_report_unless_it_is_unwanted(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_ends_with_its_report_unless_it_is_unwanted(start: Start, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.delenv("GLASSLOOP_NO_REPORT")
     path = start() / "report.html"
     assert f"  report: {path}" in capsys.readouterr().err
@@ -363,9 +318,7 @@ def test_labels_that_a_model_carries_keep_their_numbers(start: Start, text_run: 
     assert (data.labels, data.label_order) == (("pos, really", "neg"), None)
 
 
-def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(
-    start: Start, write, says, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(start: Start, write, says, capsys) -> None:
     """The scarce class of a lopsided file, which is not the last of the alphabet."""
     rows = [f"film {number},{'complaint' if number % 9 == 0 else 'ok'}" for number in range(45)]
     write("rows.csv", "\n".join(["text,label", *rows, ""]))

@@ -44,9 +44,7 @@ def task_in(folder: Path, data: Path, model: Path, fraction: float, **training: 
     return Task(folder.name, GivenSettings(str(data), str(model), settings, {"selection_fold": "1/5"}), fraction)
 
 
-def test_a_run_that_was_paused_or_lost_its_checkpoint_ends_like_one_that_was_not(
-    tmp_path: Path, data: Path, lively_dir: Path
-) -> None:
+def test_a_run_that_was_paused_or_lost_its_checkpoint_ends_like_one_that_was_not(tmp_path, data, lively_dir) -> None:
     parts = task_in(tmp_path / "parts", data, lively_dir, 0.25)
     first = train_part(parts)
     assert (first.status, [*first.rungs]) == ("paused", ["0.25"])
@@ -135,9 +133,7 @@ def test_damaged_checkpoints_are_dropped_only_if_none_is_intact(tmp_path: Path, 
     assert not [*tmp_path.iterdir()]
 
 
-def test_only_parts_that_end_with_a_pause_are_not_synced(
-    tmp_path: Path, data: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_parts_that_end_with_a_pause_are_not_synced(tmp_path: Path, data: Path, lively_dir: Path, monkeypatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(files, "fault_point", lambda what, path: synced.append(path.name) if files.SYNCING.wanted else None)
     train_part(task_in(tmp_path / "run", data, lively_dir, 0.5))
