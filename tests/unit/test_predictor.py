@@ -232,9 +232,7 @@ def test_rows_in_one_pass_are_checked_like_others(text_run: Path, says) -> None:
         predictor.forward([replace(row, inputs={**row.inputs, "input_ids": [number] * row.num_tokens})])
 
 
-def test_folders_without_a_model_yet_or_damaged_and_answers_that_are_not_finite_are_refused(
-    says, tmp_path: Path, model_dir
-) -> None:
+def test_damaged_folders_and_answers_that_are_not_finite_are_refused(says, tmp_path: Path, model_dir) -> None:
     write_run(tmp_path, RECORD)
     remedy = f"train it to the end: glassloop train --resume {tmp_path}"
     with says(f"{tmp_path}: the run is running and has no model yet", remedy, ModelError):
@@ -312,9 +310,7 @@ def test_every_kind_of_file_to_every_kind(predictor: Predictor, tmp_path: Path, 
     assert ("'=1+1 is good" in out.read_text(encoding="utf-8")) == (target != ".jsonl")
 
 
-def test_no_column_is_overwritten_and_names_of_columns_and_labels_are_no_formulas_either(
-    says, predictor: Predictor, tmp_path: Path, model_dir
-) -> None:
+def test_no_column_is_overwritten_and_no_name_is_a_formula(says, predictor: Predictor, tmp_path: Path, model_dir) -> None:
     for name in ["prediction", "score_neg", "score_pos, really"]:
         (tmp_path / "in.jsonl").write_text(json.dumps({"text": "good", name: "mine"}) + "\n")
         remedy = "rename it: predictions are written to a column of that name"

@@ -223,9 +223,7 @@ def test_columns_the_model_does_not_accept_are_dropped_and_batches_have_the_size
         assert [batch.size for batch in batches.epoch()] == sizes
 
 
-def test_a_line_is_shown_once_classes_are_counted_once_and_a_backend_knows_of_callbacks(
-    tiny_tokenizer, tmp_path: Path, capsys
-) -> None:
+def test_lines_are_shown_and_classes_counted_once_and_callbacks_made(tiny_tokenizer, tmp_path: Path, capsys) -> None:
     rows = Dataset.from_dict({"input_ids": [[2, 5, 3]] * 4, "labels": [0, 1, 1, 1]})
     args = TrainingArguments(tmp_path, device="cpu", class_weights="balanced")
     trainer = Trainer(tiny_model(), args, train_dataset=rows, processing_class=tiny_tokenizer)

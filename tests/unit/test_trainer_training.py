@@ -64,9 +64,7 @@ def losses(trainer: Trainer) -> list[float]:
     return [entry["loss"] for entry in trainer.state.history if "loss" in entry]
 
 
-def test_unknown_and_unsupported_arguments_and_missing_or_unusable_data_are_named(
-    says, tiny_tokenizer, trainer_of, few
-) -> None:
+def test_unknown_arguments_and_missing_or_unusable_data_are_named(says, tiny_tokenizer, trainer_of, few) -> None:
     with says('Trainer has no argument "train_datset"', "see help(glassloop.Trainer)"):
         Trainer(tiny_model(), train_datset=[])
     for model in (None, "bert-base-uncased"):
@@ -191,9 +189,7 @@ def test_rows_without_labels_have_predictions_and_no_loss(trainer_of, few) -> No
     assert np.array_equal(found.predictions, trainer_of().predict(few["test"]).predictions)
 
 
-def test_the_collators_of_transformers_and_glassloop_give_the_same_weights_and_options_are_kept(
-    trainer_of, few, tiny_tokenizer
-) -> None:
+def test_the_collators_of_transformers_give_the_same_weights_and_options_are_kept(trainer_of, few, tiny_tokenizer) -> None:
     """Theirs is replaced by ours, which reads memory-mapped rows; hidden in a lambda it is used itself."""
     theirs = DataCollatorWithPadding(tiny_tokenizer)
     replaced = trainer_of(data_collator=theirs)
@@ -279,9 +275,7 @@ def test_label_beside_labels(trainer_of, few, says, backend: str, as_list: bool)
     ("backend", "kind", "as_list"),
     [("plain", float, False), ("plain", int, True), ("packed", float, True), ("packed", int, False)],
 )
-def test_one_number_for_each_label_is_multi_label_as_in_transformers(
-    trainer_of, few, capsys, backend: str, kind: type, as_list: bool
-) -> None:
+def test_one_number_for_each_label_is_multi_label(trainer_of, few, capsys, backend: str, kind: type, as_list: bool) -> None:
     rows = labelled(few["train"], [[kind(number % 2), kind(number % 3 == 0), kind(1)] for number in range(29)])
     rows = rows.to_list() if as_list else rows
     said = "each row has one number for each of the 3 labels: training as multi_label_classification"

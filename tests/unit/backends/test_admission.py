@@ -20,9 +20,7 @@ from glassloop.runs.record import Difference
 from glassloop.training.interfaces import TrainingUse
 
 
-def test_a_backend_that_understands_the_model_is_kept_and_nothing_compared_where_passes_are_plain(
-    batches: Batches, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_knows_the_model_is_kept_and_plain_is_not_compared(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, plain = PackedBackend(), PlainBackend()
     assert admission.supported_backend(backend, tiny_model(), pytest.fail) is backend
     assert admission.supported_backend(plain, tiny_model("deberta-v2"), pytest.fail) is plain

@@ -55,9 +55,7 @@ def test_auto_takes_the_first_device_that_is_there_and_a_missing_one_is_refused(
             choose_backend(TrainingArguments(device=wanted))
 
 
-def test_auto_is_bf16_on_a_gpu_made_for_it_and_bf16_that_works_is_used_but_reported_if_slow(
-    monkeypatch, tried: list[Finding], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bf16_where_it_is_fast_works_or_is_slow(monkeypatch, tried: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
     for made_for_it, chosen in [(True, "bf16"), (False, "fp32")]:
         supported = partial(lambda made_for_it, including_emulation=True: made_for_it or including_emulation, made_for_it)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
@@ -81,9 +79,7 @@ UNUSABLE = {
 }
 
 
-def test_a_precision_that_fails_is_refused_or_a_script_and_a_trainer_fall_back_to_fp32(
-    says, tried: list[Finding], capsys
-) -> None:
+def test_a_precision_that_fails_is_refused_or_script_and_trainer_fall_back_to_fp32(says, tried: list[Finding], capsys) -> None:
     for problem, finding in UNUSABLE.items():
         tried += [finding] * 2 if finding else []
         args = TrainingArguments(device="cpu", precision=problem.split()[1])
@@ -251,9 +247,7 @@ def splittable(monkeypatch: pytest.MonkeyPatch, *, known: bool = True, gpu: bool
     )  # fmt: skip
 
 
-def test_fsdp_of_version_2_splits_even_one_process_on_a_cpu_but_not_without_a_group_or_beside_a_gpu(
-    fsdp, monkeypatch: pytest.MonkeyPatch, says
-) -> None:
+def test_fsdp_of_version_2_splits_even_on_a_cpu_in_a_process_group(fsdp, monkeypatch: pytest.MonkeyPatch, says) -> None:
     """Accelerate passes over it there without a word. Every process loads the model, whatever the config says."""
     accelerator = splittable(monkeypatch)
     backend = choose_backend(TrainingArguments(), accelerator)

@@ -131,9 +131,7 @@ def test_bf16(trial: str, state: str, text: str, remedy: str, torch_stub: Simple
     assert machine.bf16_found() == Finding("bf16", state, text, remedy)
 
 
-def test_bf16_is_tried_on_the_gpu_where_there_is_one_or_cannot_be_tested(
-    torch_stub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bf16_is_tried_on_a_gpu_or_cannot_be_tested(torch_stub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "BF16_TRIAL", "import time; time.sleep(60)")
     monkeypatch.setattr(machine, "BF16_SECONDS", 0.2)
     assert machine.bf16_found() == Finding("bf16", FAIR, "could not be tested (TimeoutExpired)", "train in fp32")

@@ -75,9 +75,7 @@ def test_a_training_has_its_savings_and_leaves_none(rows: Dataset) -> None:
 
 
 @pytest.mark.parametrize(("decay", "read", "small"), [(0.0, False, True), (0.01, False, False), (0.0, True, False)])
-def test_only_used_words_are_trained_if_that_is_exact_and_gradients_are_not_read(
-    rows: Dataset, decay: float, read: bool, small: bool
-) -> None:
+def test_only_used_words_are_trained_if_exact_and_not_read(rows: Dataset, decay: float, read: bool, small: bool) -> None:
     model = tiny_model()
     backend = started(model, rows, decay, reads_gradients=read)
     assert (backend.savings.vocabulary is not None) == small
@@ -90,9 +88,7 @@ def test_only_used_words_are_trained_if_that_is_exact_and_gradients_are_not_read
     ("device", "read", "added", "low"),
     [("cuda", False, False, True), ("cuda", True, False, False), ("cuda", False, True, False), ("cpu", False, False, False)],
 )
-def test_gradients_are_in_full_precision_if_they_are_read_or_added_up(
-    rows: Dataset, device: str, read: bool, added: bool, low: bool
-) -> None:
+def test_gradients_read_or_added_up_have_full_precision(rows: Dataset, device: str, read: bool, added: bool, low: bool) -> None:
     """And on a CPU, whose AdamW takes no others."""
     model, backend = tiny_model(), PackedBackend("cpu", "bf16")
     backend.device = torch.device(device)
@@ -145,9 +141,7 @@ def test_the_model_has_its_words_after_every_step_if_a_callback_reads_weights(ro
     assert (words == 3.0).any()
 
 
-def test_a_pass_has_savings_for_its_time_keeps_those_of_a_training_and_runs_a_changed_model_as_it_is(
-    rows: Dataset, tiny_tokenizer
-) -> None:
+def test_a_pass_has_savings_for_its_time_or_those_of_a_training(rows: Dataset, tiny_tokenizer) -> None:
     model, backend = tiny_model(), PackedBackend()
     with backend.evaluation_context(model):
         assert backend.savings.vocabulary is None, "any words may come"

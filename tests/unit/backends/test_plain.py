@@ -138,9 +138,7 @@ class Several:
         return torch.cat([signal, torch.tensor([15])])
 
 
-def test_several_processes_add_up_losses_and_gradients_agree_on_a_signal_and_the_main_one_is_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_several_processes_add_up_losses_and_gradients_agree_on_signals_and_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     for rank in [0, 1]:
         found = AccelerateProcesses(Several(rank))
         assert (found.rank, found.num_processes, found.is_main) == (rank, 2, rank == 0)

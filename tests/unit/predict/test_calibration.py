@@ -18,9 +18,7 @@ from glassloop.runs.record import RUNNING, Target, model_of_run, read_calibratio
 from glassloop.settings.training import SCORE, SEVERAL
 
 
-def test_a_calibration_is_stored_beside_the_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_kept_beside_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLASSLOOP_NO_REPORT", raising=False)
     run = write_run_with_model(tmp_path / "run")
     (run / "report.html").write_text("old")

@@ -88,9 +88,7 @@ def job_of(folder: Path, target: str = "out.csv", rows: int = 95, **more: Any) -
 
 
 @pytest.mark.parametrize("target", ["out.csv", "out.tsv", "out.jsonl", "out.parquet"])
-def test_an_interrupted_command_continues_and_ends_with_the_same_file(
-    tmp_path: Path, target: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_command_ends_in_the_same_file(tmp_path: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
     predict_rows(job_of(tmp_path, f"whole{target[3:]}"), Predicting())
     capsys.readouterr()
     job, first, second = job_of(tmp_path, target), Predicting(4), Predicting()

@@ -59,9 +59,7 @@ def test_what_int8_says_of_its_agreement_and_a_drop_of_more_than_a_point() -> No
 
 @needs_kernels
 @pytest.mark.slow
-def test_a_run_in_int8_and_one_whose_metric_drops_is_refused(
-    text_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_int8_unless_metrics_drop(text_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     plain, fast = Predictor(text_run, device="cpu"), Predictor(text_run, device="cpu", precision="int8")
     said = capsys.readouterr().err
     assert plain.agreement is None
@@ -83,9 +81,7 @@ def test_a_run_in_int8_and_one_whose_metric_drops_is_refused(
 
 @needs_kernels
 @pytest.mark.slow
-def test_int8_for_threads_pairs_seeds_light_and_server(
-    text_run: Path, pair_run: Path, seeds_folder: Path, tmp_path: Path
-) -> None:
+def test_int8_for_threads_pairs_seeds_and_server(text_run: Path, pair_run: Path, seeds_folder: Path, tmp_path: Path) -> None:
     assert Predictor(pair_run, device="cpu", precision="int8").predict("good", "bad")[0].scores
     seeds = SeedsPredictor(seeds_folder, device="cpu", precision="int8")
     assert {one.backend.name for one in (seeds, *seeds.others)} == {"int8"}

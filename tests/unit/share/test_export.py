@@ -75,9 +75,7 @@ def test_every_task_and_few_rows_have_finite_figures(task: str, rows: int, tmp_p
     assert len(found.flipped) == (0 if task == SCORE else rows)
 
 
-def test_runs_without_validation_predictions_or_texts_are_refused_and_rows_spread_evenly(
-    says, folder: Path, tmp_path: Path
-) -> None:
+def test_runs_without_predictions_or_texts_are_refused_and_rows_spread_evenly(says, folder: Path, tmp_path: Path) -> None:
     problem = f"{tmp_path}: the run has no stored predictions for validation rows, which an export is compared with"
     with says(problem, "train it again with validation rows, for example with --validation_share 0.1"):
         validation_rows(tmp_path, read_run(folder))

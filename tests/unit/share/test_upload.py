@@ -99,9 +99,7 @@ def test_a_model_arrives_on_the_hub(model: Path, hub: Hub, capsys: pytest.Captur
     assert hub.messages == ["main: first", "v2: second"]
 
 
-def test_errors_of_the_hub_say_what_to_do_and_without_a_hub_name_the_folder(
-    model: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_of_the_hub_say_what_to_do_and_name_the_folder(model: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.refuses = 403
     with pytest.raises(ResourceError) as caught:
         upload(model, "me/it", "first")

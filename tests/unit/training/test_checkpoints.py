@@ -177,9 +177,7 @@ def test_a_damaged_checkpoint_makes_no_good_one_go(tmp_path: Path) -> None:
     assert all("state.json is damaged" in line for line in said)
 
 
-def test_rotation_spares_the_newest_and_the_best_and_reads_only_what_it_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rotation_spares_newest_and_best_and_reads_only_unknown_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a resume from an earlier one; later ones wait until training has passed them."""
     checkpoints, _ = filled(tmp_path, 5, 10, 15)
     checkpoints.rotate(checkpoints.write(snapshot(7), save_model), 1, None)

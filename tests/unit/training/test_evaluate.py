@@ -44,9 +44,7 @@ def evaluated(model: Any, rows: Any, tokenizer: Any, batch_size: int, **options:
 
 @pytest.mark.parametrize("options", [{}, {"group_by_length": True}, {"seed": 3}], ids=["in order", "by length", "shuffled"])
 @pytest.mark.parametrize("batch_size", [1, 4, 7, 29, 64])
-def test_logits_are_those_of_plain_calls_one_by_one(
-    model, few, tiny_tokenizer, one_by_one, batch_size: int, options: dict[str, Any]
-) -> None:
+def test_logits_are_those_of_calls(model, few, tiny_tokenizer, one_by_one, batch_size: int, options: dict[str, Any]) -> None:
     found = evaluated(model, few["train"], tiny_tokenizer, batch_size, **options)
     logits, losses = one_by_one
     np.testing.assert_allclose(found.logits, logits, atol=1e-5, rtol=0)
@@ -111,9 +109,7 @@ def test_there_is_no_dropout_and_the_mode_comes_back_after_an_error_too(model, f
     model.train()
 
 
-def test_rows_without_labels_or_without_a_loss_have_logits_alone_and_a_notebook_shows_a_table(
-    model, few, tiny_tokenizer
-) -> None:
+def test_rows_without_labels_or_a_loss_have_logits_alone_and_a_notebook_shows_a_table(model, few, tiny_tokenizer) -> None:
     found = evaluated(model, few["validation"].remove_columns("labels"), tiny_tokenizer, 4)
     assert (found.labels, found.loss) == (None, None)
     assert found.logits.shape == (len(few["validation"]), 2)

@@ -123,9 +123,7 @@ def test_steps_do_not_flood_the_notebook(outputs: list[list[str]], clock: list[f
     assert "step 13/20, epoch 1.30, 1 s left" in outputs[0][-1]
 
 
-def test_the_time_left_counts_steps_since_the_resume_and_a_run_of_a_day_has_a_few_hundred_lines(
-    capsys: pytest.CaptureFixture[str], clock: list[float]
-) -> None:
+def test_lines_of_a_resumed_run_and_of_a_run_of_a_day(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     """A run resumed after step 1,100 that takes 1 s a step has 90 s left after ten more."""
     lines, state = Lines(PLAN), State(step=1100)
     lines.on_fit_start(state)

@@ -64,9 +64,7 @@ def test_text_columns_labels_and_lengths_are_found() -> None:
         assert (found.labels.tolist(), found.lengths.tolist()) == ([1, 0, 1], [3, 4, 3])
 
 
-def test_rows_of_the_user_are_known_from_an_earlier_reading_and_of_very_many_only_the_number(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_of_the_user_are_known_from_a_reading_and_of_very_many_only_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
@@ -90,9 +88,7 @@ def test_rows_of_the_user_are_known_from_an_earlier_reading_and_of_very_many_onl
     assert read_given([[1], [2]]) == GivenRows(2)
 
 
-def test_texts_are_columns_of_several_words_or_tokens_and_labels_duplicates_and_conflicts_are_counted(
-    tiny_tokenizer: Any,
-) -> None:
+def test_texts_are_columns_of_several_words_or_tokens_and_labels_duplicates_conflicts_are_counted(tiny_tokenizer: Any) -> None:
     assert text_columns({"id": ["x"], "text": ["two words"]}) == ["text"]
     assert text_columns({"id": ["x"], "word": ["longer"]}) == ["word"]
     assert text_columns({}) == []
@@ -165,9 +161,7 @@ def few_steps(folder: Path, tokenizer: Any, rows: Any = None, parts: Any = None,
 
 
 @pytest.mark.usefixtures("reports")
-def test_every_training_writes_its_record_and_the_report_that_the_trainer_shows(
-    train: Any, tmp_path: Path, tiny_tokenizer: Any
-) -> None:
+def test_every_training_writes_a_record_and_the_report_it_shows(train: Any, tmp_path: Path, tiny_tokenizer: Any) -> None:
     trainer = train(rows=small_rows(20), **EVALUATED)
     found = read_record(tmp_path / TRAINER_NAME)
     assert (found.status, found.plan.max_steps, found.model.type, found.backend) == ("finished", 12, "bert", "packed")

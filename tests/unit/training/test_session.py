@@ -55,9 +55,7 @@ def test_saving_changes_no_number(train: Made, tmp_path: Path) -> None:
     assert not checkpoints_in(tmp_path / "never")
 
 
-def test_the_parts_are_those_of_the_trainer_and_are_trained_as_they_were_built(
-    make: Made, rows: Dataset, tmp_path: Path
-) -> None:
+def test_the_parts_are_those_of_the_trainer_and_are_trained_as_built(make: Made, rows: Dataset, tmp_path: Path) -> None:
     trainer = make(parts={"eval_dataset": rows.select([0])}, max_steps=2, per_device_train_batch_size=2)
     parts = trainer.training_parts()
     assert parts.model is trainer.model
@@ -76,9 +74,7 @@ def test_the_parts_are_those_of_the_trainer_and_are_trained_as_they_were_built(
     assert parts.metric_title("skill") == "skill"
 
 
-def test_room_for_two_checkpoints_and_the_final_model_is_checked_and_reserved(
-    make: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_room_for_checkpoints_and_the_model_is_reserved(make: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, sizes = make(), []
     trainer.on_gradients = lambda model: sizes.append((tmp_path / ".model.reserved").stat().st_size)
     with session.trained(trainer.training_parts(in_run=True)):
@@ -143,9 +139,7 @@ def tied_model() -> Any:
 
 
 @pytest.mark.parametrize("model", [tiny_model, tied_model])
-def test_a_training_that_took_its_last_step_is_put_back(
-    in_run: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Any
-) -> None:
+def test_a_finished_training_is_put_back(in_run: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
     first = in_run(make=model)
     apart = [] if model is tiny_model else ["trained.safetensors"]
     names = ["history.jsonl", "model", "sessions.jsonl", "trained.json", *apart]
@@ -177,9 +171,7 @@ def test_other_settings_rows_and_damaged_files_of_a_finished_training_are_refuse
 @pytest.mark.parametrize(
     ("strategy", "repeats"), [("no", "trains again from the first step"), ("steps", "resumes from checkpoint-3")]
 )
-def test_a_full_disk_names_path_bytes_and_the_retry(
-    strategy: str, repeats: str, in_run: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_disk_is_full(strategy: str, repeats: str, in_run: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Trainer.write_model
 
     def full(trainer: Trainer, folder: Path, weights: Any = None) -> None:
@@ -214,9 +206,7 @@ def test_a_full_disk_names_path_bytes_and_the_retry(
     ],
 )
 @pytest.mark.parametrize("stop", [1, 5, 6])
-def test_stopping_anywhere_and_resuming_equals_never_stopping(
-    settings: dict[str, Any], stop: int, train: Made, tmp_path: Path
-) -> None:
+def test_stopped_and_resumed_equals_never_stopped(settings: dict[str, Any], stop: int, train: Made, tmp_path: Path) -> None:
     whole = train("whole", **settings)
     with pytest.raises(SystemExit) as caught:
         train("parts", callbacks=[StopAt(stop)], **settings)

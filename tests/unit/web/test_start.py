@@ -25,9 +25,7 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         root_of(None)
 
 
-def test_a_port_in_use_is_an_error_or_the_next_free_one_is_used_and_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_in_use_is_an_error_or_the_next_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with bound(0) as taken:
         place, port = taken.getsockname()
         assert place == "127.0.0.1", "only this machine is listened to"

@@ -83,9 +83,7 @@ def test_a_run_of_another_machine_is_silent_after_a_while(tmp_path: Path, monkey
     assert only_run(tmp_path).silent == 7200.0, "a page that is opened later knows it from the file"
 
 
-def test_unchanged_files_are_not_read_again_and_runs_that_train_come_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unchanged_files_are_not_read_again_and_live_runs_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, steps in (("old", 2), ("new", 6), ("live", 1)):
         write_watched(tmp_path / name, steps=steps)
     with locked(tmp_path / "live", print):
