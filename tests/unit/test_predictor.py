@@ -132,7 +132,7 @@ def test_pairs_in_every_form(pair_run: Path) -> None:
     assert predictor.predict("bad", "good")[0].logits != pytest.approx(wanted[0].logits, abs=1e-5)
 
 
-def test_a_generator_is_read_only_a_little_ahead(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generator_is_read_a_little_ahead_and_what_is_no_text_refused(predictor: Predictor, monkeypatch) -> None:
     monkeypatch.setattr("glassloop.predictor.STREAMED_ROWS", 8)
     read = []
 
@@ -146,22 +146,16 @@ def test_a_generator_is_read_only_a_little_ahead(predictor: Predictor, monkeypat
     assert len(read) == 24
     wanted = [one.logits for one in predictor.predict([TEXTS[number % 4] for number in range(20)])]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("texts", "pairs", "problem"),
-    [
+    for texts, pairs, problem in [
         (["good", None], None, 'text 2 is "None", not text'),
         (["good", "bad"], ["good", 7], 'text 2 is "7", not text'),
         (["good", "a bad \ud800 film"], None, "text 2 contains '\\ud800', which is half of a surrogate pair"),
         (["a", "b", "c"], ["d", "e"], "there are 3 texts, but 2 second texts"),
-    ],
-)
-def test_what_is_no_text(predictor: Predictor, texts: Any, pairs: Any, problem: str) -> None:
-    with pytest.raises((DataError, SettingsError)) as raised:
-        predictor.predict(texts, pairs)
-    assert raised.value.problem == problem
-    assert predictor.predict([]) == []
+    ]:
+        with pytest.raises((DataError, SettingsError)) as raised:
+            predictor.predict(texts, pairs)
+        assert raised.value.problem == problem
+        assert predictor.predict([]) == []
 
 
 def test_threads_share_a_predictor_and_read_their_own_notes(text_run: Path) -> None:
@@ -368,28 +362,11 @@ def test_pairs_of_a_file_and_files_as_they_come(pair_run: Path, tmp_path: Path, 
 
 FORMATS = "use one of .csv, .tsv, .txt, .json, .jsonl, .ndjson, .parquet, .xlsx, .xls, .ods, or one of these with "
 FORMATS += ".gz, .bz2, .xz, .zst, .zip"
-NAME_THEM = "name the columns with --text and --text_pair"
+NO_COLUMN, NAMED = "in.csv: there is no column", "name the columns with --text and --text_pair"
 WRITTEN = "out.xlsx: predictions are written as .csv, .tsv, .jsonl or .parquet"
 
 
-@pytest.mark.parametrize(
-    ("given", "problem", "remedy"),
-    [
-        ({"source": "gone.csv"}, "gone.csv: there is no such data file", FORMATS),
-        ({"source": "in.pdf"}, "in.pdf: there is no such data file", FORMATS),
-        ({"source": "pipe.csv"}, "pipe.csv is a pipe, not a file", None),
-        ({"source": "none.csv"}, "none.csv: the file has no rows", "use a file with at least one row"),
-        ({"target": "out.xlsx"}, WRITTEN, "choose a name with one of these endings"),
-        ({"text": "txet"}, 'in.csv: there is no column "txet"; found id, text, other; did you mean "text"?', NAME_THEM),
-        ({"text": "text", "pair": "second"}, 'in.csv: there is no column "second"; found id, text, other', NAME_THEM),
-        ({"text": "other"}, "in.csv, row 4: the text is empty", "fill or remove the row"),
-        ({"source": "in.jsonl"}, "in.jsonl, row 2: the text is empty", "fill or remove the row"),
-        ({"source": "in.parquet"}, 'in.parquet, row 1: "text" is "1", not text', "name the text column with --text"),
-    ],
-)
-def test_a_file_that_is_refused(
-    predictor: Predictor, tmp_path: Path, given: dict[str, Any], problem: str, remedy: str | None, monkeypatch
-) -> None:
+def test_a_file_that_is_refused(predictor: Predictor, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in.csv").write_text("id,text,other\n1,good,x\n2,bad,y\n3,fine,\n")
     Path("none.csv").write_text("text\n")
@@ -397,12 +374,24 @@ def test_a_file_that_is_refused(
     pyarrow.parquet.write_table(pa.table({"text": [1, 2]}), "in.parquet")
     os.mkfifo("pipe.csv")
     before = sorted(tmp_path.iterdir())
-    settings = {"source": "in.csv", "target": "out.csv", "text": None, "pair": None, **given}
-    with pytest.raises((DataError, SettingsError)) as caught:
-        predictor.predict_file(Path(settings["source"]), Path(settings["target"]), settings["text"], settings["pair"])
-    assert caught.value.problem == problem
-    assert remedy is None or caught.value.remedy == remedy
-    assert sorted(tmp_path.iterdir()) == before, "something was left behind"
+    for given, problem, remedy in [
+        (["gone.csv"], "gone.csv: there is no such data file", FORMATS),
+        (["in.pdf"], "in.pdf: there is no such data file", FORMATS),
+        (["pipe.csv"], "pipe.csv is a pipe, not a file", None),
+        (["none.csv"], "none.csv: the file has no rows", "use a file with at least one row"),
+        (["in.csv", "out.xlsx"], WRITTEN, "choose a name with one of these endings"),
+        (["in.csv", "out.csv", "txet"], f'{NO_COLUMN} "txet"; found id, text, other; did you mean "text"?', NAMED),
+        (["in.csv", "out.csv", "text", "second"], f'{NO_COLUMN} "second"; found id, text, other', NAMED),
+        (["in.csv", "out.csv", "other"], "in.csv, row 4: the text is empty", "fill or remove the row"),
+        (["in.jsonl"], "in.jsonl, row 2: the text is empty", "fill or remove the row"),
+        (["in.parquet"], 'in.parquet, row 1: "text" is "1", not text', "name the text column with --text"),
+    ]:
+        source, target, *columns = given if len(given) > 1 else [*given, "out.csv"]
+        with pytest.raises((DataError, SettingsError)) as caught:
+            predictor.predict_file(Path(source), Path(target), *columns)
+        assert caught.value.problem == problem
+        assert remedy is None or caught.value.remedy == remedy
+        assert sorted(tmp_path.iterdir()) == before, "something was left behind"
 
 
 def test_a_file_holds_every_kind_of_cell_and_is_replaced_only_whole(predictor: Predictor, tmp_path: Path) -> None:

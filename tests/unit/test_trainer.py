@@ -115,7 +115,7 @@ def trained(trainer: Any) -> str:
     return weights_hash(trainer.model)
 
 
-def test_assigned_settings_take_effect_and_are_checked(parts, says) -> None:
+def test_assigned_settings_take_effect_and_are_checked_and_some_come_too_late(parts, says) -> None:
     other = dataclasses.replace(parts["args"], learning_rate=0.01)
     expected = trained(Trainer(**parts | {"args": other}))
     whole, trainer = (Trainer(**parts | {"model": tiny_model()}) for _ in range(2))
@@ -126,9 +126,7 @@ def test_assigned_settings_take_effect_and_are_checked(parts, says) -> None:
     trainer.args.learning_rate = -1.0
     with says("learning_rate is -1.0, not 0 or more", "set learning_rate to 0 or more"):
         trainer.train()
-
-
-def test_assignments_that_come_too_late_and_settings_of_transformers_are_refused(parts, says) -> None:
+    trainer.args.learning_rate = 0.01
     trainer, late = Trainer(**parts), "cannot be changed after a Trainer is constructed"
     settings = {"output_dir": "elsewhere", "backend": "packed", "precision": "bf16", "device": "auto", "pad_to_multiple_of": 8}
     for name, value in settings.items():
@@ -146,7 +144,7 @@ def test_assignments_that_come_too_late_and_settings_of_transformers_are_refused
         Trainer(**parts | {"args": transformers.TrainingArguments("out", use_cpu=True)})
 
 
-def test_parts_assigned_later_take_effect(parts, few, tiny_tokenizer, says) -> None:
+def test_parts_a_loss_and_measures_assigned_later_take_effect(parts, few, tiny_tokenizer, says) -> None:
     other = few["train"].select(range(28, -1, -1))
     expected = trained(Trainer(**parts | {"train_dataset": other}))
     trainer = Trainer(**parts | {"model": tiny_model(dropout=0.5)})
@@ -159,23 +157,16 @@ def test_parts_assigned_later_take_effect(parts, few, tiny_tokenizer, says) -> N
     trainer.train()
     assert seen[-2:] == [4, 4]
     assert trainer.backend.name == "plain"
-
-    class Theirs:
-        def on_train_begin(self) -> None: ...
-
     trainer = Trainer(**parts | {"args": packed})
     trainer.optimizers = (torch.optim.SGD(trainer.model.parameters(), lr=0.0), None)
     assert weights_hash(trainer.model) == trained(trainer)
     with pytest.raises(SettingsError, match="subclass of glassloop"):
         trainer.callbacks = [3]
     with pytest.raises(SettingsError, match="Theirs has on_train_begin"):
-        trainer.add_callback(Theirs())
+        trainer.add_callback(type("Theirs", (), {"on_train_begin": print})())
     trainer = Trainer(**parts, optimizers=(torch.optim.SGD(tiny_model().parameters(), lr=0.1), None))
     with says("the optimizer contains no parameter of the model", "create it from model.parameters() of this model"):
         trainer.train()
-
-
-def test_a_loss_and_measures_assigned_later_are_used(parts) -> None:
     calls = []
 
     def scaled(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -62,11 +62,16 @@ def test_layers_of_a_config_or_by_size_are_layers_and_a_strange_model_is_one_par
     assert found.auto_wrap_policy is None
 
 
-def test_weights_travel_in_bf16_on_a_gpu_alone() -> None:
+def test_weights_travel_in_bf16_on_a_gpu_alone_and_all_that_a_model_holds_is_copied() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert [precision_policy("fp32", gpu), precision_policy("fp32", cpu), precision_policy("bf16", cpu)] == [None] * 3
     policy = precision_policy("bf16", gpu)
     assert (policy.param_dtype, policy.reduce_dtype, policy.cast_forward_inputs) == (torch.bfloat16, torch.float32, False)
+    model = tiny_model()
+    model.register_buffer("seen", torch.zeros(3))
+    found = [*tensors_of(model)]
+    assert len(found) == len([*model.parameters()]) + len([*model.buffers()])
+    assert not any(tensor.requires_grad for tensor in found)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +87,3 @@ def test_what_would_change_numbers_in_silence_is_refused(says, options, precisio
     with says(problem):
         refuse_options(plugin(**options), SimpleNamespace(parallelism_config=beside), precision)
     refuse_options(plugin(), SimpleNamespace(parallelism_config=None), "bf16")
-
-
-def test_all_that_a_model_holds_is_copied() -> None:
-    model = tiny_model()
-    model.register_buffer("seen", torch.zeros(3))
-    found = [*tensors_of(model)]
-    assert len(found) == len([*model.parameters()]) + len([*model.buffers()])
-    assert not any(tensor.requires_grad for tensor in found)

@@ -155,7 +155,9 @@ def batch(value: int, width: int = 3, rows: int = 2) -> Batch:
     return Batch(inputs, torch.full((rows,), value), np.arange(rows), rows)
 
 
-def test_a_step_is_run_then_captured_then_replayed_and_every_shape_has_its_graph(staged) -> None:
+def test_every_shape_is_run_captured_and_replayed_but_not_beyond_the_limit_of_graphs(
+    staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage = staged()
     figures = [stage.graph_step([batch(value)]) for value in (1, 2, 3, 4)]
     assert stage.runs == [("run", 5.0), ("replay", 10.0), ("replay", 15.0), ("replay", 20.0)]
@@ -171,6 +173,14 @@ def test_a_step_is_run_then_captured_then_replayed_and_every_shape_has_its_graph
     assert len(stage.graph_step.graphs) == 3
     assert [how for how, _ in stage.runs] == ["run"] + ["replay"] * 8, "other shapes are captured when they first come"
     assert [value for _, value in stage.runs[-3:]] == [15.0, 18.0, 30.0]
+    monkeypatch.setattr(graphs, "MOST_GRAPHS", 1)
+    stage = staged()
+    for value in (1, 2, 3):
+        stage.graph_step([batch(value, width=3)])
+        stage.graph_step([batch(value, width=4)])
+    assert len(stage.graph_step.graphs) == 1
+    assert [how for how, _ in stage.runs] == ["run", "replay", "run", "replay", "run", "replay"]
+    assert stage.said == []
 
 
 def test_a_step_that_cannot_be_captured_runs_without_a_graph_and_a_shape_is_tried_again(staged) -> None:
@@ -193,17 +203,6 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph_and_a_shape_is_trie
     assert [how for how, _ in stage.runs] == ["run", "run", "replay", "replay"]
     assert stage.said == []
     assert stage.cleared == 1
-
-
-def test_steps_beyond_the_limit_of_graphs_run_without_one(staged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "MOST_GRAPHS", 1)
-    stage = staged()
-    for value in (1, 2, 3):
-        stage.graph_step([batch(value, width=3)])
-        stage.graph_step([batch(value, width=4)])
-    assert len(stage.graph_step.graphs) == 1
-    assert [how for how, _ in stage.runs] == ["run", "replay", "run", "replay", "run", "replay"]
-    assert stage.said == []
 
 
 def test_the_shape_holds_all_that_a_graph_is_bound_to_and_batches_are_copied_into_tensors_that_stay() -> None:

@@ -97,7 +97,7 @@ def test_gradients_read_or_added_up_have_full_precision(rows: Dataset, device: s
     backend.end_training()
 
 
-def test_batches_of_known_rows_are_packed_and_others_stay_padded(rows: Dataset, tiny_tokenizer) -> None:
+def test_batches_of_known_rows_are_packed_and_others_stay_padded_or_have_few_shapes(rows: Dataset, tiny_tokenizer) -> None:
     model = tiny_model()
     backend = started(model, rows)
     batches = Batches(rows, PaddingCollator(tiny_tokenizer), 2)
@@ -108,6 +108,14 @@ def test_batches_of_known_rows_are_packed_and_others_stay_padded(rows: Dataset, 
     assert (words == 3.0).any(), "and is asked of trained words"
     backend.end_training()
     assert backend.adapt_batches(batches, rows) is batches
+    for found, expected in zip(with_few_shapes(batches).epoch(), batches.epoch(), strict=True):
+        width = expected.inputs["input_ids"].shape[1]
+        assert found.inputs["input_ids"].shape[1] == 32
+        assert torch.equal(found.inputs["input_ids"][:, :width], expected.inputs["input_ids"])
+        assert found.inputs["attention_mask"].sum() == expected.inputs["attention_mask"].sum()
+    assert batches.collate.multiple == 1, "the batches that were given are left alone"
+    own = with_few_shapes(Batches(rows, PaddingCollator(tiny_tokenizer, pad_to_multiple_of=24), 2))
+    assert own.collate.multiple == 96  # of 24, and of the 32 that graphs are captured for
 
 
 def test_a_loss_of_a_packed_batch_gives_gradients_norm_and_step(rows: Dataset, tiny_tokenizer) -> None:
@@ -165,7 +173,7 @@ def test_a_pass_has_savings_for_its_time_or_those_of_a_training(rows: Dataset, t
         assert backend.adapt_batches(batches, rows) is batches
 
 
-def test_savings_have_names() -> None:
+def test_savings_have_names_and_rows_that_differ_between_reads_train_all_word_vectors() -> None:
     rows = [[{"input_ids": [2, 7, 7, 9, 3], "labels": 1}]]  # one data set of one row
     words = f"5 of {len(VOCABULARY)} word vectors"  # those four, and that of padding
     use = TrainingUse(rows, 0.0)
@@ -176,17 +184,15 @@ def test_savings_have_names() -> None:
     assert PackedBackend().describe_savings(tiny_model("modernbert"), use) == ["packed batches", "one-pass AdamW"]
     assert PackedBackend().describe_savings(tiny_model("deberta-v2"), use) == ["one-pass AdamW"]
 
+    class Drawn:
+        def __len__(self) -> int:
+            return 9
 
-def test_padded_batches_of_few_shapes_hold_the_same(rows: Dataset, tiny_tokenizer) -> None:
-    batches = Batches(rows, PaddingCollator(tiny_tokenizer), 2)
-    for found, expected in zip(with_few_shapes(batches).epoch(), batches.epoch(), strict=True):
-        width = expected.inputs["input_ids"].shape[1]
-        assert found.inputs["input_ids"].shape[1] == 32
-        assert torch.equal(found.inputs["input_ids"][:, :width], expected.inputs["input_ids"])
-        assert found.inputs["attention_mask"].sum() == expected.inputs["attention_mask"].sum()
-    assert batches.collate.multiple == 1, "the batches that were given are left alone"
-    own = with_few_shapes(Batches(rows, PaddingCollator(tiny_tokenizer, pad_to_multiple_of=24), 2))
-    assert own.collate.multiple == 96  # of 24, and of the 32 that graphs are captured for
+        def __getitem__(self, number: int) -> dict[str, Any]:
+            return {"input_ids": [2, int(torch.randint(5, 20, ())), 3], "labels": 0}
+
+    assert choose_vocabulary(tiny_model(), [[Drawn()[0]]], 0.0) is not None
+    assert choose_vocabulary(tiny_model(), [[Drawn()[0]], Drawn()], 0.0) is None
 
 
 def test_rows_that_are_predicted_at_once_keep_their_order() -> None:
@@ -197,15 +203,3 @@ def test_rows_that_are_predicted_at_once_keep_their_order() -> None:
         alone = [backend.logits_of([row]) for row in given]
     torch.testing.assert_close(torch.tensor(together), torch.cat([*map(torch.tensor, alone)]), atol=1e-5, rtol=0)
     assert abs(together[0] - together[1]).max() > 0.01, "a wrong order would show"
-
-
-def test_rows_that_differ_between_reads_train_all_word_vectors() -> None:
-    class Drawn:
-        def __len__(self) -> int:
-            return 9
-
-        def __getitem__(self, number: int) -> dict[str, Any]:
-            return {"input_ids": [2, int(torch.randint(5, 20, ())), 3], "labels": 0}
-
-    assert choose_vocabulary(tiny_model(), [[Drawn()[0]]], 0.0) is not None
-    assert choose_vocabulary(tiny_model(), [[Drawn()[0]], Drawn()], 0.0) is None

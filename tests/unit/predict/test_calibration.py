@@ -59,18 +59,15 @@ def test_what_does_not_help_is_not_stored(tmp_path: Path, capsys: pytest.Capture
     assert f"{run}/model/calibration.json was not changed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("task", "labels"), [(SEVERAL, 3), ("single_label_classification", 4)])
-def test_every_task_with_labels(task: str, labels: int, tmp_path: Path) -> None:
-    run = write_run_with_model(tmp_path / "run", task, num_labels=labels)
-    content = calibrate(str(run), force=True).content
-    found = read_calibration(run / "model")
-    assert found.positive_label is None
-    assert len(found.thresholds) == (3 if task == SEVERAL else 0)
-    assert [gain.name for gain in found.gains] == ["loss", "calibration error", *(["f1"] if task == SEVERAL else [])]
-    json.dumps(content["gains"])
-
-
-def test_a_class_can_be_chosen_and_many_have_a_temperature_only(says, tmp_path: Path) -> None:
+def test_every_task_with_labels_a_chosen_class_and_many_which_have_a_temperature_only(tmp_path: Path, says) -> None:
+    for task, labels in [(SEVERAL, 3), ("single_label_classification", 4)]:
+        run = write_run_with_model(tmp_path / task, task, num_labels=labels)
+        content = calibrate(str(run), force=True).content
+        found = read_calibration(run / "model")
+        assert found.positive_label is None
+        assert len(found.thresholds) == (3 if task == SEVERAL else 0)
+        assert [gain.name for gain in found.gains] == ["loss", "calibration error", *(["f1"] if task == SEVERAL else [])]
+        json.dumps(content["gains"])
     run = write_run_with_model(tmp_path / "run")
     assert [*calibrate(str(run), positive_label="label 0", force=True).content["thresholds"]] == ["label 0"]
     with says('"label 7" is not a label; did you mean "label 1"?', "labels: label 0, label 1"):
@@ -145,6 +142,7 @@ def test_few_rows_get_fewer_folds(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert caught.value.remedy == f"use 2 to {rarer}, the number of rows of the rarer class"
 
 
+TARGETS = "use f1, precision, recall, cost or none"
 COST = "false_positive=1, false_negative=5"
 
 
@@ -160,11 +158,7 @@ def test_the_target_and_options_and_costs_that_do_not_fit(says) -> None:
         limits = {name: value for name, value in given.items() if name != "target"}
         assert target_for(drawn_rows(30), named_target(**given), **limits) == wanted
     for given, problem, remedy in [
-        (
-            {"target": "precison"},
-            '--target is "precison"; did you mean "precision"?',
-            "use f1, precision, recall, cost or none",
-        ),
+        ({"target": "precison"}, '--target is "precison"; did you mean "precision"?', TARGETS),
         ({"target": "precision"}, "--target precision needs --recall", "for example --recall 0.9"),
         ({"target": "cost"}, "--target cost needs --cost", "for example --cost false_positive=1,false_negative=5"),
         ({"target": "f1", "recall": 0.9}, "--recall does not fit --target f1", "use it with --target precision, or omit it"),

@@ -22,18 +22,12 @@ from glassloop.serve.hosted import load_hosted
 
 
 @pytest.mark.slow
-def test_a_run_and_its_model(text_run: Path) -> None:
+def test_a_run_its_model_precisions_and_damaged_exports(text_run: Path, says, tmp_path: Path) -> None:
     folder, run, _, _, backend = open_model(text_run, "cpu")
     assert (folder, backend.name) == (text_run / "model", "packed")
     assert run is not None
     assert open_model(text_run / "model", "cpu")[1] is None
     assert type(open_model(text_run, "cpu", light=True)[3]).__name__ == "LightClassifier"
-
-
-TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
-
-
-def test_precisions_and_damaged_exports(says, tmp_path: Path) -> None:
     problem = '"int4" is not a known precision of predictions; did you mean "int8"?'
     with says(problem, "choose one of: auto, fp32, bf16, fp16, int8"):
         open_model(tmp_path, "cpu", "int4")
@@ -41,6 +35,9 @@ def test_precisions_and_damaged_exports(says, tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         open_model(tmp_path, "cpu")
     assert "export.json: the record of the export cannot be read: not JSON" in caught.value.problem
+
+
+TEXTS = ["a good film", "bad", "the story is very very very very very very very very good", "not good not bad"]
 
 
 def test_what_int8_says_of_its_agreement_and_a_drop_of_more_than_a_point() -> None:

@@ -54,9 +54,8 @@ def test_the_numbers_of_the_run_are_in_it(described: dict[str, Any], lively_dir:
 RESTARTS = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}'}
 
 
-@pytest.mark.parametrize(
-    ("settings", "lines"),
-    [
+def test_settings_that_change_the_numbers_change_the_file(described: dict[str, Any]) -> None:
+    for settings, lines in [
         ({"data_seed": 7}, ["SEED, DATA_SEED = 42, 7"]),
         ({"dataloader_drop_last": True}, ["range(0, len(order) - BATCH_SIZE + 1, BATCH_SIZE)"]),
         ({"group_by_length": True}, ["random.permutation(len(batches))] + short"]),
@@ -65,14 +64,11 @@ RESTARTS = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": 
         ({"label_smoothing_factor": 0.25}, ["label_smoothing=0.25"]),
         ({"adam_beta1": 0.5, "adam_epsilon": 1e-6, "optim": "adamw_torch"}, ["betas=(0.5, 0.999), eps=1e-06, fused=False"]),
         (RESTARTS, ["'cosine_with_restarts'", "scheduler_specific_kwargs={'num_cycles': 2}"]),
-    ],
-)
-def test_settings_that_change_the_numbers_change_the_file(described: dict[str, Any], settings: dict[str, Any], lines) -> None:
-    described["settings"] |= settings
-    text = script(described)
-    ast.parse(text)
-    for line in lines:
-        assert line in text
+    ]:
+        text = script(described | {"settings": described["settings"] | settings})
+        ast.parse(text)
+        for line in lines:
+            assert line in text
 
 
 @pytest.mark.parametrize("task", ["single_label_classification", "multi_label_classification", "regression"])
@@ -199,18 +195,13 @@ UNLIKE = {
 }
 
 
-@pytest.mark.parametrize("what", UNLIKE)
-def test_a_run_whose_weights_the_file_could_not_reach(says, changed, tmp_path: Path, what: str) -> None:
-    changes, remedy = UNLIKE[what]
-    why = "but an ejected script trains in one process in fp32"
-    if remedy != ONE_PROCESS:
-        why = "so an ejected script would end with different weights"
-    with says(f"the run {what}, {why}", remedy):
-        eject_run(changed(**changes), tmp_path / "plain")
-    assert not (tmp_path / "plain").exists()
-
-
-def test_data_that_have_changed(changed, text_run: Path, tmp_path: Path) -> None:
+def test_a_run_whose_weights_or_data_the_file_could_not_reach(says, changed, tmp_path: Path, text_run: Path) -> None:
+    for what, (changes, remedy) in UNLIKE.items():
+        why = "but an ejected script trains in one process in fp32"
+        why = why if remedy == ONE_PROCESS else "so an ejected script would end with different weights"
+        with says(f"the run {what}, {why}", remedy):
+            eject_run(changed(**changes), tmp_path / "plain")
+        assert not (tmp_path / "plain").exists()
     splits = json.loads((text_run / "run.json").read_text())["data"]["splits"]
     splits["train"]["fingerprint"] = "another"
     problem = r"the data has changed since the run: train: 40 rows \(another\) then, 40 rows \(.{8}\) now"

@@ -166,18 +166,7 @@ def damage(folder: Path, *numbers: int) -> None:
         (folder / f"checkpoint-{number}" / "state.json").write_text("{")
 
 
-def test_a_damaged_checkpoint_makes_no_good_one_go(tmp_path: Path) -> None:
-    """The new one is of a lower step than the damaged ones: it used to be counted as the oldest, and removed."""
-    checkpoints, said = filled(tmp_path, 20, 30, 40)
-    damage(tmp_path, 30, 40)
-    for step, left in ((21, [40, 30, 21, 20]), (22, [40, 30, 22, 21]), (50, [50, 40, 30, 22])):
-        checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)
-        assert steps(tmp_path) == left, "two that are intact, and what cannot be read"
-    assert len(said) == 2, "each is reported once"
-    assert all("state.json is damaged" in line for line in said)
-
-
-def test_rotation_spares_newest_and_best_and_reads_only_unknown_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotation_spares_newest_best_and_intact_and_reads_unknown_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a resume from an earlier one; later ones wait until training has passed them."""
     checkpoints, _ = filled(tmp_path, 5, 10, 15)
     checkpoints.rotate(checkpoints.write(snapshot(7), save_model), 1, None)
@@ -195,6 +184,15 @@ def test_rotation_spares_newest_and_best_and_reads_only_unknown_ones(tmp_path: P
         checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)
     assert steps(folder) == [101, 100]
     assert read == ["checkpoint-10", "checkpoint-9"]
+    # The new one is of a lower step than the damaged ones: it used to be counted as the oldest, and removed.
+    folder = tmp_path / "damaged"
+    checkpoints, said = filled(folder, 20, 30, 40)
+    damage(folder, 30, 40)
+    for step, left in ((21, [40, 30, 21, 20]), (22, [40, 30, 22, 21]), (50, [50, 40, 30, 22])):
+        checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)
+        assert steps(folder) == left, "two that are intact, and what cannot be read"
+    assert len(said) == 2, "each is reported once"
+    assert all("state.json is damaged" in line for line in said)
 
 
 @pytest.mark.parametrize("kind", ["damaged", "newer", "a file"])
@@ -217,7 +215,7 @@ def test_what_cannot_be_read_is_moved_aside_not_overwritten(tmp_path: Path, kind
     assert not list(tmp_path.glob("*.kept-2")), "an intact one is replaced"
 
 
-def test_the_newest_intact_one_is_used_and_without_one_every_reason_is_reported(tmp_path: Path) -> None:
+def test_the_newest_intact_one_is_used_and_a_restart_moves_all_aside_those_of_an_earlier_version_too(tmp_path: Path) -> None:
     checkpoints, said = filled(tmp_path, 3, 6, 9)
     damage(tmp_path, 9)
     (tmp_path / "checkpoint-12").mkdir()
@@ -237,20 +235,18 @@ def test_the_newest_intact_one_is_used_and_without_one_every_reason_is_reported(
         assert part in caught.value.problem
     assert "--restart" in caught.value.remedy
     assert caught.value.exit_code == 4
-
-
-def test_a_restart_moves_all_of_them_aside_those_of_an_earlier_version_too(tmp_path: Path) -> None:
-    checkpoints, said = filled(tmp_path, 3)
+    early = tmp_path / "early"
+    checkpoints, said = filled(early, 3)
     checkpoints.restart()
-    assert steps(tmp_path / "checkpoints.kept-1") == [3]
+    assert steps(early / "checkpoints.kept-1") == [3]
     checkpoints.restart()
     assert len(said) == 1
-    (tmp_path / "checkpoints" / "step-00000003").mkdir(parents=True)
+    (early / "checkpoints" / "step-00000003").mkdir(parents=True)
     with pytest.raises(ModelError, match="checkpoints/step-00000003 was written by an earlier version"):
         checkpoints.newest()
     checkpoints.restart()
     assert checkpoints.newest() is None
-    assert (tmp_path / "checkpoints.kept-2" / "step-00000003").is_dir()
+    assert (early / "checkpoints.kept-2" / "step-00000003").is_dir()
 
 
 def test_snapshots_are_written_in_order_while_training_continues_and_rotated_but_not_the_best(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+from glassloop.training import loop
 from glassloop.training.interfaces import Backend, ProcessGroup, StepBackend, TrainingUse
 
 
@@ -12,8 +13,6 @@ def members(protocol: type) -> set[str]:
 
 
 def test_the_protocols_share_no_member_and_a_step_has_the_verbs_that_the_loop_calls() -> None:
-    from glassloop.training import loop
-
     source = inspect.getsource(loop.train_step)
     assert members(StepBackend) == {name for name in members(StepBackend) if f"backend.{name}" in source}
     parts = [members(StepBackend), members(ProcessGroup), members(Backend)]

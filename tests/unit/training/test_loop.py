@@ -163,7 +163,7 @@ def test_step_log_evaluate_save_stop_and_the_end_of_every_epoch_come_in_their_or
     assert steps_of("on_evaluate", seen) == [3, 4]
 
 
-def test_an_evaluation_is_judged_before_callbacks_see_it_and_is_due_until_it_is_complete() -> None:
+def test_an_evaluation_is_judged_before_callbacks_see_it_and_what_they_ask_for_happens_once() -> None:
     batches, best, losses = Numbers(3, 1), [], iter([3.0, 2.0, 2.5])
     plan = plan_of(batches, eval_every=1)
 
@@ -176,8 +176,6 @@ def test_an_evaluation_is_judged_before_callbacks_see_it_and_is_due_until_it_is_
     assert not state.evaluation_due
     assert run(batches, plan, evaluate=lambda: None)[1].evaluation_due, "a signal interrupted it"
 
-
-def test_what_a_callback_asks_for_happens_once_and_a_reason_to_stop_ends_the_run() -> None:
     def ask(state: State) -> None:
         state.asked |= {"log", "evaluate", "save"} if state.step == 2 else set()
 
@@ -316,9 +314,8 @@ def squares(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def batch_of(rows: list[list[float]], labels: list[float], mine: int | None = None, size: int | None = None) -> Any:
     numbers = range(len(rows) if mine is None else mine)
-    return SimpleNamespace(
-        inputs={"rows": torch.tensor(rows)}, labels=torch.tensor(labels), numbers=numbers, size=size or len(rows)
-    )
+    inputs = {"rows": torch.tensor(rows)}
+    return SimpleNamespace(inputs=inputs, labels=torch.tensor(labels), numbers=numbers, size=size or len(rows))
 
 
 def one_step(group: list[Any], max_norm: float = 0.0, **options: Any) -> tuple[Line, list[float]]:

@@ -43,7 +43,7 @@ def test_a_loss_is_the_sum_of_its_rows_and_its_mean_what_the_model_would_say(tas
     torch.testing.assert_close(loss(said.logits, labels) / 5, said.loss)
 
 
-def test_label_smoothing_is_torchs_and_of_several_labels_half_way_to_a_half() -> None:
+def test_label_smoothing_is_torchs_and_class_weights_weigh_each_row_or_column() -> None:
     for smoothing in [0.0, 0.1, 0.5]:
         ours = make_loss(CLASSES, label_smoothing=smoothing)(LOGITS[CLASSES], TASKS[CLASSES])
         torchs = torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum")(LOGITS[CLASSES], TASKS[CLASSES])
@@ -52,10 +52,7 @@ def test_label_smoothing_is_torchs_and_of_several_labels_half_way_to_a_half() ->
     wanted = torch.where(TASKS[SEVERAL] == 1, 0.9, 0.1)
     by_hand = functional.binary_cross_entropy(LOGITS[SEVERAL].sigmoid(), wanted, reduction="none").mean(dim=1).sum()
     torch.testing.assert_close(ours, by_hand)
-
-
-def test_class_weights_weigh_each_row_by_its_label_and_several_labels_by_column() -> None:
-    """The sum of weighted losses over the true number of rows: not divided by the sum of weights, as torch's mean is."""
+    # The sum of weighted losses over the true number of rows: not divided by the sum of weights, as torch's mean is.
     labels, weights = TASKS[CLASSES], torch.tensor([0.5, 2.0, 1.25])
     ours = make_loss(CLASSES, class_weights=weights)(LOGITS[CLASSES], labels)
     by_hand = -(weights[labels] * LOGITS[CLASSES].log_softmax(dim=1)[range(5), labels]).sum()

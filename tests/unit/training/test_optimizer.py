@@ -47,7 +47,7 @@ def test_biases_and_norms_are_spared_as_in_transformers_and_nothing_is_lost(fami
     assert decayed == theirs
 
 
-def test_frozen_parameters_are_in_no_group_and_an_empty_group_is_left_out(says) -> None:
+def test_frozen_parameters_are_in_no_group_and_the_old_adamw_has_its_old_defaults(says) -> None:
     model = tiny_model()
     model.base_model.requires_grad_(False)
     groups = decay_groups(model, 0.01)
@@ -57,36 +57,30 @@ def test_frozen_parameters_are_in_no_group_and_an_empty_group_is_left_out(says) 
         make_optimizer(model, 1e-3)
     for model, decay in ((torch.nn.Linear(3, 2, bias=False), 0.01), (torch.nn.Sequential(torch.nn.LayerNorm(3)), 0.0)):
         assert [group["weight_decay"] for group in decay_groups(model, 0.01)] == [decay]
-
-
-def test_the_settings_reach_adamw_and_fused_and_unfused_agree() -> None:
-    for fused in [True, False]:
-        model = torch.nn.Linear(3, 2)
-        optimizer = make_optimizer(model, 2e-4, weight_decay=0.03, betas=(0.8, 0.95), epsilon=1e-6, fused=fused)
-        assert type(optimizer) is torch.optim.AdamW
-        for group, decay in zip(optimizer.param_groups, (0.03, 0.0), strict=True):
-            assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (2e-4, (0.8, 0.95), 1e-6, decay)
-            assert bool(group["fused"]) is fused
-    steps = []
-    for fused in (True, False):
-        torch.manual_seed(3)
-        model = torch.nn.Linear(8, 8)
-        optimizer = make_optimizer(model, 1e-2, weight_decay=0.1, fused=fused)
-        for _ in range(5):
-            model(torch.ones(2, 8)).square().sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        steps.append(model.weight.detach().clone())
-    torch.testing.assert_close(*steps)
-
-
-def test_the_old_adamw_has_its_old_defaults_and_always_corrects_the_bias(says) -> None:
     (group,) = AdamW([weight()]).param_groups
     assert (group["lr"], group["weight_decay"], group["betas"], group["eps"]) == (1e-3, 0.0, (0.9, 0.999), 1e-8)
     (group,) = AdamW([weight()], lr=5e-5, correct_bias=True, no_deprecation_warning=True).param_groups
     assert group["lr"] == 5e-5
     with says("AdamW no longer has correct_bias=False", "omit it: the bias is always corrected"):
         AdamW([weight()], correct_bias=False)
+
+
+def test_the_settings_reach_adamw_and_fused_and_unfused_agree() -> None:
+    steps = []
+    for fused in [True, False]:
+        torch.manual_seed(3)
+        model = torch.nn.Linear(8, 8)
+        optimizer = make_optimizer(model, 1e-2, weight_decay=0.03, betas=(0.8, 0.95), epsilon=1e-6, fused=fused)
+        assert type(optimizer) is torch.optim.AdamW
+        for group, decay in zip(optimizer.param_groups, (0.03, 0.0), strict=True):
+            assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (1e-2, (0.8, 0.95), 1e-6, decay)
+            assert bool(group["fused"]) is fused
+        for _ in range(5):
+            model(torch.ones(2, 8)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        steps.append(model.weight.detach().clone())
+    torch.testing.assert_close(*steps)
 
 
 def rates(name: str, warmup: int = 0, steps: int = 20, options: dict | None = None) -> list[float]:

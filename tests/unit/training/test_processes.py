@@ -19,28 +19,21 @@ from glassloop.training.processes import ERROR_FILE, launch, report
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 CHILD = """
 import json, os, pathlib, signal, sys, time
-from glassloop.base.errors import DataError, DivergedError, LostProcessError, ResourceError, SettingsError
+from glassloop.base.errors import DataError, DivergedError, LostProcessError
 from glassloop.training.processes import report
 rank, folder = int(os.environ["RANK"]), pathlib.Path(sys.argv[1])
 (folder / f"started-{rank}").write_text(json.dumps([sys.argv[2:], os.environ["WORLD_SIZE"], os.environ["MASTER_PORT"]]))
 does = sys.argv[2].split(",")[rank]
 
-def end(error):
+EMPTY, LOST = DataError("row 3 is empty", "fill it"), LostProcessError("another process has ended", "see its output")
+NAN = DivergedError("the loss is nan", "lower the learning rate")
+# "follow" ends before "late", its cause
+ENDS = {"data": (0, EMPTY), "late": (0.3, EMPTY), "diverge": (0, NAN), "lose": (0.1, LOST), "follow": (0, LOST)}
+if does in ENDS:
+    seconds, error = ENDS[does]
+    time.sleep(seconds)
     report(error)
     sys.exit(error.exit_code)
-
-if does == "data":
-    end(DataError("row 3 is empty", "fill it"))
-if does == "diverge":
-    end(DivergedError("the loss is nan", "lower the learning rate"))
-if does == "lose":
-    time.sleep(0.1)
-    end(LostProcessError("another process has ended", "see its output"))
-if does == "follow":  # the one that follows ends first
-    end(LostProcessError("another process has ended", "see its output"))
-if does == "late":
-    time.sleep(0.3)
-    end(DataError("row 3 is empty", "fill it"))
 if does == "bug":
     raise ZeroDivisionError("a bug")
 if does == "die":
@@ -51,8 +44,8 @@ if does == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(60)
 if does == "stop":
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    signal.signal(signal.SIGINT, lambda number, frame: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     (folder / f"ready-{rank}").touch()
     time.sleep(60)
 print(f"words of {rank}", file=sys.stderr)

@@ -69,15 +69,6 @@ def run_through(watching: Any, steps: int, log_every: int = 10, eval_every: int 
     return state
 
 
-def test_a_bar_in_a_terminal_html_in_a_notebook_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    for stream, expected in ((io.StringIO(), Lines), (Terminal(), Bar)):
-        monkeypatch.setattr(sys, "stderr", stream)
-        assert isinstance(progress_for(PLAN, False), expected)
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    assert isinstance(progress_for(PLAN, False), Notebook)
-    assert isinstance(progress_for(PLAN, True), Lines), "if they are wanted"
-
-
 @pytest.fixture
 def outputs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """IPython, as far as it is used, nothing but `display` and `HTML`: all states of each output."""
@@ -186,7 +177,7 @@ def test_the_bar_goes_to_the_end_below_its_evaluations_and_is_whole_in_80_column
     assert re.fullmatch(r" +\d+%\|.{4,}\| 30/120000 \[[\d:]+<[\d:]+, epoch 0\.05, loss 0\.1667, 2957 rows/s\]", drawn[-1])
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def stages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in progress.RANKS:
         monkeypatch.delenv(name, raising=False)
@@ -194,8 +185,9 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     show_on(None)
 
 
-@pytest.mark.usefixtures("stages")
-def test_stages_are_a_bar_in_a_terminal_lines_elsewhere_and_only_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_in_a_terminal_html_in_a_notebook_lines_elsewhere_and_only_in_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     choose_display()
     assert isinstance(CHOSEN.display, StageLines)
     choose_display(lines=False)
@@ -216,9 +208,14 @@ def test_stages_are_a_bar_in_a_terminal_lines_elsewhere_and_only_in_one_process(
         choose_display()
         assert CHOSEN.display is None
         monkeypatch.delenv(name)
+    for stream, expected in ((io.StringIO(), Lines), (Terminal(), Bar)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert isinstance(progress_for(PLAN, False), expected)
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert isinstance(progress_for(PLAN, False), Notebook)
+    assert isinstance(progress_for(PLAN, True), Lines), "if they are wanted"
 
 
-@pytest.mark.usefixtures("stages")
 def test_lines_of_stages(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     with starting():
         pass
@@ -236,14 +233,13 @@ def test_lines_of_stages(capsys: pytest.CaptureFixture[str], clock: list[float])
     assert capsys.readouterr().err.splitlines() == expected
 
 
-@pytest.mark.usefixtures("stages")
 def test_a_bar_of_stages_fits_vanishes_counts_rows_and_leaves_lines_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     with starting():
         pass
     with stage("tokenizing " + "a long name " * 9, 1_000_000):
         advance(250_000)
-        CHOSEN.display.bar.refresh()  # type: ignore[union-attr]
+        CHOSEN.display.bar.refresh()
     drawn = terminal.getvalue().split("\r")
     assert drawn[1] == "starting …"
     assert any(re.fullmatch(r"tokenizing [a-z ]{14}…:  25%\|.+\| 250000/1000000 rows \[00:00<00:00\]", part) for part in drawn)
@@ -254,7 +250,7 @@ def test_a_bar_of_stages_fits_vanishes_counts_rows_and_leaves_lines_whole(monkey
     choose_display()
     with stage("reading rows.csv"):
         advance(1_000)
-        CHOSEN.display.bar.refresh()  # type: ignore[union-attr]
+        CHOSEN.display.bar.refresh()
         say("a note")
     assert "\rreading rows.csv … 1000 rows" in terminal.getvalue()
     before, _, after = terminal.getvalue().partition("glassloop: a note\n")
@@ -286,19 +282,15 @@ def test_the_first_line_comes_before_torch(command: tuple[str, str], tmp_path: P
     assert (done.returncode, done.stderr) == (77, "starting\n")
 
 
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, Path]:
+def test_several_runs_have_a_line_now_and_then_or_one_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Runs of ten steps: one is finished, one is half way, one has not begun. Half a line does not count."""
     monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
-    for seed, text in ((42, '{"step": 10}\n'), (43, '{"step": 5}\n{"step": 9, "los'), (44, "")):
-        (tmp_path / str(seed)).mkdir()
-        (tmp_path / str(seed) / "history.jsonl").write_text(text)
-    return {seed: tmp_path / str(seed) for seed in (42, 43, 44)}
-
-
-def test_several_runs_have_a_line_now_and_then_or_one_bar(
-    runs: dict[int, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    runs = {seed: tmp_path / str(seed) for seed in (42, 43, 44)}
+    for folder, text in zip(runs.values(), ('{"step": 10}\n', '{"step": 5}\n{"step": 9, "los', ""), strict=True):
+        folder.mkdir()
+        (folder / "history.jsonl").write_text(text)
     shown = SeedsProgress(runs, 1, 10, plain=False)
     shown.update(ended=[42])
     assert capsys.readouterr().err == "", "not before half a minute"

@@ -150,7 +150,7 @@ def test_a_metric_of_the_user_has_the_baseline_only_if_it_is_the_same() -> None:
     assert (record.metrics, record.evaluation and record.evaluation["eval_accuracy"]) == (("accuracy",), 2 / 3)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(NO_REPORT, raising=False)  # other tests skip them
 
@@ -160,7 +160,6 @@ def few_steps(folder: Path, tokenizer: Any, rows: Any = None, parts: Any = None,
     return Trainer(tiny_model(), args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer, **(parts or {}))
 
 
-@pytest.mark.usefixtures("reports")
 def test_every_training_writes_a_record_and_the_report_it_shows(train: Any, tmp_path: Path, tiny_tokenizer: Any) -> None:
     trainer = train(rows=small_rows(20), **EVALUATED)
     found = read_record(tmp_path / TRAINER_NAME)
@@ -187,7 +186,6 @@ def test_every_training_writes_a_record_and_the_report_it_shows(train: Any, tmp_
     assert (tmp_path / REPORT_NAME).stat().st_mtime_ns == before, "it shows this result already"
 
 
-@pytest.mark.usefixtures("reports")
 def test_an_evaluation_after_the_training_completes_its_report(train: Any, tmp_path: Path) -> None:
     trainer, path = train(max_steps=2), tmp_path / REPORT_NAME
     assert "there is no final evaluation" in path.read_text().lower()
@@ -197,7 +195,6 @@ def test_an_evaluation_after_the_training_completes_its_report(train: Any, tmp_p
     assert "Confusion matrix" in path.read_text()
 
 
-@pytest.mark.usefixtures("reports")
 def test_metrics_of_the_user_are_shown_and_have_intervals_where_they_are_known(tmp_path: Path, tiny_tokenizer: Any) -> None:
     def accuracy(found: Any) -> dict[str, float]:
         return {"accuracy": float((found.predictions.argmax(-1) == found.label_ids).mean()), "own <b>": 0.25}
@@ -210,7 +207,6 @@ def test_metrics_of_the_user_are_shown_and_have_intervals_where_they_are_known(t
     assert "own &lt;b&gt;" in (tmp_path / REPORT_NAME).read_text()
 
 
-@pytest.mark.usefixtures("reports")
 def test_the_report_can_be_skipped_and_never_fails_a_training(
     tmp_path: Path, tiny_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,7 +223,6 @@ def test_the_report_can_be_skipped_and_never_fails_a_training(
     assert not (tmp_path / REPORT_NAME).exists()
 
 
-@pytest.mark.usefixtures("reports")
 def test_a_stopped_training_has_its_record_and_no_results(train: Any, tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         train(rows=small_rows(20), callbacks=[StopAt(4)], **EVALUATED)

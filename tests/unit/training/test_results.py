@@ -141,7 +141,7 @@ def test_the_scores_of_a_run_and_of_each_class_are_shown_with_what_they_mean() -
     assert undecided[-1].startswith('• Undecided against always answering "ok"'), "nothing is said twice"
 
 
-def test_of_many_classes_the_largest_and_the_worst_are_shown_and_fit_in_80_columns() -> None:
+def test_of_many_classes_some_are_shown_in_80_columns_and_no_name_controls_the_terminal() -> None:
     names = [f"c{number:02}" for number in range(40)]
     examples = examples_of(names * 2, [*names, "c33"])
     answers = [*range(40), 33]
@@ -160,10 +160,6 @@ def test_of_many_classes_the_largest_and_the_worst_are_shown_and_fit_in_80_colum
         assert all(len(line) <= 80 for line in lines)
         assert lines[1].rstrip().endswith("…     0.5000  0.0000  0.0000     " + ("0" if number == 2 else "2"))
         assert number == 2 or lines[-1].rstrip() == "and 4,985 more (3,318 with f1 0, 1,667 without rows)"
-
-
-def test_names_of_splits_and_labels_cannot_control_the_terminal() -> None:
-    """A figure is named after a label, and a label may be anything."""
     name = "[red]\x1b[31m"
     rows = rows_of(np.eye(2), np.array([0, 1]), CLASSES, (name, "b"))
     result = Result("part", rows, Measures(("f1",), name), {"f1": 0.5}, {}, Verdict("better", f"Better than {name}"))

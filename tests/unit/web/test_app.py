@@ -96,7 +96,9 @@ def test_the_list_of_runs(client: TestClient, tmp_path: Path) -> None:
     assert client.get("").text.count('<input type="checkbox"') == 300, "many runs"
 
 
-def test_a_run_while_it_trains_and_an_update_is_sent_once(client: TestClient, tmp_path: Path) -> None:
+def test_a_run_while_it_trains_is_updated_once_and_a_finished_one_is_its_report(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = write_watched(tmp_path / "a", steps=2)
     lock_as(run, 1, "far-away")
     page = client.get("run/a").text
@@ -115,17 +117,14 @@ def test_a_run_while_it_trains_and_an_update_is_sent_once(client: TestClient, tm
     assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
     log_steps(run, 3)
     assert client.get("run/b?update=1", headers=known).status_code == 200
-
-
-def test_a_finished_run_is_its_report(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for report, reload in ((Report("<h1>The report</h1>"), True), (Report(problem="No report."), False)):
         monkeypatch.setattr("glassloop.web.app.made", lambda *folders, report=report: report)
-        run = write_watched(tmp_path / "a", steps=8)
-        assert not client.get("run/a?update=1").json()["reload"]
+        run = write_watched(tmp_path / "c", steps=8)
+        assert not client.get("run/c?update=1").json()["reload"]
         shutil.rmtree(run)
         write_watched(run, steps=8, finished=True)
-        assert client.get("run/a?update=1").json()["reload"] is reload
-        assert (report.html or report.problem) in client.get("run/a").text
+        assert client.get("run/c?update=1").json()["reload"] is reload
+        assert (report.html or report.problem) in client.get("run/c").text
         shutil.rmtree(run)
 
 
@@ -198,7 +197,7 @@ def test_damaged_files_never_lead_to_an_error(seed: int, client: TestClient, tmp
         assert client.get(page).status_code == 200
 
 
-def test_seeds_and_studies_are_listed_and_opened(client: TestClient, tmp_path: Path) -> None:
+def test_seeds_studies_and_runs_of_a_trainer_are_listed_and_opened(client: TestClient, tmp_path: Path) -> None:
     write_drawn_seeds(tmp_path / "seeds", {seed: drawn_rows(20, 1.0, seed) for seed in (1, 2)})
     study = tmp_path / "study"
     record = drawn_study(study)
@@ -216,9 +215,6 @@ def test_seeds_and_studies_are_listed_and_opened(client: TestClient, tmp_path: P
     assert "final-seed-1" in page
     (study / "study.json").write_text("{")
     assert "There is no report" in client.get("run/study").text
-
-
-def test_a_run_of_a_trainer_ends_as_its_report_and_cannot_be_resumed_by_command(client: TestClient, tmp_path: Path) -> None:
     record = write_fake_run(tmp_path / "t")
     (tmp_path / "t" / "run.json").rename(tmp_path / "t" / "trainer.json")
     assert "Confusion matrix" in client.get("run/t").text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 
@@ -43,8 +42,7 @@ def test_a_port_in_use_is_an_error_or_the_next_one(monkeypatch: pytest.MonkeyPat
 def test_the_address_is_printed_and_opened_and_a_missing_package_names_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    served: list[list[socket.socket]] = []
-    opened: list[str] = []
+    served, opened = [], []
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: served.append(sockets))
     monkeypatch.setattr(start.webbrowser, "open", lambda address: (opened.append(address), False)[1])
     monkeypatch.setattr(start.os, "nice", lambda number: None)

@@ -80,7 +80,7 @@ def test_several_runs_their_results_and_settings_that_differ_or_not(tmp_path: Pa
     assert views.different_settings([unknown, unknown]) == []
 
 
-def test_the_page_and_its_update() -> None:
+def test_the_page_its_update_and_how_to_start_in_an_empty_folder(tmp_path: Path) -> None:
     sections = [Section("a", "A", "<p>one</p>"), Section("b", "B", "<p>two</p>")]
     view = View(STRANGE, "<p>head</p>", sections, 2.0, "<form></form>")
     page, update = view.page(), json.loads(view.answer[0])
@@ -91,13 +91,6 @@ def test_the_page_and_its_update() -> None:
     assert (update["seconds"], update["tab"], update["reload"]) == (2.0, STRANGE, False)
     assert STRANGE not in page
     assert "connect-src 'self'" in page, "the script may ask the server"
-
-
-def page_of(tmp_path: Path, name: str = "a") -> str:
-    return views.run_view(*watched(tmp_path, name), "/token/").page()
-
-
-def test_an_empty_folder_says_how_to_start_and_the_list_what_it_leaves_out(tmp_path: Path) -> None:
     view = views.list_view(tmp_path / "runs", [], RunFolders({}), "/t/")
     assert "glassloop train quickstart" in view.page()
     assert "form" not in view.tools
@@ -107,6 +100,10 @@ def test_an_empty_folder_says_how_to_start_and_the_list_what_it_leaves_out(tmp_p
     assert "more folders than this page reads" in view.page()
     assert view.tab == f"(1) {tmp_path.name}"
     assert "1 run in" in view.head
+
+
+def page_of(tmp_path: Path, name: str = "a") -> str:
+    return views.run_view(*watched(tmp_path, name), "/token/").page()
 
 
 def test_a_run_says_how_it_is_resumed_shows_its_curves_if_damaged_or_nothing_yet(tmp_path: Path) -> None:

@@ -112,17 +112,17 @@ def test_a_removed_run_is_forgotten_and_the_curves_of_few_are_kept(tmp_path: Pat
     assert len(watcher.followed) == 2
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"status": "finished"}', "\x00" * 50, "[" * 100_000])
-def test_a_damaged_record_is_a_status(content: str, tmp_path: Path) -> None:
-    (write_watched(tmp_path / "a") / "run.json").write_text(content)
-    run = only_run(tmp_path)
-    assert (run.status, run.record, run.step) == ("damaged", None, 4)
-    assert "run.json" in run.problem
-
-
-def test_special_and_very_large_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a").mkdir()
+def test_damaged_special_and_very_large_files_are_a_status_and_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = write_watched(tmp_path / "a") / "run.json"
+    for content in ["", "{", "[]", "{}", '{"status": "finished"}', "\x00" * 50, "[" * 100_000]:
+        record.write_text(content)
+        run = only_run(tmp_path)
+        assert (run.status, run.record, run.step) == ("damaged", None, 4)
+        assert "run.json" in run.problem
     for name in ("run.json", "history.jsonl", "sessions.jsonl", ".lock"):
+        (tmp_path / "a" / name).unlink(missing_ok=True)
         os.mkfifo(tmp_path / "a" / name)
     run = only_run(tmp_path)
     assert (run.status, run.problem) == ("damaged", "run.json is not a regular file")
