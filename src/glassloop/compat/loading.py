@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 GLUE_NAMES = ("glue", "nyu-mll/glue")
 
-REMOVED = {
-    **dict.fromkeys(("trust_remote_code", "script_version", "task")),
-    "use_auth_token": "token",
-    "ignore_verifications": None,
-}
+REMOVED = {**dict.fromkeys(("trust_remote_code", "script_version", "task", "ignore_verifications")), "use_auth_token": "token"}
 
 FORMATS = ("csv", "json", "text", "parquet", "arrow", "pandas", "xml", "imagefolder", "audiofolder", "webdataset")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from glassloop.base.errors import SettingsError, listed, printable
 from glassloop.base.output import has_terminal, messages, note
-from glassloop.base.records import package_version
+from glassloop.base.records import described, entry, package_version
 from glassloop.runs.history import END, RESUME, START, STOP, Entry, lasting, line_of, note_moment, write_history
 from glassloop.runs.record import HISTORY_NAME, Plan
 
@@ -42,53 +42,31 @@ class NotFiniteError(FloatingPointError):
     """A loss, gradient or weight that is not finite. Its arguments are a sentence and the number of the step."""
 
 
+@described
 @dataclass
 class State:
-    """Where a run stands.
+    """Where a run stands."""
 
-    Attributes:
-        step: The number of weight updates.
-        epoch: The number of finished epochs.
-        batch: The number of batches of this epoch that were trained on.
-        loss_sum: The sum of the losses of all steps.
-        losses_read: The number of losses in this sum.
-        last_loss: The latest loss.
-        best_score: The best value of the plan's metric.
-        best_step: The step of that evaluation.
-        evaluations_without_gain: The number of evaluations since then.
-        steps_without_gradient: The number of latest steps with a gradient of zero: in fp16, those that overflowed.
-        stop_reason: Why to stop after this step; a callback may set it.
-        epoch_ends: Whether to end this epoch after this step; a callback may set it.
-        steps_left_out: The number of steps that were left out at the end of such epochs.
-        evaluation_due: Whether an evaluation was interrupted and is to be repeated.
-        unlogged: Loss and gradient norm of each step since the last log.
-        history: The entries of history.jsonl.
-        own_entries: The places in `history` of entries that are not the loop's: those of a script's own `log` and `evaluate`.
-        asked: What callbacks ask for after this step: "log", "evaluate" or "save".
-        asked_to_stop: The signal that this process received, or 0.
-        signal: The signal that all processes act on, or 0.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    loss_sum: float = 0.0
-    losses_read: int = 0
-    last_loss: float | None = None
-    best_score: float | None = None
-    best_step: int | None = None
-    evaluations_without_gain: int = 0
-    steps_without_gradient: int = 0
-    stop_reason: str | None = None
-    epoch_ends: bool = False
-    steps_left_out: int = 0
-    evaluation_due: bool = False
-    unlogged: list[list[float]] = field(default_factory=list)
-    history: list[Entry] = field(default_factory=list)
-    own_entries: list[int] = field(default_factory=list)
-    asked: set[str] = field(default_factory=set)
-    asked_to_stop: int = 0
-    signal: int = 0
+    step: int = entry(0, "The number of weight updates.")
+    epoch: int = entry(0, "The number of finished epochs.")
+    batch: int = entry(0, "The number of batches of this epoch that were trained on.")
+    loss_sum: float = entry(0.0, "The sum of the losses of all steps.")
+    losses_read: int = entry(0, "The number of losses in this sum.")
+    last_loss: float | None = entry(None, "The latest loss.")
+    best_score: float | None = entry(None, "The best value of the plan's metric.")
+    best_step: int | None = entry(None, "The step of that evaluation.")
+    evaluations_without_gain: int = entry(0, "The number of evaluations since then.")
+    steps_without_gradient: int = entry(0, "The number of latest steps with a gradient of zero; in fp16, it overflowed.")
+    stop_reason: str | None = entry(None, "Why to stop after this step; a callback may set it.")
+    epoch_ends: bool = entry(False, "Whether to end this epoch after this step; a callback may set it.")
+    steps_left_out: int = entry(0, "The number of steps that were left out at the end of such epochs.")
+    evaluation_due: bool = entry(False, "Whether an evaluation was interrupted and is to be repeated.")
+    unlogged: list[list[float]] = field(default_factory=list, metadata={"help": "Loss and norm of steps not logged yet."})
+    history: list[Entry] = field(default_factory=list, metadata={"help": "The entries of history.jsonl."})
+    own_entries: list[int] = field(default_factory=list, metadata={"help": "Places in `history` of a script's own entries."})
+    asked: set[str] = field(default_factory=set, metadata={"help": "What callbacks ask for: `log`, `evaluate` or `save`."})
+    asked_to_stop: int = entry(0, "The signal that this process received, or 0.")
+    signal: int = entry(0, "The signal that all processes act on, or 0.")
 
     def read(self, figures: list[list[float]]) -> None:
         """Take loss and gradient norm of the latest steps, the `figures`; raise `NotFiniteError` if the training diverged."""
@@ -373,10 +351,10 @@ class Trackers(Callback):
 
     def report(self, state: State) -> None:
         """Report the new entries of the history: callbacks of a script may have added some, too."""
-        for entry in state.history[self.reported :]:
-            figures = {name: value for name, value in entry.items() if name != "step"}
+        for line in state.history[self.reported :]:
+            figures = {name: value for name, value in line.items() if name != "step"}
             for tracker in self.trackers:
-                tracker.log(figures, step=entry["step"])
+                tracker.log(figures, step=line["step"])
         self.reported = len(state.history)
 
 

@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 from glassloop.base.errors import SettingsError
 from glassloop.base.files import write_text
 from glassloop.base.output import advance
+from glassloop.base.records import described, entry
 from glassloop.data.batches import Batch
 from glassloop.data.encoding import Encoding, LengthLimit, kept_parts, notes_on
 from glassloop.data.examples import SHOWN_LABELS, Examples
@@ -52,29 +53,19 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """A signal ended a pass over a split before its last batch."""
 
 
+@described
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of one pass over a split.
+    """The result of one pass over a split."""
 
-    Attributes:
-        logits: The logits of each row, in the order of the data.
-        labels: The labels of each row; None if there are none.
-        loss: The mean loss of the rows; None without labels or without a loss function.
-        seconds: How long the pass took.
-        metrics: The metrics by name.
-        prefix: What the name of each metric begins with.
-        outputs: The logits and the other outputs of the model; None if there are no others.
-        several_labels: The labels under several names; None if there is only one.
-    """
-
-    logits: np.ndarray
-    labels: np.ndarray | None
-    loss: float | None
-    seconds: float
-    metrics: dict[str, float] = field(default_factory=dict)
-    prefix: str = "eval"
-    outputs: Nested | None = None
-    several_labels: Nested | None = None
+    logits: np.ndarray = field(metadata={"help": "The logits of each row, in the order of the data."})
+    labels: np.ndarray | None = field(metadata={"help": "The labels of each row; None if there are none."})
+    loss: float | None = field(metadata={"help": "The mean loss of the rows; None without labels or without a loss function."})
+    seconds: float = field(metadata={"help": "How long the pass took."})
+    metrics: dict[str, float] = field(default_factory=dict, metadata={"help": "The metrics by name."})
+    prefix: str = entry("eval", "What the name of each metric begins with.")
+    outputs: Nested | None = field(default=None, metadata={"help": "The logits and other outputs; None without others."})
+    several_labels: Nested | None = field(default=None, metadata={"help": "The labels under several names, or None."})
 
     @property
     def predictions(self) -> Nested:

@@ -412,7 +412,7 @@ class Session:
 
     def save(self) -> None:
         """Copy the training between two steps and write the copy. All processes take part; the main process writes."""
-        snapshot = self.snapshot()  # written in a thread while the training continues, unless code of the user does or reads it
+        snapshot = self.snapshot()  # a thread writes it while the training continues, unless code of the user takes part
         in_background = self.parts.script.saves_in_background
         with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
             if snapshot is not None:
