@@ -1103,8 +1103,9 @@ class Trainer(core.Trainer):
 
         rows: dict[str, object] = {"train": self.train_dataset, **(self._eval_sets or {"validation": self.eval_dataset})}
         try:
-            wanted = (hp_space, compute_objective, n_trials, direction, backend, hp_name, kwargs)
-            return search(self, reset, rows, self.model_init, *wanted)
+            return search(
+                self, reset, rows, self.model_init, hp_space, compute_objective, n_trials, direction, backend, hp_name, kwargs
+            )
         finally:
             reset(None)
 

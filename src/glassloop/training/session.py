@@ -276,7 +276,6 @@ class Session:
     def run(self, resume: bool | str | Path, skipped: list[str], began: float) -> dict[str, float]:
         parts, script, args, backend = self.parts, self.parts.script, self.parts.args, self.parts.backend
         plan, state = parts.plan, parts.state
-        checkpoint = None
         if resume is not True:
             checkpoint = self.checkpoint_folder.open(user_path(resume)) if resume else None
         elif (checkpoint := self.checkpoint_folder.newest(skipped)) is None:
