@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import run_command
-from families import tiny_model
+from commands import run_command, write_notebook
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "course.md"
@@ -75,29 +74,16 @@ def translated(block: str) -> tuple[str, list[int]]:
     return block, used
 
 
-@pytest.fixture(scope="module")
-def local_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT with the real English vocabulary."""
-    from glassloop import load_tokenizer
-
-    folder = tmp_path_factory.mktemp("notes") / "tiny-bert"
-    tokenizer = load_tokenizer("quickstart")
-    tiny_model(vocab_size=len(tokenizer), max_position_embeddings=512).base_model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_the_page_changes_only_the_lines_it_names() -> None:
+def test_the_page_changes_only_the_lines_it_names_and_has_a_table_for_each_note() -> None:
     assert translated("from transformers import AdamW\nx = 1") == ("from glassloop import AdamW\nx = 1", [2])
     assert [*replacements()] == [*range(1, 14)]
-
-
-def test_the_page_has_a_table_for_each_note() -> None:
     assert [len(needs(section)) for section in sections()] == [7, 11, 32, 10, 6]
     assert [[*added(section)] for section in sections()] == [[4], [], [], [], []]
     known = {str(number) for number in replacements()}
     for need in {need for section in sections() for need in needs(section)} - {OUTPUT, UNCHANGED}:
         assert {*need.removesuffix(", and the lines below").split(", ")} <= known
+    assert sum(need != OUTPUT for section in sections() for need in needs(section)) == 62, "blocks of code"
+    assert 62 - len(MISTAKES) == 56
 
 
 @HERE
@@ -116,13 +102,13 @@ def test_the_page_says_what_every_block_needs(number: int) -> None:
 @HERE
 @pytest.mark.parametrize("number", range(5))
 def test_the_blocks_of_a_note_run(
-    number: int, local_model: Path, glue_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    number: int, english_bert: Path, glue_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     """Every block that the page does not call output runs, with the changes of the page and nothing else."""
     monkeypatch.setenv("GLASSLOOP_DATA", str(glue_dir.parent))
     monkeypatch.chdir(tmp_path)
     section, path = sections()[number], sorted(NOTES.glob("*.txt"))[number]
-    space: dict = {"LOCAL_MODEL": str(local_model)}
+    space: dict = {"LOCAL_MODEL": str(english_bert)}
     for place, (need, block) in enumerate(zip(needs(section), code_blocks(path), strict=True), 1):
         if need != OUTPUT:
             source = added(section).get(place, "") + translated(block)[0]
@@ -134,13 +120,10 @@ def check_note(number: int, space: dict, out: str) -> None:
     raw = space["raw_datasets"]
     assert {name: split.num_rows for name, split in raw.items()} == {"train": 3668, "validation": 408, "test": 1725}
     if number in (0, 1, 2, 4):
-        steps = space["num_training_steps"]
-        assert steps == 1377
-        assert space["lr_scheduler"].last_epoch == 1377
+        assert space["num_training_steps"] == space["lr_scheduler"].last_epoch == 1377
         assert space["lr_scheduler"].get_last_lr()[0] == 0.0
         batch = next(iter(space["train_dataloader"]))
-        keys = {"attention_mask", "input_ids", "labels", "token_type_ids"}
-        assert set(batch) == keys
+        assert {*batch} == {"attention_mask", "input_ids", "labels", "token_type_ids"}
         assert batch["labels"].shape == (8,)
         assert batch["input_ids"].shape == batch["attention_mask"].shape == batch["token_type_ids"].shape
     if number in (0, 2):
@@ -162,50 +145,24 @@ def check_note(number: int, space: dict, out: str) -> None:
         assert space["optimizer"].param_groups[0]["lr"] == 5e-5, "the schedule belongs to the optimizer before"
         assert space["batch"]["input_ids"].shape[0] == 8
     if number == 2:
-        assert space["inputs"]["input_ids"] == [
-            101,
-            2023,
-            2003,
-            1996,
-            2034,
-            6251,
-            1012,
-            102,
-            2023,
-            2003,
-            1996,
-            2117,
-            2028,
-            1012,
-            102,
-        ]
-        assert {key: tuple(value.shape) for key, value in space["data_collator"](space["samples"]).items()} == {
-            "attention_mask": (8, 67),
-            "input_ids": (8, 67),
-            "token_type_ids": (8, 67),
-            "labels": (8,),
-        }
+        words = "101 2023 2003 1996 2034 6251 1012 102 2023 2003 1996 2117 2028 1012 102"
+        assert space["inputs"]["input_ids"] == [*map(int, words.split())]
+        shapes = {key: tuple(value.shape) for key, value in space["data_collator"](space["samples"]).items()}
+        assert shapes == dict.fromkeys(("attention_mask", "input_ids", "token_type_ids"), (8, 67)) | {"labels": (8,)}
     if number == 4:
         assert set(space["final_score"]) == {"accuracy", "f1"}
         assert "Step 1300 | Loss:" in out
 
 
-@HERE
-def test_the_notes_have_62_blocks_of_code() -> None:
-    assert sum(need != OUTPUT for section in sections() for need in needs(section)) == 62
-    assert 62 - len(MISTAKES) == 56
-
-
 @pytest.mark.exhaustive
 @HERE
 @pytest.mark.parametrize("number", range(1, 6))
-def test_the_blocks_of_a_note_run_unedited(number: int, local_model: Path, glue_dir: Path, tmp_path: Path) -> None:
+def test_the_blocks_of_a_note_run_unedited(number: int, english_bert: Path, glue_dir: Path, tmp_path: Path) -> None:
     """56 of the 62 blocks run with `glassloop run`. The other six are mistakes of the notes, which fail with any library."""
     blocks, wanted = code_blocks(sorted(NOTES.glob("*.txt"))[number - 1]), needs(sections()[number - 1])
     places = [place for place, need in enumerate(wanted, 1) if need != OUTPUT]
-    cells = [{"cell_type": "code", "source": blocks[place - 1], "metadata": {}, "outputs": []} for place in places]
-    (tmp_path / "note.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    maps = [word for name in ("bert-base-uncased", "bert-base-cased") for word in ("--model_map", f"{name}={local_model}")]
+    write_notebook(tmp_path / "note.ipynb", [blocks[place - 1] for place in places])
+    maps = [word for name in ("bert-base-uncased", "bert-base-cased") for word in ("--model_map", f"{name}={english_bert}")]
     command = ["run", "--allow_errors", "--json", *maps, "note.ipynb"]
     done = run_command(*command, folder=tmp_path, seconds=900, GLASSLOOP_DATA=str(glue_dir.parent), HF_HUB_OFFLINE="1")
     failed = [places[int(name.rpartition(" ")[2]) - 1] for name in json.loads(done.out)["failed"]]
@@ -256,10 +213,8 @@ def test_a_pretrained_model_learns_more_than_the_majority(glue_dir: Path, tmp_pa
     )
     trainer.train()
     predictions = trainer.predict(tokenized_datasets["validation"])
-    preds = np.argmax(predictions.predictions, axis=-1)
-    metric = load_metric("glue", "mrpc")
-    found = metric.compute(predictions=preds, references=predictions.label_ids)
-    majority = metric.compute(predictions=np.ones_like(preds), references=predictions.label_ids)
+    found = compute_metrics((predictions.predictions, predictions.label_ids))
+    majority = compute_metrics((np.tile([0, 1], (len(predictions.label_ids), 1)), predictions.label_ids))
     assert majority == pytest.approx({"accuracy": 0.6838, "f1": 0.8122}, abs=1e-4)
     assert found["accuracy"] > majority["accuracy"], found
     assert found["f1"] > majority["f1"], found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import run_forked
-from trials import Ended, Servers
+from trials import Ended, Servers, json_lines, told
 
 WORDS = "the a is was good bad film story very not and of to in on it this that first second".split()
 NAMES = ["--columns", "label,title,body"]
@@ -60,24 +60,15 @@ def test_evaluate_gives_the_same_result_on_the_run_and_on_its_file(ended: list[E
     assert scores[0] == scores[1] != []
 
 
-def test_predict_joins_the_columns_of_the_run(ended: list[Ended], place: Path) -> None:
+def test_predict_and_eject_join_the_columns_of_the_run(ended: list[Ended], place: Path) -> None:
     assert ended[3].code == 0, ended[3].err
-    answers = [json.loads(line) for line in (place / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
-    written = (place / "run" / "validation-predictions.jsonl").read_text(encoding="utf-8").splitlines()
-    expected = [json.loads(line) for line in written]
+    answers, expected = json_lines(place / "answers.jsonl"), json_lines(place / "run" / "validation-predictions.jsonl")
     assert [row["prediction"] for row in answers] == [row["prediction"] for row in expected]
     assert [f"{row['title']}\n{row['body']}" for row in answers] == [row["title,body"] for row in expected]
+    assert ended[6].code == 0, ended[6].err
+    assert json_lines(place / "run" / "ejected" / "train.jsonl")[0]["title,body"].count("\n") == 1
 
 
 def test_a_missing_header_and_another_limit_are_refused(ended: list[Ended]) -> None:
-    assert ended[4].code == 3
-    assert "held-out.csv: row 1 looks like data" in ended[4].err
-    assert "--columns label,text,text_pair" in ended[4].err
-    assert ended[5].code == 2
-    assert "limit: 30 then, 20 now" in ended[5].err
-
-
-def test_the_ejected_rows_hold_the_joined_texts(ended: list[Ended], place: Path) -> None:
-    assert ended[6].code == 0, ended[6].err
-    first = json.loads((place / "run" / "ejected" / "train.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert first["title,body"].count("\n") == 1
+    told(ended[4], 3, "held-out.csv: row 1 looks like data", "--columns label,text,text_pair")
+    told(ended[5], 2, "limit: 30 then, 20 now")

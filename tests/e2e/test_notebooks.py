@@ -7,24 +7,11 @@ from pathlib import Path
 
 import pytest
 import run_notebooks
-from families import tiny_model
 from run_notebooks import empty_folder, is_code, notebooks, read_cells, run_cells, source_of
 
 NAMES = [path.name for path in notebooks()]
 SIZES = {f"rows={rows}": "rows=24" for rows in (2400, 1600)}  # a few steps instead of a few hundred
 OFTEN = {f"step % {steps} ": "step % 1 " for steps in (25, 50)}  # a line of the log for each of them
-
-
-@pytest.fixture(scope="module")
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, packaged: Path) -> Path:
-    """A tiny BERT with the vocabulary of the packaged model."""
-    from glassloop import load_tokenizer
-
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    tokenizer = load_tokenizer(str(packaged))
-    tiny_model(vocab_size=len(tokenizer), max_position_embeddings=512).base_model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def outputs_of(name: str) -> list[list[dict]]:
@@ -35,12 +22,13 @@ def test_there_is_one_notebook_for_each_note() -> None:
     assert [name[:3] for name in NAMES] == ["01-", "02-", "03-", "04-", "05-"]
 
 
+@pytest.mark.usefixtures("packaged")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["04-trainer.ipynb", *(name for name in NAMES if name != "04-trainer.ipynb")])
-def test_the_code_of_a_notebook_runs(name: str, tiny_checkpoint: Path) -> None:
+def test_the_code_of_a_notebook_runs(name: str, english_bert: Path) -> None:
     """With a tiny model and few rows, every cell ends, and gives outputs of the kinds that are stored."""
     cells = read_cells(run_notebooks.FOLDER / name)
-    changes = SIZES | OFTEN | {"quickstart_model()": f"__import__('pathlib').Path({str(tiny_checkpoint)!r})"}
+    changes = SIZES | OFTEN | {"quickstart_model()": f"__import__('pathlib').Path({str(english_bert)!r})"}
     with empty_folder():
         ran = [*run_cells(cells, changes)]
     kinds = [[entry["output_type"] for entry in outputs] for outputs in outputs_of(name)]
@@ -92,20 +80,11 @@ def test_a_view_is_stored_beside_its_text() -> None:
     assert run_notebooks.shown(Seen()) == {"text/html": ["<b>seen</b>"], "text/plain": ["seen"]}
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("saved in /home/me/x", True),
-        ("'/opt/venv/lib/model'", True),
-        ("<A object at 0x7f00>", True),
-        (r"C:\x", True),
-        ("<table></table>", False),
-        ("rows/s and 3/4, text/plain", False),
-        ("runs/notebook", False),
-    ],
-)
-def test_what_depends_on_the_machine_is_found(text: str, found: bool) -> None:
-    assert bool(run_notebooks.MACHINE.search(text)) is found
+def test_what_depends_on_the_machine_is_found() -> None:
+    for text in ("saved in /home/me/x", "'/opt/venv/lib/model'", "<A object at 0x7f00>", r"C:\x"):
+        assert run_notebooks.MACHINE.search(text), text
+    for text in ("<table></table>", "rows/s and 3/4, text/plain", "runs/notebook"):
+        assert not run_notebooks.MACHINE.search(text), text
 
 
 def test_a_refreshed_notebook_keeps_its_cells(tmp_path: Path) -> None:

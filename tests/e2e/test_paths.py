@@ -66,50 +66,44 @@ def test_the_home_folder_and_the_umask_hold_everywhere(home: Path, tmp_path: Pat
 
 
 LONG = "x" * 300
-WRONG = {
-    "data, nobody": (["data", "~nobody-is-called-this/d.csv"], 3, "there is no such file or folder"),
-    "data, too long": (["data", f"{LONG}.csv"], 3, "there is no such file or folder"),
-    "data_dir, too long": (["data", "glue/mrpc", "--data_dir", LONG], 2, "the path is too long"),
-    "data_dir, nobody": (["data", "glue/mrpc", "--data_dir", "~nobody-is-called-this"], 2, "no such user"),
-    "output_dir, too long": (["train", "d.csv", "--output_dir", LONG], 2, "the path is too long"),
-    "output_dir, nobody": (["train", "d.csv", "--output_dir", "~nobody-is-called-this/x"], 2, "no such user"),
-    "config, too long": (["train", "--config", LONG], 2, "the path is too long"),
-    "config, nobody": (["train", "--config", "~nobody-is-called-this/x"], 2, "no such user"),
-    "resume, too long": (["train", "--resume", LONG], 2, "the path is too long"),
-    "evaluate, too long": (["evaluate", LONG], 2, "the path is too long"),
-    "predict, nobody": (["predict", "~nobody-is-called-this", "text"], 2, "no such user"),
-    "predict, file too long": (["predict", "run", "--file", LONG], 2, "the path is too long"),
-    "predict, out too long": (["predict", "run", "--file", "d.csv", "--out", LONG], 2, "the path is too long"),
-    "init, out too long": (["init", "d.csv", "--out", LONG], 2, "the path is too long"),
-    "eject, too long": (["eject", LONG], 2, "the path is too long"),
-    "verify, too long": (["verify", LONG], 2, "the path is too long"),
-    "pipe": (["data", "pipe.csv"], 3, "pipe.csv is a pipe, not a file"),
-    "pipe without an ending": (["data", "pipe"], 3, "pipe is a pipe, not a file"),
-    "device": (["data", "/dev/null"], 3, "/dev/null is a device, not a file"),
-    "invalid bytes, data": (["data", "caf\udce9.csv"], 2, 'the argument "caf\\udce9.csv" is not UTF-8'),
-    "invalid bytes, text": (["predict", "run", "\udcff"], 2, 'the argument "\\udcff" is not UTF-8'),
-    "invalid bytes, label": (["data", "d.csv", "--label", "\udcff"], 2, 'the argument "\\udcff" is not UTF-8'),
-}
+NOBODY = "~nobody-is-called-this"
+TOO_LONG = [
+    *(["data", "glue/mrpc", "--data_dir", LONG], ["train", "d.csv", "--output_dir", LONG], ["train", "--config", LONG]),
+    *(["train", "--resume", LONG], ["evaluate", LONG], ["predict", "run", "--file", LONG]),
+    *(
+        ["predict", "run", "--file", "d.csv", "--out", LONG],
+        ["init", "d.csv", "--out", LONG],
+        ["eject", LONG],
+        ["verify", LONG],
+    ),
+]
+NO_USER = [
+    *(["data", "glue/mrpc", "--data_dir", NOBODY], ["train", "d.csv", "--output_dir", f"{NOBODY}/x"]),
+    *(["train", "--config", f"{NOBODY}/x"], ["predict", NOBODY, "text"]),
+]
+WRONG = [
+    (["data", f"{NOBODY}/d.csv"], 3, "there is no such file or folder"),
+    (["data", f"{LONG}.csv"], 3, "there is no such file or folder"),
+    *((command, 2, "the path is too long") for command in TOO_LONG),
+    *((command, 2, "no such user") for command in NO_USER),
+    (["data", "pipe.csv"], 3, "pipe.csv is a pipe, not a file"),
+    (["data", "pipe"], 3, "pipe is a pipe, not a file"),
+    (["data", "/dev/null"], 3, "/dev/null is a device, not a file"),
+    (["data", "caf\udce9.csv"], 2, 'the argument "caf\\udce9.csv" is not UTF-8'),
+    (["predict", "run", "\udcff"], 2, 'the argument "\\udcff" is not UTF-8'),
+    (["data", "d.csv", "--label", "\udcff"], 2, 'the argument "\\udcff" is not UTF-8'),
+]
 
 
-@pytest.fixture(scope="module")
-def refusals(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    folder = tmp_path_factory.mktemp("wrong")
-    (folder / "d.csv").write_text("text,label\na b,x\nc d,y\n")
+def test_an_invalid_path_is_two_lines_and_an_exit_code(servers: Servers, tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("text,label\na b,x\nc d,y\n")
     for name in ("pipe", "pipe.csv"):
-        os.mkfifo(folder / name)
-    commands = [command for command, _, _ in WRONG.values()]
-    ended = run_forked(servers, *commands, folder=folder, GLASSLOOP_CACHE=str(folder / "cache"))
-    return dict(zip(WRONG, ended, strict=True))
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_an_invalid_path_is_two_lines_and_an_exit_code(case: str, refusals: dict[str, Ended]) -> None:
-    _, code, sentence = WRONG[case]
-    ended = refusals[case]
-    assert ended.code == code, ended.err
-    assert sentence in ended.err
-    assert len(ended.lines) == 2
+        os.mkfifo(tmp_path / name)
+    commands = [command for command, _, _ in WRONG]
+    every = run_forked(servers, *commands, folder=tmp_path, GLASSLOOP_CACHE=str(tmp_path / "cache"))
+    for (command, code, sentence), ended in zip(WRONG, every, strict=True):
+        assert (ended.code, len(ended.lines)) == (code, 2), f"{command}: {ended.err}"
+        assert sentence in ended.err, command
 
 
 DRIVER = """
@@ -140,27 +134,17 @@ def test_what_another_user_keeps_private_is_one_error(tmp_path: Path) -> None:
         (tmp_path / name).write_text("text,label\n" + "a b,x\nc d,y\n" * 10)
     for name in ("secret", "locked.csv"):
         (tmp_path / name).chmod(0)
-    commands = {
-        "data": ["data", "secret"],
-        "file": ["data", "locked.csv"],
-        "file below": ["data", "secret/train.csv"],
-        "glue": ["data", "glue/mrpc", "--data_dir", "secret"],
-        "out": ["init", "d.csv", "--out", "secret/run.toml"],
-        "output_dir": ["train", "d.csv", "--output_dir", "secret/run"],
-        "run": ["evaluate", "secret/run"],
-        "config": ["train", "--config", "locked.csv"],
-    }
-    done = subprocess.run(
-        [*(WITHOUT_POWER if os.geteuid() == 0 else []), sys.executable, "-c", DRIVER],
-        input=json.dumps([*commands.values()]),
-        cwd=tmp_path,
-        env=environment(GLASSLOOP_CACHE=str(tmp_path / "cache")),
-        capture_output=True,
-        encoding="utf-8",
-        check=True,
-    )
-    for name, entry in zip(commands, json.loads(done.stdout), strict=True):
+    commands = [
+        *("data secret", "data locked.csv", "data secret/train.csv", "data glue/mrpc --data_dir secret"),
+        *("init d.csv --out secret/run.toml", "train d.csv --output_dir secret/run"),
+        *("evaluate secret/run", "train --config locked.csv"),
+    ]
+    driver = [*(WITHOUT_POWER if os.geteuid() == 0 else []), sys.executable, "-c", DRIVER]
+    given = json.dumps([command.split() for command in commands])
+    place = {"cwd": tmp_path, "env": environment(GLASSLOOP_CACHE=str(tmp_path / "cache"))}
+    done = subprocess.run(driver, input=given, capture_output=True, encoding="utf-8", check=True, **place)
+    for command, entry in zip(commands, json.loads(done.stdout), strict=True):
         ended = Ended(*entry)
-        assert ended.code in (2, 3, 6), f"{name}: {ended.err}"
-        assert "Permission denied" in ended.err, name
-        assert len(ended.lines) == 2, f"{name}: {ended.err}"
+        assert ended.code in (2, 3, 6), f"{command}: {ended.err}"
+        assert "Permission denied" in ended.err, command
+        assert len(ended.lines) == 2, f"{command}: {ended.err}"

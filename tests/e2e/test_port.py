@@ -184,12 +184,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data" / "glue" / "MRPC"
     folder.mkdir(parents=True)
     for name, number in (("train", 24), ("dev", 8), ("test", 8)):
-        first = "index" if name == "test" else "Quality"
-        lines = ["\t".join((first, "#1 ID", "#2 ID", "#1 String", "#2 String"))]
+        lines = [f"{'index' if name == 'test' else 'Quality'}\t#1 ID\t#2 ID\t#1 String\t#2 String"]
         for row in range(number):
-            value = row if name == "test" else row % 2
-            pair = (f"{SENTENCES[row % 4]} {name} {row}", f"{SENTENCES[(row + row % 2) % 4]} {row}")
-            lines.append("\t".join(map(str, (value, row, row + 100, *pair))))
+            first, second = SENTENCES[row % 4], SENTENCES[(row + row % 2) % 4]
+            lines.append(f"{row if name == 'test' else row % 2}\t{row}\t{row + 100}\t{first} {name} {row}\t{second} {row}")
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     monkeypatch.setenv("GLASSLOOP_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import statistics
 from pathlib import Path
@@ -10,19 +9,15 @@ from typing import Any
 
 import pytest
 from commands import SHOWN, run_forked
-from trials import Ended, Servers
+from trials import REVIEWS, Ended, Servers, weights_of
 
-ROWS = "text,label\n" + "".join(
-    f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"
-    for number in range(50)
-)
 WORDS = ["train", "rows.csv", "--max_steps", "6", "--learning_rate", "1e-3", "--device", "cpu", "--save_strategy", "no"]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("seeds")
-    (folder / "rows.csv").write_text(ROWS)
+    (folder / "rows.csv").write_text(REVIEWS)
     return folder
 
 
@@ -32,18 +27,9 @@ def words(lively_dir: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cache(session_cache: Path) -> dict[str, str]:
-    return {"GLASSLOOP_CACHE": str(session_cache)}
-
-
-@pytest.fixture(scope="module")
 def both(place: Path, words: list[str], servers: Servers, cache: dict[str, str]) -> Ended:
     """Two seeds, from 7 on."""
     return servers.run(*words, "--seeds", "2", "--seed", "7", folder=place, **SHOWN, **cache)
-
-
-def weights(run: Path) -> str:
-    return hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
 
 
 def written(place: Path) -> dict[str, Any]:
@@ -57,8 +43,8 @@ def test_each_seed_ends_in_the_weights_of_its_run_alone(
     alone = [[*words, "--seed", str(seed), "--output_dir", f"alone-{seed}"] for seed in (7, 8)]
     assert [ended.code for ended in run_forked(servers, *alone, folder=place, **cache)] == [0, 0]
     for seed in (7, 8):
-        assert weights(place / "runs" / "run-001" / f"seed-{seed}") == weights(place / f"alone-{seed}")
-    assert weights(place / "alone-7") != weights(place / "alone-8")
+        assert weights_of(place / "runs" / "run-001" / f"seed-{seed}") == weights_of(place / f"alone-{seed}")
+    assert weights_of(place / "alone-7") != weights_of(place / "alone-8")
 
 
 def test_a_line_for_each_start_and_end_then_a_table(both: Ended, place: Path) -> None:
@@ -79,7 +65,7 @@ def test_a_line_for_each_start_and_end_then_a_table(both: Ended, place: Path) ->
     assert not any("different rows" in line or "data changed" in line for line in lines), "all seeds share their rows"
 
 
-def test_the_same_is_written_down(both: Ended, place: Path) -> None:
+def test_the_same_is_written_down_and_stands_in_the_card_of_each_seed(both: Ended, place: Path) -> None:
     found = written(place)
     assert (found["status"], found["seeds"]) == ("finished", [7, 8])
     for name in ("loss", "accuracy", "f1_macro"):
@@ -92,9 +78,6 @@ def test_the_same_is_written_down(both: Ended, place: Path) -> None:
         assert found["results"]["standard_deviation"][name] == pytest.approx(statistics.stdev(values))
     assert found["base"]["training"]["max_steps"] == 6
     assert "torch" in found["versions"]
-
-
-def test_the_card_of_each_seed_has_the_results_of_all(both: Ended, place: Path) -> None:
     for seed in (7, 8):
         card = (place / "runs" / "run-001" / f"seed-{seed}" / "model" / "README.md").read_text(encoding="utf-8")
         assert f"The random seed was {seed}." in card
@@ -105,7 +88,7 @@ def test_the_card_of_each_seed_has_the_results_of_all(both: Ended, place: Path) 
 def test_a_seed_fails_and_is_resumed_later(both: Ended, place: Path, servers: Servers, cache: dict[str, str]) -> None:
     """A third seed is added; its folder belongs to somebody else, so it is refused with the code of its run alone."""
     folder = place / "runs" / "run-001"
-    kept = [weights(folder / "seed-7"), weights(folder / "seed-8")]
+    kept = [weights_of(folder / "seed-7"), weights_of(folder / "seed-8")]
     (folder / "seed-9").mkdir()
     (folder / "seed-9" / "thesis.tex").write_text("years of work")
     resume = ["train", "--seeds", "3", "--resume", "runs/run-001"]
@@ -124,12 +107,10 @@ def test_a_seed_fails_and_is_resumed_later(both: Ended, place: Path, servers: Se
     assert again.code == 0, again.err
     assert any(line.startswith("mean of 3 ") for line in again.lines)
     assert written(place)["status"] == "finished"
-    assert [weights(folder / "seed-7"), weights(folder / "seed-8")] == kept
+    assert [weights_of(folder / "seed-7"), weights_of(folder / "seed-8")] == kept
 
 
-def test_seeds_and_processes_are_refused_together(
-    place: Path, words: list[str], servers: Servers, cache: dict[str, str]
-) -> None:
-    ended = servers.run(*words, "--seeds", "2", "--processes", "2", folder=place, **SHOWN, **cache)
+def test_seeds_and_processes_are_refused_together(place: Path, words: list[str], servers: Servers) -> None:
+    ended = servers.run(*words, "--seeds", "2", "--processes", "2", folder=place, **SHOWN)
     assert ended.code == 2
     assert ended.err.startswith("settings: --seeds and several processes cannot be combined\n")

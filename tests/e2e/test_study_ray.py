@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import SHOWN, environment
-from trials import Servers, write_data
+from trials import Servers, weights_of, write_data
 
 SCRIPT = """
 import sys, threading, time
@@ -40,13 +39,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.exhaustive
-def test_a_node_is_killed_and_every_run_ends_as_alone(
-    tmp_path: Path, lively_dir: Path, servers: Servers, session_cache: Path
-) -> None:
+def test_a_node_is_killed_and_every_run_ends_as_alone(tmp_path: Path, lively_dir: Path, servers: Servers, cache: dict) -> None:
     pytest.importorskip("ray")
     write_data(tmp_path / "data", 90, 30)
     (tmp_path / "script.py").write_text(SCRIPT)
-    cache = {"GLASSLOOP_CACHE": str(session_cache)}
     done = subprocess.run(
         [sys.executable, "script.py", str(lively_dir)], cwd=tmp_path, env=environment(RAY_DEDUP_LOGS="0", **cache),
         capture_output=True, encoding="utf-8", timeout=280, check=False,
@@ -55,12 +51,9 @@ def test_a_node_is_killed_and_every_run_ends_as_alone(
     runs = json.loads((tmp_path / "out" / "study.json").read_text(encoding="utf-8"))["runs"]
     assert [entry["status"] for entry in runs.values()] == ["finished"] * 6
 
-    def weights(run: Path) -> str:
-        return hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
-
     for name in runs:
         settings = (tmp_path / "out" / "runs" / f"{name}.toml").read_text(encoding="utf-8")
         (tmp_path / "alone.toml").write_text(settings.replace(f"out/runs/{name}", f"alone-{name}"), encoding="utf-8")
         alone = servers.run("train", "--config", "alone.toml", folder=tmp_path, **SHOWN, **cache)
         assert alone.code == 0, alone.err
-        assert weights(tmp_path / f"alone-{name}") == weights(tmp_path / "out" / "runs" / name)
+        assert weights_of(tmp_path / f"alone-{name}") == weights_of(tmp_path / "out" / "runs" / name)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import run_forked
-from trials import Ended, Servers
+from transformers import AutoModelForSequenceClassification
+from trials import Ended, Servers, json_lines
 
 from glassloop import decide, metrics_for
 
@@ -26,7 +27,6 @@ def sentence(number: int) -> str:
 class Task:
     """A task, its generated rows, and what is said on the command line."""
 
-    name: str
     kind: str
     header: list[str]
     rows: list[list[Any]]
@@ -38,48 +38,20 @@ class Task:
 
 GENRES = ["fun", "long", "old"]
 SETS = [[name for place, name in enumerate(GENRES) if (number * 5 + 3) % 7 >> place & 1] for number in range(90)]
+F1 = ["f1_micro", "f1_macro", "exact_match"]
+SCORES = [[sentence(n), sentence(n * n + 1), round((n * 37 % 50) / 10 + n / 1000, 3)] for n in range(90)]
+SEPARATED = [[f"{sentence(n)} {n}", " ; ".join(names)] for n, names in enumerate(SETS)]
+COLUMNS = [[f"{sentence(n)} {n}", *(int(name in names) for name in GENRES)] for n, names in enumerate(SETS)]
+TEN = [[f"{sentence(n)} {n}", f"topic {n % 10}"] for n in range(90)]
 TASKS = {
-    task.name: task
-    for task in (
-        Task(
-            "scores",
-            "regression",
-            ["sentence1", "sentence2", "score"],
-            [[sentence(n), sentence(n * n + 1), round((n * 37 % 50) / 10 + n / 1000, 3)] for n in range(90)],
-            [],
-            None,
-            ["pearson", "spearmanr", "mse"],
-            ["sentence1", "sentence2"],
-        ),
-        Task(
-            "separated",
-            "multi_label_classification",
-            ["text", "genres"],
-            [[f"{sentence(n)} {n}", " ; ".join(names)] for n, names in enumerate(SETS)],
-            ["--label", "genres", "--label_separator", ";"],
-            GENRES,
-            ["f1_micro", "f1_macro", "exact_match"],
-        ),
-        Task(
-            "columns",
-            "multi_label_classification",
-            ["text", *GENRES],
-            [[f"{sentence(n)} {n}", *(int(name in names) for name in GENRES)] for n, names in enumerate(SETS)],
-            ["--label", "fun,long,old"],
-            GENRES,
-            ["f1_micro", "f1_macro", "exact_match"],
-        ),
-        Task(
-            "ten",
-            "single_label_classification",
-            ["text", "label"],
-            [[f"{sentence(n)} {n}", f"topic {n % 10}"] for n in range(90)],
-            [],
-            [f"topic {number}" for number in range(10)],
-            ["accuracy", "f1_macro"],
-        ),
-    )
-}
+    "scores": Task("regression", ["sentence1", "sentence2", "score"], SCORES, [], None, ["pearson", "spearmanr", "mse"],
+                   ["sentence1", "sentence2"]),
+    "separated": Task("multi_label_classification", ["text", "genres"], SEPARATED,
+                      ["--label", "genres", "--label_separator", ";"], GENRES, F1),
+    "columns": Task("multi_label_classification", ["text", *GENRES], COLUMNS, ["--label", "fun,long,old"], GENRES, F1),
+    "ten": Task("single_label_classification", ["text", "label"], TEN, [], [f"topic {number}" for number in range(10)],
+                ["accuracy", "f1_macro"]),
+}  # fmt: skip
 EVERY = pytest.mark.parametrize("name", TASKS)
 
 
@@ -87,10 +59,10 @@ EVERY = pytest.mark.parametrize("name", TASKS)
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files of every task."""
     folder = tmp_path_factory.mktemp("tasks")
-    for task in TASKS.values():
-        (folder / task.name).mkdir()
+    for name, task in TASKS.items():
+        (folder / name).mkdir()
         for split, rows in {"train": task.rows[:60], "validation": task.rows[60:79], "test": task.rows[79:]}.items():
-            with (folder / task.name / f"{split}.csv").open("w", newline="", encoding="utf-8") as opened:
+            with (folder / name / f"{split}.csv").open("w", newline="", encoding="utf-8") as opened:
                 csv.writer(opened).writerows([task.header, *rows])
     return folder
 
@@ -99,36 +71,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ended(place: Path, lively_dir: Path, servers: Servers, session_cache: Path) -> dict[str, list[Ended]]:
     """Each task trained, evaluated, asked for a text and for a file."""
     commands = []
-    for task in TASKS.values():
-        run = f"run-{task.name}"
+    for name, task in TASKS.items():
+        run = f"run-{name}"
         settings = ["--num_train_epochs", "2", "--learning_rate", "3e-3", "--eval_strategy", "epoch", "--save_strategy", "no"]
         common = ["--model", str(lively_dir), "--output_dir", run, "--device", "cpu", "--precision", "fp32"]
         commands += [
-            ["train", task.name, *common, *settings, *task.flags],
+            ["train", name, *common, *settings, *task.flags],
             ["evaluate", run, "--device", "cpu"],
             ["predict", run, *task.rows[79][: len(task.texts)], "--device", "cpu"],
-            ["predict", run, "--file", f"{task.name}/test.csv", "--out", f"{task.name}.jsonl", "--device", "cpu"],
+            ["predict", run, "--file", f"{name}/test.csv", "--out", f"{name}.jsonl", "--device", "cpu"],
         ]
     every = run_forked(servers, *commands, folder=place, GLASSLOOP_CACHE=str(session_cache))
     return {name: every[4 * number : 4 * number + 4] for number, name in enumerate(TASKS)}
 
 
-@pytest.fixture(scope="module")
-def trained(ended: dict[str, list[Ended]]) -> dict[str, Ended]:
-    return {name: found[0] for name, found in ended.items()}
-
-
-@pytest.fixture(scope="module")
-def used(ended: dict[str, list[Ended]]) -> dict[str, list[Ended]]:
-    return {name: found[1:] for name, found in ended.items()}
-
-
 def description(place: Path, name: str) -> dict[str, Any]:
     return json.loads((place / f"run-{name}" / "run.json").read_text(encoding="utf-8"))
-
-
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def title(metric: str) -> str:
@@ -137,43 +95,30 @@ def title(metric: str) -> str:
 
 
 @EVERY
-def test_it_trains_to_its_end(name: str, place: Path, trained: dict[str, Ended]) -> None:
-    assert trained[name].code == 0, trained[name].err
-    assert trained[name].out == ""
+def test_it_trains_to_its_end(name: str, place: Path, ended: dict[str, list[Ended]]) -> None:
+    trained = ended[name][0]
+    assert (trained.code, trained.out) == (0, ""), trained.err
     found, task = description(place, name), TASKS[name]
     assert found["status"] == "finished"
     assert found["data"]["task"] == task.kind
     assert found["data"]["labels"] == task.labels
     assert [*found["evaluation"]][:-2] == [f"eval_{metric}" for metric in ("loss", *task.metrics)]
     assert [*found["baseline"]] == [metric for metric in task.metrics if metric not in ("pearson", "spearmanr")]
-    said = trained[name].err
-    assert f"task           {task.kind.replace('_', ' ')}" in said
+    assert f"task           {task.kind.replace('_', ' ')}" in trained.err
     for metric in task.metrics:
         baseline = f"{found['baseline'][metric]:.4f}" if metric in found["baseline"] else "-"
         figures = [f"{found['evaluation'][f'eval_{metric}']:.4f}", baseline]
-        assert any(line.split()[-2:] == figures and line.startswith(title(metric)) for line in trained[name].lines), figures
+        assert any(line.split()[-2:] == figures and line.startswith(title(metric)) for line in trained.lines), figures
 
 
 @EVERY
-def test_the_run_folder_is_complete(name: str, place: Path, trained: dict[str, Ended]) -> None:
-    from transformers import AutoModelForSequenceClassification
-
+def test_the_run_folder_is_complete(name: str, place: Path, ended: dict[str, list[Ended]]) -> None:
     folder, task = place / f"run-{name}", TASKS[name]
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "history.jsonl",
-        "model",
-        "run.json",
-        "sessions.jsonl",
-        "validation-predictions.jsonl",
-    ]
-    history = lines_of(folder / "history.jsonl")
-    assert [(entry["step"], "loss" in entry) for entry in history] == [
-        (8, True),
-        (8, False),
-        (10, True),
-        (16, True),
-        (16, False),
-    ]
+    names = "history.jsonl model run.json sessions.jsonl validation-predictions.jsonl"
+    assert sorted(path.name for path in folder.iterdir()) == names.split()
+    history = json_lines(folder / "history.jsonl")
+    assert [entry["step"] for entry in history] == [8, 8, 10, 16, 16]
+    assert ["loss" in entry for entry in history] == [True, False, True, True, False]
     assert history[-1]["eval_loss"] == pytest.approx(description(place, name)["evaluation"]["eval_loss"], abs=1e-6)
     model = AutoModelForSequenceClassification.from_pretrained(folder / "model")
     assert model.config.problem_type == task.kind
@@ -181,9 +126,9 @@ def test_the_run_folder_is_complete(name: str, place: Path, trained: dict[str, E
 
 
 @EVERY
-def test_the_reported_metrics_come_out_again_of_the_predictions(name: str, place: Path, trained: dict[str, Ended]) -> None:
+def test_the_reported_metrics_come_out_again_of_the_predictions(name: str, place: Path, ended: dict[str, list[Ended]]) -> None:
     task = TASKS[name]
-    rows = lines_of(place / f"run-{name}" / "validation-predictions.jsonl")
+    rows = json_lines(place / f"run-{name}" / "validation-predictions.jsonl")
     assert [[row[column] for column in task.texts] for row in rows] == [row[: len(task.texts)] for row in task.rows[60:79]]
     decided = decide(np.array([row["logits"] for row in rows], dtype=np.float32), task.kind)
     labels: Any = [row["label"] for row in rows]
@@ -199,29 +144,28 @@ def test_the_reported_metrics_come_out_again_of_the_predictions(name: str, place
     )
     evaluation = description(place, name)["evaluation"]
     assert again == {metric: evaluation[f"eval_{metric}"] for metric in task.metrics}
-    expected = [row[2] for row in task.rows[60:79]] if task.kind == "regression" else None
-    if expected:
-        assert labels == pytest.approx(expected, abs=1e-6)
+    if task.kind == "regression":
+        assert labels == pytest.approx([row[2] for row in task.rows[60:79]], abs=1e-6)
 
 
 @EVERY
-def test_it_is_evaluated_with_the_same_figures(name: str, place: Path, used: dict[str, list[Ended]]) -> None:
-    ended, evaluation = used[name][0], description(place, name)["evaluation"]
-    assert ended.code == 0, ended.err
-    assert ended.out.startswith("validation (19 rows)")
+def test_it_is_evaluated_with_the_same_figures(name: str, place: Path, ended: dict[str, list[Ended]]) -> None:
+    evaluated, evaluation = ended[name][1], description(place, name)["evaluation"]
+    assert evaluated.code == 0, evaluated.err
+    assert evaluated.out.startswith("validation (19 rows)")
     metrics = ["loss", *TASKS[name].metrics]
-    lines = ended.out.splitlines()[1 : 1 + len(metrics)]
+    lines = evaluated.out.splitlines()[1 : 1 + len(metrics)]
     for metric, line in zip(metrics, lines, strict=True):
         assert line.startswith(title(metric))
         assert float(line.split()[-2]) == pytest.approx(evaluation[f"eval_{metric}"], abs=2e-4)
 
 
 @EVERY
-def test_it_predicts_a_text_and_a_file_alike(name: str, place: Path, used: dict[str, list[Ended]]) -> None:
-    (_, text, file), task = used[name], TASKS[name]
+def test_it_predicts_a_text_and_a_file_alike(name: str, place: Path, ended: dict[str, list[Ended]]) -> None:
+    (_, _, text, file), task = ended[name], TASKS[name]
     assert (text.code, file.code) == (0, 0), text.err + file.err
     assert file.out == f"11 rows → {name}.jsonl\n"
-    rows = lines_of(place / f"{name}.jsonl")
+    rows = json_lines(place / f"{name}.jsonl")
     assert [[row[column] for column in task.texts] for row in rows] == [row[: len(task.texts)] for row in task.rows[79:]]
     shown = [line.rsplit(None, 1) for line in text.out.splitlines()]
     if task.kind == "regression":
@@ -238,10 +182,10 @@ def test_it_predicts_a_text_and_a_file_alike(name: str, place: Path, used: dict[
         assert all(row["prediction"] == max(scores, key=lambda label: row[f"score_{label}"]) for row in rows)
 
 
-def test_one_cell_or_several_columns_make_no_difference(place: Path, trained: dict[str, Ended]) -> None:
+def test_one_cell_or_several_columns_make_no_difference(place: Path, ended: dict[str, list[Ended]]) -> None:
     """The same labels written in two ways: the same numbers to the last bit."""
     first, second = (
-        [row["logits"] for row in lines_of(place / f"run-{name}" / "validation-predictions.jsonl")]
+        [row["logits"] for row in json_lines(place / f"run-{name}" / "validation-predictions.jsonl")]
         for name in ("separated", "columns")
     )
     assert first == second

@@ -10,14 +10,10 @@ from typing import Any
 import pytest
 from commands import SHOWN, run_command, run_forked
 from families import tiny_model
-from trials import Ended, Servers
+from trials import REVIEWS, Ended, Servers, json_lines, told
 
 from glassloop.runs.record import Difference
 
-ROWS = "text,label\n" + "".join(
-    f"{'very ' * (number % 5)}{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n"
-    for number in range(50)
-)
 COMMON = ["--device", "cpu", "--precision", "fp32", "--save_strategy", "no"]
 CONFIG = """
 source = "rows.csv"
@@ -40,7 +36,7 @@ precision = "fp32"
 def place(tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data, a model without dropout, a file of settings, and files of somebody else."""
     folder = tmp_path_factory.mktemp("train")
-    (folder / "rows.csv").write_text(ROWS)
+    (folder / "rows.csv").write_text(REVIEWS)
     (folder / "broken.csv").write_text("text,label\ngood,pos\n,neg\nbad,neg\n")
     (folder / "run.toml").write_text(CONFIG)
     (folder / "theirs").mkdir()
@@ -51,13 +47,8 @@ def place(tiny_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def cache(session_cache: Path) -> dict[str, str]:
-    return {"GLASSLOOP_CACHE": str(session_cache)}
-
-
 def history_of(place: Path, run: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (place / run / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+    return json_lines(place / run / "history.jsonl")
 
 
 def description(place: Path, run: str) -> dict[str, Any]:
@@ -65,8 +56,6 @@ def description(place: Path, run: str) -> dict[str, Any]:
 
 
 # --- one run -----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def first(place: Path, cache: dict[str, str]) -> Ended:
     """A run without a folder of its own choice."""
@@ -98,9 +87,7 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
 
 def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:
     """No carriage return, no colour, nothing on standard output: a log stays readable."""
-    assert first.out == ""
-    assert "\r" not in first.err
-    assert "\x1b" not in first.err
+    assert (first.out, "\r" in first.err, "\x1b" in first.err) == ("", False, False)
     figures = history_of(place, "runs/run-001")
     assert [entry["step"] for entry in figures] == [6, 6, 9]
     last = figures[2]
@@ -128,7 +115,6 @@ def test_the_result_stands_beside_the_majority(first: Ended, place: Path) -> Non
 
 
 # --- what it refuses, and settings from a file -------------------------------------------------------------------
-
 TRAIN = ["train", "rows.csv", "--model", "still", *COMMON]
 COMMANDS: dict[str, list[str]] = {
     "wrong settings": [*TRAIN, "--learning_rate", "-1", "--eval_strategy", "epochs", "--seed", "-2", "--empty", "drop"],
@@ -197,9 +183,7 @@ def test_it_refuses_in_two_lines_with_its_exit_code(name: str, ended: dict[str, 
 
 
 def test_an_unknown_option(ended: dict[str, Ended]) -> None:
-    assert ended["unknown flag"].code == 2
-    assert "--learning_rat" in ended["unknown flag"].err
-    assert "Traceback" not in ended["unknown flag"].err
+    told(ended["unknown flag"], 2, "--learning_rat")
 
 
 def test_a_run_that_diverges_leaves_with_5_and_says_where(ended: dict[str, Ended], place: Path) -> None:
@@ -214,29 +198,21 @@ def test_a_run_that_diverges_leaves_with_5_and_says_where(ended: dict[str, Ended
     assert not (place / "diverged" / "model").exists()
 
 
-def test_other_files_are_not_changed(ended: dict[str, Ended], place: Path) -> None:
-    assert [path.name for path in (place / "theirs").iterdir()] == ["thesis.tex"]
-    assert (place / "theirs" / "thesis.tex").read_text() == "years of work"
-
-
-def test_a_second_run_into_the_same_folder_is_refused(ended: dict[str, Ended], place: Path) -> None:
+def test_a_second_run_into_the_same_folder_is_refused_and_other_files_are_not_changed(ended: dict, place: Path) -> None:
+    assert {path.name: path.read_text() for path in (place / "theirs").iterdir()} == {"thesis.tex": "years of work"}
     assert ended["a run is there"].code == 2
     assert ended["a run is there"].err.startswith("settings: output_dir runs/run-001 already contains a run\ntry:  ")
     assert ended["next number"].code == 0, ended["next number"].err
     assert description(place, "runs/run-002")["status"] == "finished"
 
 
-def test_settings_from_a_file(ended: dict[str, Ended], place: Path) -> None:
+def test_settings_from_a_file_and_flags_before_it(ended: dict[str, Ended], place: Path) -> None:
     assert ended["file"].code == 0, ended["file"].err
     assert ended["file"].lines[0] == "glassloop: evaluation_strategy is now called eval_strategy"
     assert ended["file"].lines[1] == "data           rows.csv: 40 train, 10 validation"
     settings = description(place, "from-file")["settings"]
-    assert {name: settings[name] for name in ("max_steps", "learning_rate", "eval_strategy", "group_by_length")} == {
-        **{"max_steps": 3, "learning_rate": 1e-3, "eval_strategy": "epoch", "group_by_length": True}
-    }
-
-
-def test_flags_go_before_the_file(ended: dict[str, Ended], place: Path) -> None:
+    wanted = {"max_steps": 3, "learning_rate": 1e-3, "eval_strategy": "epoch", "group_by_length": True}
+    assert {name: settings[name] for name in wanted} == wanted
     assert ended["file and flags"].code == 0, ended["file and flags"].err
     found = description(place, "from-both")
     assert (found["settings"]["max_steps"], found["settings"]["group_by_length"]) == (2, False)
@@ -245,8 +221,6 @@ def test_flags_go_before_the_file(ended: dict[str, Ended], place: Path) -> None:
 
 
 # --- several processes -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module", params=["--processes", pytest.param("torchrun", marks=pytest.mark.exhaustive)])
 def several(
     request: pytest.FixtureRequest, place: Path, servers: Servers, cache: dict[str, str], ended: dict[str, Ended]
@@ -278,20 +252,14 @@ def test_two_processes_give_the_losses_of_one_with_twice_the_batch(several: tupl
         assert both["evaluation"][name] == alone["evaluation"][name]
 
 
-def test_two_processes_print_each_line_once(several: tuple[str, Ended]) -> None:
+def test_two_processes_print_each_line_once_and_leave_the_folder_of_one(several: tuple[str, Ended], place: Path) -> None:
     run, said = several
     for start in ("data     ", "device   ", "folder   ", "• no validation split", "validation     ", "✓ "):
         assert sum(line.startswith(start) for line in said.lines) == 1, start
     assert any("4 rows × 2 processes per step" in line for line in said.lines)
     assert sum("12/12" in line for line in said.lines) == 1
     assert said.lines[-1].endswith(f"12 steps → {run}")
-
-
-def test_two_processes_leave_the_folder_of_one(several: tuple[str, Ended], place: Path) -> None:
-    names = [sorted(path.name for path in (place / run).iterdir()) for run in ("one", several[0])]
+    names = [sorted(path.name for path in (place / name).iterdir()) for name in ("one", run)]
     assert names[0] == names[1]
-    predictions = [
-        [json.loads(line)["prediction"] for line in (place / run / "validation-predictions.jsonl").read_text().splitlines()]
-        for run in ("one", several[0])
-    ]
-    assert predictions[0] == predictions[1]
+    predictions = [json_lines(place / name / "validation-predictions.jsonl") for name in ("one", run)]
+    assert [row["prediction"] for row in predictions[0]] == [row["prediction"] for row in predictions[1]]

@@ -141,14 +141,8 @@ class Crash(TrainerCallback):
 
 def trained(name: str, folder: Path, size: int, accumulate: int, resume: bool, *more: Any) -> Trainer:
     kind, callbacks, settings = CASES[name]
-    usual = {
-        "num_train_epochs": 3,
-        "logging_steps": 1,
-        "learning_rate": 1e-3,
-        "eval_strategy": "epoch",
-        "save_strategy": "epoch",
-    }
-    usual |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": accumulate}
+    usual = {"num_train_epochs": 3, "logging_steps": 1, "learning_rate": 1e-3, "per_device_train_batch_size": size}
+    usual |= {"eval_strategy": "epoch", "save_strategy": "epoch", "gradient_accumulation_steps": accumulate}
     args = TrainingArguments(str(folder), device="cpu", precision="fp32", **usual | settings)
     trainer = kind(tiny_model(dropout=0.0), args, train_dataset=ROWS, eval_dataset=ROWS[:9], callbacks=[*callbacks, *more])
     trainer._quiet = True
