@@ -25,6 +25,7 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
 from glassloop.trainer import UNSUPPORTED, unused_names
 from glassloop.training import callbacks as trackers
+from glassloop.training import session
 from glassloop.training.callbacks import EVENTS
 from glassloop.training.losses import LOSS_REMEDY
 
@@ -220,11 +221,12 @@ BACKENDS = pytest.mark.parametrize("backend", ["plain", "packed"])
 @BACKENDS
 def test_columns_that_a_format_does_not_choose_are_not_used(trainer_of, few, backend: str) -> None:
     bare = few["train"].remove_columns("token_type_ids")
-    expected = trained(trainer_of(backend=backend, train_dataset=bare))
-    assert expected != trained(trainer_of(backend=backend)), "token types change the weights"
+    given = {"backend": backend, "max_steps": 3}
+    expected = trained(trainer_of(train_dataset=bare, **given))
+    assert expected != trained(trainer_of(**given)), "token types change the weights"
     for kind in (None, "torch", "numpy", "python"):
         chosen = few["train"].with_format(kind, columns=["input_ids", "labels"])
-        assert trained(trainer_of(backend=backend, train_dataset=chosen)) == expected, kind
+        assert trained(trainer_of(train_dataset=chosen, **given)) == expected, kind
     with pytest.raises(SettingsError, match="the training rows have no labels"):
         trainer_of(backend=backend, train_dataset=few["train"].with_format(columns=["input_ids"])).train()
     found = trainer_of(backend=backend).predict(few["test"].with_format("torch", columns=["input_ids", "token_type_ids"]))
@@ -364,7 +366,8 @@ def test_every_row_is_counted_once_and_in_its_order(trainer_of, few, number: int
     assert found.metrics["test_loss"] == pytest.approx(by_hand, abs=1e-6)
 
 
-def test_how_many_steps_and_when_it_evaluates(trainer_of) -> None:
+def test_how_many_steps_and_when_it_evaluates(trainer_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "train_step", lambda *given, **named: torch.tensor([0.5, 1.0]))  # they need not train
     for settings, steps, evaluated in [
         ({}, 8, []),
         ({"num_train_epochs": 2}, 16, []),
@@ -464,13 +467,13 @@ def test_class_weights_and_label_smoothing(trainer_of, few, says) -> None:
     for text, values in {"balanced": [29 / (2 * count) for count in counts], "0.25, 3": [0.25, 3.0]}.items():
         weights = torch.tensor(values)
         for rows in (few["train"], few["train"].to_list()):
-            trainer = trainer_of(model=tiny_model(dropout=0.0), class_weights=text, logging_steps=1, train_dataset=rows)
+            trainer = trainer_of(model=tiny_model(dropout=0.0), class_weights=text, max_steps=1, train_dataset=rows)
             trainer.train()
             assert losses(trainer)[0] == pytest.approx(first_loss(trainer, weights), abs=1e-6)
             assert losses(trainer)[0] != pytest.approx(first_loss(trainer), abs=1e-3)
     with says("class_weights is balanced, but there are no training rows with labels", "use numbers"):
         trainer_of(class_weights="balanced", train_dataset=None).evaluate()
-    trainer = trainer_of(model=tiny_model(dropout=0.0), label_smoothing_factor=0.2, logging_steps=1)
+    trainer = trainer_of(model=tiny_model(dropout=0.0), label_smoothing_factor=0.2, max_steps=1)
     trainer.train()
     assert losses(trainer)[0] == pytest.approx(first_loss(trainer, smoothing=0.2), abs=1e-6)
     rows = labelled(few["validation"], [0.5, 1.5, -1.0, 2.0])
@@ -483,8 +486,8 @@ def test_a_loss_of_ones_own_is_trained_on_but_a_mean_is_refused(trainer_of) -> N
     for reduction in ["none", "sum"]:
         for accumulate in (1, 3):
             loss = partial(functional.cross_entropy, reduction=reduction)
-            own = trainer_of(loss=loss, gradient_accumulation_steps=accumulate)
-            assert trained(own) == trained(trainer_of(gradient_accumulation_steps=accumulate))
+            given = {"gradient_accumulation_steps": accumulate, "max_steps": 3}
+            assert trained(trainer_of(loss=loss, **given)) == trained(trainer_of(**given))
     model = tiny_model()
     with pytest.raises(SettingsError, match="is not the sum of its rows' losses") as caught:
         trainer_of(model=model, loss=functional.cross_entropy).train()
