@@ -31,11 +31,11 @@ from glassloop.models.loading import quiet_transformers
 from glassloop.runs.history import numbers_by_step, read_moments, resumed_steps
 from glassloop.runs.record import Plan
 from glassloop.scores.metrics import Measures, chosen_measures, read_scores
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import SCORE, TrainingArguments
 from glassloop.training.callbacks import Callback, State, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
 from glassloop.training.interfaces import Backend, LossSum, Say, Tensors, TrainingUse
-from glassloop.training.losses import class_weights_of, loss_of
+from glassloop.training.losses import class_weights_of, make_loss
 from glassloop.training.optimizer import make_plan
 from glassloop.training.recorder import Recorder
 from glassloop.training.session import Optimizers, ScriptParts, TrainingParts, advice, trained
@@ -410,7 +410,11 @@ class Trainer:
         )
 
     def _loss_sum(self) -> LossSum:
-        return loss_of(self.args, self.task, self._class_weights(), self.loss, self.backend.device)
+        weights, smoothing = self._class_weights(), self.args.label_smoothing_factor
+        if self.task == SCORE and (self.args.class_weights or smoothing):
+            raise SettingsError("class_weights and label_smoothing_factor do not apply to regression", "omit them")
+        tensor = torch.tensor(weights, device=self.backend.device) if weights else None
+        return make_loss(self.task, label_smoothing=smoothing, class_weights=tensor, custom=self.loss)
 
     def _class_weights(self) -> list[float] | None:
         """Return the weight of each class, None if all count the same. Rows are counted once."""

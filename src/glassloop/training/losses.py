@@ -14,7 +14,6 @@ from glassloop.base.errors import ModelError, SettingsError, no_memory, visible
 from glassloop.data.batches import Batch
 from glassloop.data.interfaces import Model, Rows
 from glassloop.data.rows import labels_in
-from glassloop.settings.training import TrainingArguments
 from glassloop.training.interfaces import LossSum, Say, StepBackend, TrainingBatch
 
 LOSS_REMEDY = "return one loss per row, or their sum: reduction='none' or reduction='sum', never a mean"
@@ -141,16 +140,6 @@ def out_of_range(model: Model, ids: torch.Tensor | None) -> bool:
     words = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
     most = getattr(model.config, "max_position_embeddings", None) or 0
     return bool((words is not None and ids.max() >= words.weight.shape[0]) or 0 < most < ids.shape[1])
-
-
-def loss_of(
-    args: TrainingArguments, task: str, weights: list[float] | None, custom: LossSum | None, device: torch.device
-) -> LossSum:
-    """Return the sum of the rows' losses as the settings define it; raise `SettingsError` if they do not fit the task."""
-    if task == "regression" and (args.class_weights or args.label_smoothing_factor):
-        raise SettingsError("class_weights and label_smoothing_factor do not apply to regression", "omit them")
-    tensor = torch.tensor(weights, device=device) if weights else None
-    return make_loss(task, label_smoothing=args.label_smoothing_factor, class_weights=tensor, custom=custom)
 
 
 def class_weights_of(text: str | None, num_labels: int, rows: Rows | None) -> list[float] | None:
