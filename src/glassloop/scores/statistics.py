@@ -732,8 +732,7 @@ def compare(first: Seeds, second: Seeds, key: str, positive: str | None = None, 
     interval, p_value = spread.interval(level), spread.p_value
     if not interval.half_width and models[0].task != SCORE:  # the same answers: other rows could still differ
         interval = agreeing(share_interval(0, 0, rows, level), spread.mean, p_value < 1 - level)
-    method = JACKKNIFE if spread.seeds is None else CLUSTERED
-    return Difference(spread.mean, interval, p_value, method, spread, p_value)
+    return Difference(spread.mean, interval, p_value, JACKKNIFE if spread.seeds is None else CLUSTERED, spread, p_value)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -84,8 +84,7 @@ class RayTrials:
         gpus = resources.get("GPU", 0) if device in ("auto", "cuda") else 0
         share = self.at_once or RUNS_PER_GPU
         self.slots = max(1, int(gpus * share) if gpus else int(resources.get("CPU", 1)) // (self.threads or 1))
-        gpu = 1 / share if gpus else 0
-        self.remote = ray.remote(max_retries=RETRIES, num_cpus=self.threads, num_gpus=gpu)(remote_part)
+        self.remote = ray.remote(max_retries=RETRIES, num_cpus=self.threads, num_gpus=1 / share if gpus else 0)(remote_part)
         self.shipment = ray.put(shipment_of(self.record))
         nodes = sum(bool(node["Alive"]) for node in ray.nodes())
         say(f"Ray: {counted(nodes, 'node', 'nodes')}, {counted(self.slots, 'run', 'runs')} at a time")

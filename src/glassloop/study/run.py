@@ -190,8 +190,7 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend, sh
     refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
     # A fast backend need not repeat what an earlier run found out about the same rows, weights and settings.
     settings = json.dumps({name: value for name, value in args.to_dict().items() if name not in NOT_COMPARED}, sort_keys=True)
-    checked = trainer.backend.name, trainer.backend.precision
-    compared = ("comparison", *checked, fingerprint, rows_key(examples), settings)
+    compared = ("comparison", trainer.backend.name, trainer.backend.precision, fingerprint, rows_key(examples), settings)
     known = shared.parts.get(compared)
     if isinstance(known, records.Difference) and isinstance(trainer.backend, PackedBackend):
         trainer.backend.differences[network] = known

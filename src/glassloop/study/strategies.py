@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from glassloop.base.errors import SettingsError
 from glassloop.runs.study import RoundRecord
@@ -111,15 +111,9 @@ def started_search(
     earlier = [*known]
     search = create_study(directions=[*directions], **{"sampler": sampler_for(seed, len(earlier)), **(options or {})})
     for one in earlier:
-        search.add_trial(
-            create_trial(
-                state=TrialState.PRUNED if one.pruned else TrialState.FAIL if one.values is None else TrialState.COMPLETE,
-                values=one.values,
-                params=dict(one.params),
-                distributions=dict(one.distributions),
-                intermediate_values=dict(one.reports),
-            )
-        )
+        state = TrialState.PRUNED if one.pruned else TrialState.FAIL if one.values is None else TrialState.COMPLETE
+        parts: dict[str, Any] = {"params": dict(one.params), "distributions": dict(one.distributions)}
+        search.add_trial(create_trial(state=state, values=one.values, intermediate_values=dict(one.reports), **parts))
     return search
 
 

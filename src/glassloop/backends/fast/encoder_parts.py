@@ -270,8 +270,7 @@ class Blueprint:
 
 
 def weight_shapes(part: nn.Module) -> dict[str, torch.Size | None]:
-    weights = {**part._parameters, **part._buffers}
-    return {name: None if value is None else value.shape for name, value in weights.items()}
+    return {name: None if value is None else value.shape for name, value in {**part._parameters, **part._buffers}.items()}
 
 
 def shared_weights(model: nn.Module) -> list[frozenset[str]]:

@@ -265,9 +265,7 @@ class TorchOperations:
 
     def to_matmul_dtype(self, x: torch.Tensor) -> torch.Tensor:
         """Return x in the dtype of matrix multiplications; the copy that the last layer made is used again."""
-        if self.last_low is not None and self.last_low[0] is x:
-            return self.last_low[1]
-        return x.to(self.matmul_dtype)
+        return self.last_low[1] if self.last_low is not None and self.last_low[0] is x else x.to(self.matmul_dtype)
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.addmm(bias, x, weight.t())
