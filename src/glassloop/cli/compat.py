@@ -22,6 +22,7 @@ from glassloop.training.progress import starting
 if TYPE_CHECKING:
     from glassloop.compat.port import Ported
 
+
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -106,7 +107,11 @@ def ported_file(path: Path) -> tuple[Ported, str]:
 
 
 SCRIPT_HELP = "Python script or notebook (.py or .ipynb). Options of this command go before it."
+
+
 MODELS_HELP = "Model to use in place of another: NAME=FOLDER. Repeat for several models."
+
+
 ERRORS_HELP = "Continue a notebook after a cell that fails, and exit with status 1."
 
 

@@ -16,6 +16,7 @@ from glassloop.runs.status import RUNS_DIR, ListedRun, RunFolders, amount, durat
 if TYPE_CHECKING:
     from rich.console import Console
 
+
 LONGEST_NAME = 28
 
 
@@ -73,8 +74,14 @@ def result_of(entry: ListedRun) -> str:
 
 
 TABLES = ("markdown", "latex")
+
+
 FORMATS = ("html", "svg", "png", "csv", *TABLES)
+
+
 OUT_HELP = "File or, for charts, folder to write. Default: report.html or charts in the run folder; tables are printed."
+
+
 FORMAT_HELP = "html for the report; svg, png or csv for its charts; markdown or latex for the table of results."
 
 
@@ -112,6 +119,8 @@ def report(
 
 
 RUNS_HELP = "Run folders, or folders of several seeds. All are compared with the first."
+
+
 MARGIN_HELP = "Largest difference that does not matter. Default: 0.01."
 
 

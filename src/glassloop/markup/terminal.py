@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rich.console import JustifyMethod, OverflowMethod
+from typing import Any
+
 from rich.table import Table
 from rich.text import Text
 
@@ -14,10 +15,9 @@ def text(value: object, style: str = "") -> Text:
     return Text(printable(str(value)), style)
 
 
-def bare_table(*columns: str, right: int | None = None, no_wrap: bool = False, overflow: OverflowMethod = "ellipsis") -> Table:
-    """Return a table without lines. Columns from `right` on are aligned to the right."""
+def bare_table(*columns: str, right: int | None = None, **options: Any) -> Table:
+    """Return a table without lines. Columns from `right` on are aligned to the right; rich takes `options` for all of them."""
     table = Table(box=None, header_style="dim", pad_edge=False, show_header=bool(columns))
     for place, name in enumerate(columns):
-        justify: JustifyMethod = "left" if right is None or place < right else "right"
-        table.add_column(text(name), justify=justify, no_wrap=no_wrap, overflow=overflow)
+        table.add_column(text(name), justify="left" if right is None or place < right else "right", **options)
     return table

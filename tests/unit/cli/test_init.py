@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from glassloop.cli.data import init
+from glassloop.cli.init import init
 from glassloop.runs.record import read_run
 from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
