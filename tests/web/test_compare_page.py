@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from run_folders import drawn_rows, write_drawn_run
 
-from glassloop.cli.runs import compare
+from glassloop.cli.compare import compare
 
 if TYPE_CHECKING:
     from conftest import OpenPage

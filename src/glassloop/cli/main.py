@@ -18,18 +18,25 @@ from glassloop.base import output as outputs
 from glassloop.base.errors import GlassloopError, ResourceError, resource_error
 from glassloop.base.output import CommandResult, TolerantStream, say, show
 from glassloop.cli.calibrate import calibrate
-from glassloop.cli.compat import port, run_script
+from glassloop.cli.compare import compare
 from glassloop.cli.data import describe_data
+from glassloop.cli.doctor import doctor
+from glassloop.cli.eject import eject
 from glassloop.cli.evaluate import evaluate
+from glassloop.cli.export import export
 from glassloop.cli.init import init
+from glassloop.cli.list import list_runs
 from glassloop.cli.options import GroupedCommand, end_of_own, underscored, usage_error, with_resume_value
+from glassloop.cli.port import port
 from glassloop.cli.predict import predict
-from glassloop.cli.runs import compare, list_runs, report, ui
+from glassloop.cli.push import push
+from glassloop.cli.report import report
+from glassloop.cli.run import run_script
 from glassloop.cli.serve import serve
-from glassloop.cli.share import eject, export, push
 from glassloop.cli.study import study
 from glassloop.cli.train import train
-from glassloop.cli.verify import doctor, verify
+from glassloop.cli.ui import ui
+from glassloop.cli.verify import verify
 from glassloop.settings.training import refuse_invalid_bytes
 from glassloop.training.processes import report as report_error
 

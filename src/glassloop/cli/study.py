@@ -15,13 +15,13 @@ from glassloop.training.progress import starting
 VARY_HELP = (
     "Setting to vary: learning_rate=2e-5,5e-5, learning_rate=log:1e-5..1e-3 or weight_decay=linear:0..0.1. Can be repeated."
 )
-STUDY_SEEDS_HELP = "Number of random seeds for each setting, starting at --seed. [default: 3]"
+SEEDS_HELP = "Number of random seeds for each setting, starting at --seed. [default: 3]"
 STRATEGY_HELP = f"How to search: {', '.join(STRATEGIES)}. auto is grid for up to 6 settings, else halving."
 BUDGET_HELP = "The most that the search may cost: a time (30m, 2h) or runs (200_runs)."
 FOLD_HELP = "Choose settings by cross-validation with this many folds. Default: on a tenth of the training rows."
 SAMPLES_HELP = "Number of settings to draw for ranges, random and optuna. [default: 16]"
-STUDY_RESUME_HELP = "Continue this study. Without a value, the one in --output_dir."
-RUNS_AT_ONCE_HELP = "Number of runs to train at the same time on each GPU, or on the CPU. Default: as many as fit."
+RESUME_HELP = "Continue this study. Without a value, the one in --output_dir."
+AT_ONCE_HELP = "Number of runs to train at the same time on each GPU, or on the CPU. Default: as many as fit."
 ON_HELP = "Train on a Ray cluster: ray for the local or running one, or ray://host:port."
 
 
@@ -29,7 +29,7 @@ ON_HELP = "Train on a Ray cluster: ray for the local or running one, or ray://ho
 def study(
     data: TrainingData = None,
     vary: Annotated[list[str] | None, Option(metavar="<name=values>", help=VARY_HELP)] = None,
-    seeds: Annotated[int | None, Option(metavar="<int>", help=STUDY_SEEDS_HELP)] = None,
+    seeds: Annotated[int | None, Option(metavar="<int>", help=SEEDS_HELP)] = None,
     strategy: Annotated[str | None, Option(help=STRATEGY_HELP, autocompletion=lambda: [*STRATEGIES])] = None,
     budget: Annotated[str | None, Option(help=BUDGET_HELP)] = None,
     fold: Annotated[int | None, Option(metavar="<int>", help=FOLD_HELP)] = None,
@@ -37,8 +37,8 @@ def study(
     model: Model = None,
     config: Config = None,
     new_head: NewHead = False,
-    resume: Annotated[str | None, Option(help=STUDY_RESUME_HELP, autocompletion=completed_runs)] = None,
-    at_once: Annotated[int | None, Option(min=1, metavar="<int>", help=RUNS_AT_ONCE_HELP)] = None,
+    resume: Annotated[str | None, Option(help=RESUME_HELP, autocompletion=completed_runs)] = None,
+    at_once: Annotated[int | None, Option(min=1, metavar="<int>", help=AT_ONCE_HELP)] = None,
     on: Annotated[str | None, Option(help=ON_HELP)] = None,
     as_json: Json = False,
     **options: object,

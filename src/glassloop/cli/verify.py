@@ -1,4 +1,4 @@
-"""`glassloop verify` and `doctor`: check that all ways of training give equal results, and this machine."""
+"""`glassloop verify`: check that all ways of training give equal results on the user's model and data."""
 
 from __future__ import annotations
 
@@ -47,20 +47,3 @@ def verify(
     all_hold = all(claim.holds for claim in claims)
     described = [{**asdict(claim), "holds": claim.holds} for claim in claims]
     return CommandResult({"ok": all_hold, "data": data, "model": model, "claims": described}, 0 if all_hold else 1)
-
-
-def doctor(as_json: Json = False) -> CommandResult:
-    """Check this machine and suggest improvements."""
-    from rich.console import Console
-
-    from glassloop.backends.machine import BAD, FAIR, GOOD, examine
-    from glassloop.markup.terminal import bare_table, text
-
-    findings = examine()
-    symbols = {GOOD: ("✓", "green"), FAIR: ("!", "yellow"), BAD: ("✗", "red")}
-    table = bare_table("", "check", "found", "what to do", overflow="fold")
-    for finding in findings:
-        table.add_row(text(*symbols[finding.state]), finding.name, text(finding.found), text(finding.remedy, "dim"))
-    Console().print(table)
-    can_run = all(finding.state != BAD for finding in findings)
-    return CommandResult({"ok": can_run, "findings": findings}, 0 if can_run else 1)

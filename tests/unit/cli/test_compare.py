@@ -10,7 +10,7 @@ import pytest
 from run_folders import drawn_rows, write_drawn_run
 
 from glassloop.base.errors import SettingsError
-from glassloop.cli.runs import compare
+from glassloop.cli.compare import compare
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_it_prints_writes_and_returns_and_only_html_is_written(folders: list[str
 
 def test_no_heavy_package_is_loaded(folders: list[str], tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom glassloop.cli.runs import compare\n"
+        "import sys\nfrom glassloop.cli.compare import compare\n"
         f"compare({folders!r}, out={str(tmp_path / 'out.html')!r})\n"
         "sys.exit(str([name for name in ('torch', 'transformers', 'datasets', 'sklearn', 'pandas') if name in sys.modules]))"
     )

@@ -6,7 +6,7 @@ import pytest
 
 from glassloop.backends import machine
 from glassloop.backends.machine import BAD, FAIR, GOOD, Finding
-from glassloop.cli.verify import doctor
+from glassloop.cli.doctor import doctor
 
 FINDINGS = [
     Finding("Python", GOOD, "3.12.1"),

@@ -10,7 +10,7 @@ import pytest
 from run_folders import make_run
 
 from glassloop.base.errors import ModelError
-from glassloop.cli.share import export
+from glassloop.cli.export import export
 from glassloop.share import conversion
 
 pytestmark = pytest.mark.slow  # builds a model

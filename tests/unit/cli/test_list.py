@@ -13,7 +13,7 @@ from run_folders import drawn_rows, write_drawn_run
 
 from glassloop.base.errors import SettingsError
 from glassloop.base.output import CommandResult
-from glassloop.cli.runs import list_runs, show_run_list
+from glassloop.cli.list import list_runs, show_run_list
 from glassloop.runs.status import ListedRun, RunFolders
 
 
@@ -31,7 +31,7 @@ def test_it_prints_and_returns_all_runs_and_a_folder_that_is_missing_is_an_error
 def test_no_heavy_package_is_loaded(tmp_path: Path) -> None:
     write_drawn_run(tmp_path / "one", drawn_rows(10))
     code = (
-        f"import sys\nfrom glassloop.cli.runs import list_runs\nlist_runs({str(tmp_path)!r})\n"
+        f"import sys\nfrom glassloop.cli.list import list_runs\nlist_runs({str(tmp_path)!r})\n"
         "sys.exit(str([name for name in ('torch', 'transformers', 'datasets', 'scipy', 'pandas') if name in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

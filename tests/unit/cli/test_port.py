@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from glassloop.base.errors import DataError, SettingsError
-from glassloop.cli.compat import port
+from glassloop.cli.port import port
 
 SCRIPT = "\tfrom transformers import Trainer\n\tTrainer().model.generate()\n"
 

@@ -8,7 +8,7 @@ import pytest
 from run_folders import write_run_with_model
 
 from glassloop.base.errors import ModelError, ResourceError
-from glassloop.cli.share import push
+from glassloop.cli.push import push
 from glassloop.runs.record import RUNNING
 
 

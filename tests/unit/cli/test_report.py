@@ -8,7 +8,7 @@ import pytest
 from run_folders import write_fake_run
 
 from glassloop.base.errors import SettingsError
-from glassloop.cli.runs import report
+from glassloop.cli.report import report
 from glassloop.runs.record import RUNNING
 
 

@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 
 from glassloop.base.errors import DataError, SettingsError
-from glassloop.cli.compat import model_pair
 from glassloop.cli.options import end_of_own
+from glassloop.cli.run import model_pair
 from glassloop.compat.program import Part, names_in, parts_of, run_part
 from glassloop.compat.substitution import LEDGER
 

@@ -1,4 +1,4 @@
-"""`glassloop export`, `push` and `eject`: give a trained model to other programs and people."""
+"""`glassloop push`: upload a model to a hub."""
 
 from __future__ import annotations
 
@@ -6,42 +6,12 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from glassloop.base.errors import ModelError, SettingsError, alternatives, counted, did_you_mean, visible
+from glassloop.base.errors import ModelError, counted
 from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult, show
-from glassloop.cli.options import Json, RunFolder, completed_runs
-from glassloop.runs.export import MODEL_FILES
+from glassloop.cli.options import Json, completed_runs
 from glassloop.runs.record import CARD_NAME, REPORT_NAME, is_run, model_of_run, refuse_seeds
 from glassloop.share.upload import published_files, refuse_repository, upload
-from glassloop.training.progress import starting
-
-TEXTS_HELP = "Do not store validation rows, with which a server checks the model."
-
-
-def export(
-    run: RunFolder,
-    to: Annotated[str, Option(help="Format: onnx, onnx-int8 (8-bit weights), or torch (torch.export).")],
-    out: Annotated[str | None, Option("-o", "--out", help="New folder to write to. Default: RUN-FORMAT.")] = None,
-    no_texts: Annotated[bool, Option("--no_texts", help=TEXTS_HELP)] = False,
-    as_json: Json = False,
-) -> CommandResult:
-    """Export the model to ONNX or torch.export, and check it."""
-    with starting():
-        from rich.console import Console
-
-        from glassloop.share.eject import refuse_full
-        from glassloop.share.export import export_run, show_export
-
-    if to not in MODEL_FILES:
-        problem = f"--to is {visible(to)}, not {alternatives(MODEL_FILES)}{did_you_mean(to, MODEL_FILES)}"
-        raise SettingsError(problem, f"use --to {'|'.join(MODEL_FILES)}")
-    folder = user_path(run)
-    target = user_path(out) if out is not None else folder.parent / f"{folder.resolve().name}-{to}"
-    refuse_full(target)
-    exported = export_run(folder, to, target, stores_texts=not no_texts)
-    show_export(Console(), exported)
-    return CommandResult({"run": run, "format": to, "out": target, **vars(exported.check), "flipped": exported.flipped})
-
 
 REPORT_HELP = "Also upload report.html, which contains texts of the validation rows."
 
@@ -84,15 +54,3 @@ def push(
         show(f"→ {address}")
     names = {file.name: file.num_bytes for file in files}
     return CommandResult({"run": run, "repository": repository, "revision": revision, "files": names, "address": address})
-
-
-def eject(
-    run: RunFolder,
-    out: Annotated[str | None, Option("-o", "--out", help="New folder to write to. Default: RUN/ejected.")] = None,
-) -> None:
-    """Export a run as a plain PyTorch script with the same result."""
-    from glassloop.share.eject import eject_run
-
-    folder = user_path(run)
-    script = eject_run(folder, user_path(out) if out is not None else folder / "ejected")
-    show(f"wrote {script}; run it in its folder: python {script.name}")
