@@ -331,8 +331,6 @@ class Predictor:
 
 
 # --- opening a folder ----------------------------------------------------------------------------------------------
-
-
 def open_model(
     folder: Path, device: str, precision: str = "auto", *, light: bool = False
 ) -> tuple[Path, records.RunRecord | None, Tokenizer, Model, Backend]:
@@ -363,8 +361,6 @@ def open_model(
 
 
 # --- int8 ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Agreement:
     """How the predictions of a quantized model agree with those that its run stored for a split."""
@@ -431,8 +427,6 @@ def spread(items: Sequence[Item], most: int) -> list[Item]:
 
 
 # --- several seeds as one model ------------------------------------------------------------------------------------
-
-
 class SeedsPredictor(Predictor):
     """Predicts with the models of all finished seeds in a folder of `glassloop train --seeds`, loaded at the same time."""
 
@@ -476,8 +470,6 @@ def finished_runs(folder: Path) -> dict[int, Path]:
 
 
 # --- evaluation ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Wanted:
     """What to evaluate, and how."""

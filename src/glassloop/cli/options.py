@@ -114,7 +114,6 @@ class GroupedCommand(TyperCommand):
 
 
 # --- options made from settings --------------------------------------------------------------------------------------
-
 SettingsClass = type[TrainingArguments] | type[DataSettings]
 NAMES = str | tuple[str, ...] | None  # in Python; an option takes the names as one text with commas
 METAVARS = {int: "<int>", float: "<float>"}
@@ -221,8 +220,6 @@ def end_of_own(arguments: Sequence[str]) -> int:
 
 
 # --- completion, and options that commands share ---------------------------------------------------------------------
-
-
 def choices_of(name: str) -> Callable[[], list[str]]:
     return lambda: [*COMPLETED[name]]
 

@@ -77,7 +77,6 @@ def pad_sequences(
 
 
 # --- the Trainers of transformers
-
 THEIR_CLASSES = ("Trainer", "TrainingArguments", "Seq2SeqTrainer", "Seq2SeqTrainingArguments")
 
 
@@ -126,7 +125,6 @@ def trainer_arguments(named: dict[str, object]) -> dict[str, object]:
 
 
 # --- GLUE
-
 NAMES = {"sst-2": "sst2", "sts-b": "stsb", "mnli-mm": "mnli_mismatched"}  # how transformers wrote the tasks
 TASKS = {old: GLUE_TASKS[new] for old, new in {**{name: name for name in GLUE_TASKS if name != "ax"}, **NAMES}.items()}
 glue_tasks_num_labels = {name: len(task.label_names or ("score",)) for name, task in TASKS.items()}
@@ -219,8 +217,6 @@ def simple_accuracy(preds: Numbers, labels: Numbers) -> float:
 
 
 # --- scikit-learn
-
-
 def compute_class_weight(class_weight: object, *positional: object, **named: object) -> Array:
     from sklearn.utils.class_weight import compute_class_weight as today
 
@@ -247,7 +243,6 @@ def plot_confusion_matrix(estimator: object, rows: object, true: object, **named
 
 
 # --- IPython
-
 version_info = (0, 0, 0)
 
 

@@ -55,8 +55,6 @@ def changes(models: Mapping[str, str]) -> dict[str, Change]:
 
 
 # --- models by name ----------------------------------------------------------------------------------------------
-
-
 def resolve_models(kinds: tuple[str, ...], models: Mapping[str, str], module: ModuleType) -> None:
     for kind in {getattr(module, name) for name in kinds if hasattr(module, name)}:
         kind.from_pretrained = classmethod(resolved(kind.from_pretrained.__func__, models))
@@ -92,8 +90,6 @@ def resolved(function: Method, models: Mapping[str, str]) -> Method:
 
 
 # --- tokenizers --------------------------------------------------------------------------------------------------
-
-
 def change_tokenizers(models: Mapping[str, str], module: ModuleType) -> None:
     """Let tokenizers take the arguments and have the methods they had."""
     resolve_models(("PreTrainedTokenizerBase",), models, module)
@@ -174,8 +170,6 @@ def batch_encode_plus(self: Tokenizer, batch_text_or_text_pairs: Iterable[object
 
 
 # --- outputs of models -------------------------------------------------------------------------------------------
-
-
 def change_outputs(module: ModuleType) -> None:
     """Let `loss, logits = model(...)` unpack the outputs, which were a tuple until transformers 3, not their names."""
 
@@ -195,7 +189,6 @@ def is_unpacking(frame: FrameType) -> bool:
 
 
 # --- Accelerate --------------------------------------------------------------------------------------------------
-
 LOADER_ARGUMENTS = ("dispatch_batches", "split_batches", "even_batches", "use_seedable_sampler")
 
 
@@ -229,8 +222,6 @@ def accelerator_arguments(named: dict[str, object]) -> dict[str, object]:
 
 
 # --- datasets and pandas -----------------------------------------------------------------------------------------
-
-
 def change_datasets(module: ModuleType) -> None:
     """Let a formatted column be the array or tensor it was, and give data sets the methods that changed them in place."""
     kind = module.Dataset

@@ -88,7 +88,6 @@ def set_progress_bar_enabled(wanted: bool) -> None:
 
 
 # --- the module `evaluate`
-
 __version__ = "0.4"
 
 

@@ -72,7 +72,6 @@ class Ported:
 
 
 # --- where names are today
-
 PACKAGES = {name: today for name, today in tables.OLD_MODULES.items() if "." not in name and not today.startswith("glassloop")}
 LIBRARIES = frozenset(module.partition(".")[0] for module in tables.OLD_NAMES)
 
@@ -211,7 +210,6 @@ def is_portable(name: str, arguments: list[object], named: dict[str, object]) ->
 
 
 # --- the script
-
 OURS = "glassloop"
 MODULE = re.compile(r"from(?:\s|\\\r?\n)+([\w.]+)")
 TRAINED_WITH = ("transformers", OURS)
@@ -815,7 +813,6 @@ def is_missing(kind: str, name: str) -> bool:
 
 
 # --- the diff
-
 AGREE = 2  # how many lines must agree to end a change
 
 
@@ -866,7 +863,6 @@ def next_agreement(old: list[str], new: list[str], place: int, other: int) -> tu
 
 
 # --- notebooks
-
 MARK = "# glassloop port: cell {}"
 MAGIC = "pass  # glassloop port: magic {}"
 STYLES = tuple(product((1, 2, 4, None), (False, True), (None, (",", ":"))))

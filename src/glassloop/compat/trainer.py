@@ -1183,8 +1183,6 @@ def drop_former(named: dict[str, object], args: Settings) -> None:
 
 
 # --- models of scripts
-
-
 @dataclass
 class BareConfig:
     """What Glassloop reads of a model's config, for a module that has none. The module computes its own loss."""
@@ -1249,8 +1247,6 @@ def adds_up_batches(model: torch.nn.Module) -> bool:
 
 
 # --- losses, logits and loaders of scripts
-
-
 def count_of(labels: Nested | None, rows: int) -> int | torch.Tensor:
     """Return the number of labels that count, as in transformers; without a tensor of labels, that of the rows."""
     return labels.ne(IGNORED).sum() if isinstance(labels, torch.Tensor) else max(rows, 1)
@@ -1359,7 +1355,6 @@ class LoaderBatches:
 
 
 # --- callbacks of transformers, and the state they see
-
 ASKED_TO_STOP = "a callback asked to stop"
 ASKED = {"should_log": "log", "should_evaluate": "evaluate", "should_save": "save"}
 UPDATES = ("on_pre_optimizer_step", "on_optimizer_step")  # events at which gradients can be read
@@ -1576,7 +1571,6 @@ class TrainerCallbacks(Callback):
 
 
 # --- the model card
-
 HEAD_OF_CARD = {"language": "language", "license": "license", "finetuned_from": "base_model", "dataset_tags": "datasets"}
 SETTINGS_OF_CARD = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
                     "max_steps", "lr_scheduler_type", "warmup_steps", "weight_decay", "optim", "seed")  # fmt: skip

@@ -29,8 +29,6 @@ HASHED_ROWS = 1000
 
 
 # --- the order of an epoch -----------------------------------------------------------------------------------------
-
-
 def epoch_order(
     num_examples: int,
     batch_size: int,
@@ -108,8 +106,6 @@ def seed_all(seed: int) -> None:
 
 
 # --- from rows to tensors ------------------------------------------------------------------------------------------
-
-
 class PaddingCollator:
     """Pads rows to the longest of them, or up to the next multiple, and returns tensors.
 
@@ -245,8 +241,6 @@ def refuse_other_columns(columns: Iterable[str]) -> None:
 
 
 # --- batches -------------------------------------------------------------------------------------------------------
-
-
 @described
 @dataclass(frozen=True)
 class Batch:

@@ -45,8 +45,6 @@ NOTHING_KNOWN = Known()
 
 
 # --- which columns hold texts and labels ---------------------------------------------------------------------------
-
-
 def find_columns(head: pa.Table, source: str, settings: DataSettings, known: Known) -> Columns:
     """Return the columns named by the user, else those the source knows, else those that can be found without doubt."""
     names = dict.fromkeys(head.column_names)  # Arrow makes a new list each time it is asked
@@ -176,7 +174,6 @@ def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Tab
 
 
 # --- labels that look alike ----------------------------------------------------------------------------------------
-
 # Cyrillic and Greek letters that most fonts draw like these Latin ones.
 LATIN = str.maketrans(
     "АВЕЅІЈКМНОРСТХУԀԚԜаеѕіјорсхуԁһԛԝΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυχϲϳ", "ABESIJKMHOPCTXYDQWaesijopcxydhqwABEZHIKMNOPTYXavopuxcj"
@@ -210,7 +207,6 @@ def spelled(group: tuple[str, ...]) -> Iterator[str]:
 
 
 # --- several labels in a cell --------------------------------------------------------------------------------------
-
 SEPARATORS = (";", "|", ",")
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 BARE = r"""[^\s'",\[\]]+(?: +[^\s'",\[\]]+)*"""
@@ -269,7 +265,6 @@ def refuse_several(values: list[str], where: Where) -> None:
 
 
 # --- label cells ---------------------------------------------------------------------------------------------------
-
 UNLABELLED = -1  # what public data sets write if the labels are secret
 MAX_CLASSES = 10_000
 Cell = str | tuple[str, ...] | None
@@ -377,7 +372,6 @@ def as_text(cells: pa.Array) -> pa.Array:
 
 
 # --- the task, the label names and their numbers -------------------------------------------------------------------
-
 SCORE_VALUES = 20  # more different fractions than this can only be scores
 LARGEST_SCORE = 3.4e38  # the largest finite number in 32 bits
 WHOLE_FRACTION = re.compile(r"(-?(?:0|[1-9]\d*))\.0+")  # as pandas writes whole numbers beside missing ones

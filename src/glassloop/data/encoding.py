@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 # --- what is counted in texts --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TypedTokens:
     """How many rows contain the text of a special token, and which tokens these are."""
@@ -164,7 +162,6 @@ def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list
 
 
 # --- tokenizing in bounded memory ----------------------------------------------------------------------------------
-
 # 50 MB of text took 10.8 GB and 170 s for 512 tokens. The cut is between two words, so the ids are those of the whole text.
 MOST_CHARACTERS = 1_000_000  # a tokenizer needs about 200 bytes and 2 microseconds per character
 MOST_CHARACTERS_PER_TOKEN = 64  # for a max_length beyond 15,000; words have 4 to 6 per token
@@ -220,8 +217,6 @@ def groups_of(sizes: list[int]) -> Iterator[slice]:
 
 
 # --- texts to predict ----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class EncodedText:
     """The token ids of one text or pair, and what truncation has cut."""
@@ -273,7 +268,6 @@ def encoded_ahead(encode: Callable[[Texts], EncodedTexts], columns: Texts) -> It
 
 
 # --- splits to train on --------------------------------------------------------------------------------------------
-
 FORMAT = 4
 ROWS_NAME, COUNTS_NAME = "rows.arrow", "counts.json"
 ID_KINDS: dict[str, type] = {"input_ids": np.int32, "token_type_ids": np.int8}

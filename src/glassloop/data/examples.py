@@ -190,8 +190,6 @@ def measured_by(known: Known, task: str, labels: LabelSet | None, values: list[s
 
 
 # --- the first pass: check all rows --------------------------------------------------------------------------------
-
-
 def survey_split(name: str, split: RawSplit, head: pa.Table, columns: Columns, settings: DataSettings) -> Part:
     """Check all texts of a split and collect its label cells. `head` holds its first rows."""
     names = dict.fromkeys(head.column_names)
@@ -270,8 +268,6 @@ def rows_with_known_labels(part: Part, labels: LabelSet, holder: str, *, skip: b
 
 
 # --- which rows form which split -----------------------------------------------------------------------------------
-
-
 def limited(part: Part, name: str, settings: DataSettings, notes: list[str]) -> Part:
     """Return a part with at most `limit` of its rows: a random sample in the order of the file."""
     # After labels and splits are decided, so that a smaller run has the same classes. The first rows of a sorted file
@@ -338,8 +334,6 @@ def grouped(part: Part, rows: np.ndarray | slice, task: str) -> tuple[np.ndarray
 
 
 # --- the second pass: write the rows -------------------------------------------------------------------------------
-
-
 def write_split(path: Path, part: Part, task: str, labels: LabelSet | None, settings: DataSettings) -> str:
     """Write the rows of a part with their label numbers. Return the fingerprint of what was written."""
     hasher, index, writer = blake2b(part.keys.tobytes(), digest_size=16), 0, None
@@ -369,8 +363,6 @@ def write_split(path: Path, part: Part, task: str, labels: LabelSet | None, sett
 
 
 # --- what a person should know -------------------------------------------------------------------------------------
-
-
 def facts_of(part: Part, labels: LabelSet | None, train_keys: np.ndarray | None) -> SplitFacts:
     """Return the counts of a part. `train_keys` are the keys of the training rows."""
     keys, found = part.keys, part.found

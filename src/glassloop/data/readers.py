@@ -50,8 +50,6 @@ NOT_TEXT = "the row contains a byte that is not text"
 
 
 # --- rows that cannot be read --------------------------------------------------------------------------------------
-
-
 class BadRows:
     """The rows of some files that cannot be read. The first one is an error, which may `offer` to skip and list such rows."""
 
@@ -122,7 +120,6 @@ def refuse_half_character(text: str, what: str) -> None:
 
 
 # --- bytes and text ------------------------------------------------------------------------------------------------
-
 GZIP, BZIP, XZ, ZSTD, ZIP = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 BZIP_BLOCK = b"1AY&SY"
 OLD_OFFICE = b"\xd0\xcf\x11\xe0"
@@ -246,7 +243,6 @@ def undecodable(path: Path, encoding: str, rows_of: Units | None) -> DataError:
 
 
 # --- cells and columns ---------------------------------------------------------------------------------------------
-
 MISSING = ("NAType", "NaTType")  # the types of missing values in pandas, by name so that pandas need not be installed
 PLAIN = (int, float, Decimal, date, time)
 ONLY = "use text, a number or a list"
@@ -355,7 +351,6 @@ def refuse_names(name: str, columns: list[str], remedy: str = "rename one of the
 
 
 # --- CSV and TSV ---------------------------------------------------------------------------------------------------
-
 QUOTES = 'quote a text that contains ", and double the quotes in it ("")'
 NOT_CLOSED = "unexpected end of data"  # what the csv module says about a quote that is opened and not closed
 EMPTY = "check the path; a header and at least one row are needed"
@@ -440,7 +435,6 @@ def tables_of_cells(
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------
-
 ONE_OR_ARRAY = "write one object per line, or one array of objects"
 
 
@@ -565,8 +559,6 @@ def flat(row: dict[object, object], before: str = "") -> dict[str, object]:
 
 
 # --- Excel and Parquet ---------------------------------------------------------------------------------------------
-
-
 def read_excel(path: Path, settings: DataSettings, bad: BadRows) -> Iterator[pa.Table]:
     """Yield the rows of a sheet: the only one with cells, or the one the user has chosen."""
     try:
@@ -622,8 +614,6 @@ def read_parquet(path: Path) -> Iterator[pa.Table]:
 
 
 # --- any file ------------------------------------------------------------------------------------------------------
-
-
 def read_file(path: Path, settings: DataSettings = DEFAULTS, bad: BadRows | None = None) -> Iterator[pa.Table]:
     """Return the rows of a data file in the format of its extension. In a .tsv file a quote is an ordinary character."""
     suffix, delimiter = data_suffix(path), settings.delimiter_sign

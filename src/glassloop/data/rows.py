@@ -34,8 +34,6 @@ TYPE_REMEDY = "use whole numbers, or set problem_type"
 
 
 # --- formats -------------------------------------------------------------------------------------------------------
-
-
 def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
     """Return the data set called `name`. Raise `SettingsError` if it is missing, empty, or not readable by row number."""
     if rows is None:
@@ -100,7 +98,6 @@ def lengths_of(rows: Rows) -> np.ndarray:
 
 
 # --- whether rows repeat -------------------------------------------------------------------------------------------
-
 PROBED_ROWS = (4, 32)  # at least and at most; each is read three times, so few rows of a small data set
 
 
@@ -191,8 +188,6 @@ def cells_of(row: object) -> list[tuple[object, object]]:
 
 
 # --- labels --------------------------------------------------------------------------------------------------------
-
-
 def labels_among(columns: Mapping[str, ArrayLike]) -> np.ndarray | None:
     """Return the labels of some rows in the type that a loss takes; None if there is no label column."""
     found = {key: np.asarray(columns[key]) for key in LABEL_KEYS if key in columns}
@@ -277,7 +272,6 @@ def refuse_labels(rows: Rows, task: str, num_labels: int, *, needed: bool, ignor
 
 
 # --- reading each row as rarely as possible ------------------------------------------------------------------------
-
 MOST_AHEAD = 64 * 2**20  # bytes of rows that are kept until their batch is due
 MOST_NOTED = 2_000  # rows whose texts, tokens and labels are kept for the report
 REPORTED = ("input_ids", "attention_mask", *LABEL_KEYS)

@@ -193,8 +193,6 @@ def refuse_file_settings(path: Data, settings: DataSettings) -> None:
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
-
-
 class FileSplit(SpooledSplit):
     """The rows of the files of one split, read one after the other. A row is named by its file and its number there."""
 
@@ -241,8 +239,6 @@ def bare_name(path: Path) -> str:
 
 
 # --- Python objects, and the hub -----------------------------------------------------------------------------------
-
-
 class ObjectSplit:
     """The rows of one object: a `Dataset`, a pandas frame or a list of dicts. Raise `DataError` for any other object."""
 
@@ -352,8 +348,6 @@ def hub_splits(name: str, config: str | None) -> DatasetDict:
 
 
 # --- the generated corpus ------------------------------------------------------------------------------------------
-
-
 def quickstart_source(num_rows: int, seed: int) -> Source:
     """Return the generated corpus: training pairs, and a sixth as many (at most 5,000) for validation and for test."""
     held_out = max(min(num_rows // 6, 5000), 2)

@@ -50,9 +50,8 @@ DEPTHS = ("num_hidden_groups", "num_hidden_layers", "n_layers", "num_layers", "n
 LARGE = 10**9  # bytes; building a smaller model takes no time
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
+
 # --- find a model ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Place:
     """Where a model is loaded from: a folder or a hub name, and whether only the cache may be used."""
@@ -129,8 +128,6 @@ def find_model(name: str | Path) -> Place:
 
 
 # --- check its files -------------------------------------------------------------------------------------------------
-
-
 def refuse_settings(folder: Path, name: str) -> None:
     """Raise if the settings of the model `name` ask for its own code, for pickles, or for files outside their folder."""
     if (folder / ADAPTER_NAME).is_file():  # it may name any other model, which transformers would load unchecked
@@ -243,8 +240,6 @@ def memory_bytes() -> int:
 
 
 # --- load it ---------------------------------------------------------------------------------------------------------
-
-
 def load_tokenizer(name: str | Path = "quickstart") -> Tokenizer:
     """Return the tokenizer of a model.
 

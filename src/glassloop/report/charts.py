@@ -42,8 +42,6 @@ CHART_CSS = SHEET.replace("DARK", NIGHT)  # the same colors by choice of the rea
 
 
 # --- SVG elements ------------------------------------------------------------------------------------------------------
-
-
 def short(number: float) -> str:
     text = f"{number:.1f}"
     return text.removesuffix(".0") if text != "-0.0" else "0"
@@ -111,8 +109,6 @@ def cut(text: str, limit: float) -> str:
 
 
 # --- scales and axes ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Axis:
     """An axis of a chart. Without `low` and `high`, it ends with round numbers around the data."""
@@ -231,8 +227,6 @@ def frame(
 
 
 # --- what a chart becomes ----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Table:
     columns: tuple[str, ...]
@@ -335,8 +329,6 @@ def standalone(chart: Chart, *, dark: bool = True, below: str = "") -> str:
 
 
 # --- kinds of charts ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Bars:
     """The values of one series, one for each label of the chart. None draws no bar."""

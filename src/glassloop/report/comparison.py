@@ -45,8 +45,6 @@ STYLE = (
 
 
 # --- the sides ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Side:
     """One side of a comparison: a run, or the runs of several seeds, by seed. `read_rows` adds the predictions."""
@@ -140,8 +138,6 @@ def content_of(entry: Mapping[str, Json], record: RunRecord) -> tuple[str, ...]:
 
 
 # --- settings and rows that differ -------------------------------------------------------------------------------------
-
-
 def facts_of(record: RunRecord) -> dict[str, object]:
     """Return everything about a run that may explain a difference: model, data, settings, machine, versions."""
     train = record.data.splits.get("train")
@@ -245,8 +241,6 @@ def row_differences(first: Side, other: Side, most: int) -> RowDifferences:
 
 
 # --- the comparison ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ComparedRuns:
     split: str
@@ -353,8 +347,6 @@ def measures_of(record: RunRecord) -> Measures:
 
 
 # --- in the terminal ---------------------------------------------------------------------------------------------------
-
-
 def show_comparison(console: Console, compared: ComparedRuns) -> None:
     first, *others = compared.names
     names = ", ".join(others) if sum(map(len, others)) < 40 else f"{len(others)} runs"
@@ -438,8 +430,6 @@ def show_rows(console: Console, compared: ComparedRuns, rows: RowDifferences) ->
 
 
 # --- as a page ---------------------------------------------------------------------------------------------------------
-
-
 def comparison_page(compared: ComparedRuns) -> str:
     first, *others = compared.names
     title = f"{', '.join(others)} compared with {first}" if len(others) < 4 else f"{len(others)} runs compared with {first}"

@@ -44,8 +44,6 @@ HOW_CHOSEN = "chosen by the mean on the selection split; validation was not used
 
 
 # --- the results of a study, as `glassloop.study.conclusions` writes them ------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Estimate:
     """The result of a setting on a split, with its 95 % interval; `ensemble` is that of all seeds as one model."""
@@ -120,8 +118,6 @@ def results_of(record: StudyRecord) -> Results:
 
 
 # --- a study in the terminal and in tables -----------------------------------------------------------------------------
-
-
 def study_content(folder: Path, record: StudyRecord) -> dict[str, object]:
     return {
         "study": folder,
@@ -232,8 +228,6 @@ def show_study(folder: Path, record: StudyRecord, console: Console | None = None
 
 
 # --- the page of a study -----------------------------------------------------------------------------------------------
-
-
 def write_page(folder: Path, record: StudyRecord) -> None:
     if record.results:
         write_text(folder / PAGE_NAME, study_page(folder.name, record))
@@ -316,8 +310,6 @@ def expected(record: StudyRecord) -> str:
 
 
 # --- several seeds -----------------------------------------------------------------------------------------------------
-
-
 def read_all_seeds(folder: Path) -> tuple[SeedsRecord, dict[int, RunSource], list[Score]]:
     """Return the record of several seeds, their runs, unless one is missing or damaged, and the results."""
     record, runs = read_seeds(folder), {}

@@ -23,8 +23,6 @@ LOSS, CALIBRATION_ERROR = "loss", "calibration error"
 
 
 # --- reliability and temperature -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Bin:
     """Answers with similar confidence: how many, their mean confidence, and the share that is right."""
@@ -102,8 +100,6 @@ def determined_temperature(rows: ScoredRows) -> float:
 
 
 # --- thresholds ----------------------------------------------------------------------------------------------------------
-
-
 def descending(values: Array, wanted: Array) -> tuple[Array, Array, Array]:
     """Return the distinct values from the highest, the number of rows with at least each, and how many of them are wanted."""
     order = np.argsort(-values, kind="stable")
@@ -203,8 +199,6 @@ def probability_of(margin: float, temperature: float) -> float:
 
 
 # --- fitting, and gains on other rows ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Fitted:
     """A temperature and thresholds that were fitted on all rows, and what they gain on rows they were not fitted on."""

@@ -77,8 +77,6 @@ def one_of(name: str, known: Iterable[str], what: str) -> None:
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------------
-
-
 def numbers_of(values: Numbers, what: str) -> Array:
     """Return numbers, lists, arrays, or tensors of any device and precision as an array."""
     if isinstance(values, list | tuple) and len(values) and hasattr(values[0], "detach"):
@@ -120,8 +118,6 @@ def checked_rows(values: Numbers, what: str, kind: str, name: str, earlier: Sequ
 
 
 # --- values --------------------------------------------------------------------------------------------------------------
-
-
 def mean(key: str, rows: Pair, notes: list[str]) -> float:
     """Return the share of rows that are right, or the mean squared error."""
     from sklearn.metrics import accuracy_score, mean_squared_error
@@ -188,8 +184,6 @@ VALUES: dict[str, Value] = {
 
 
 # --- a metric of the user's rows -----------------------------------------------------------------------------------------
-
-
 class Metric:
     """Collects predictions and references, and scores them together. `load_metric` and `metrics_for` make one.
 
@@ -324,8 +318,6 @@ def metrics_for(task: str, num_labels: int, *, keys: tuple[str, ...] | None = No
 
 
 # --- decisions and probabilities -----------------------------------------------------------------------------------------
-
-
 def _fits(task: str, outputs: int) -> bool:
     return outputs == 1 if task == SCORE else outputs >= (2 if task == CLASSES else 1)
 
@@ -378,8 +370,6 @@ def probabilities(logits: Array, task: str) -> Array:
 
 
 # --- the metrics of a run ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Measures:
     """The keys of the metrics, and the name of the class that `f1` refers to."""

@@ -134,8 +134,6 @@ def balanced_accuracy(classes: Mapping[str, ClassRecord]) -> tuple[float, float]
 
 
 # --- the baseline ------------------------------------------------------------------------------------------------------
-
-
 def usual_answer(labels: Array, task: str) -> float | Array:
     """Return the most frequent class among labels, the labels that half of the rows have, or the mean score."""
     if task == SCORE:
@@ -173,8 +171,6 @@ def answer_name(choice: float | Array, names: Sequence[str]) -> str:
 
 
 # --- the verdict -------------------------------------------------------------------------------------------------------
-
-
 def verdict_on(rows: ScoredRows, answer: float | Array, facts: TrainingFacts | None = None) -> Verdict:
     """Return whether a model is better than always giving one answer on the same rows, with advice if the facts are known."""
     key = VERDICT_KEYS[rows.task]
@@ -219,8 +215,6 @@ def mean_verdict(score: Score) -> str:
 
 
 # --- advice ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TrainingFacts:
     """What is known about a training that may explain its result."""

@@ -39,8 +39,6 @@ MOST_USEFUL = 1000  # more seeds than this, or this many times the rows, are no 
 
 
 # --- predictions as arrays -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ScoredRows:
     """Predictions and labels of one model on the rows of a split."""
@@ -122,8 +120,6 @@ def scored_split(folder: Path, record: RunRecord, split: str) -> ScoredRows:
 
 
 # --- metrics and what each row contributes to them -----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RowMetric:
     """A metric and what each row contributes to it."""
@@ -314,8 +310,6 @@ def spearman(first: Array, second: Array) -> RowMetric:
 
 
 # --- intervals -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Interval:
     """An interval, the level it covers, and how it was computed: "wilson", "t", "fisher" or "bonett-price"."""
@@ -429,8 +423,6 @@ def metric_estimate(rows: ScoredRows, key: str, positive: str | None = None) -> 
 
 
 # --- a mean over seeds, and what its variance consists of ----------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Part:
     """One part of the variance of a mean, and its degrees of freedom."""
@@ -551,8 +543,6 @@ def stacked(metrics: Sequence[RowMetric]) -> tuple[Array, Array]:
 
 
 # --- power ---------------------------------------------------------------------------------------------------------------
-
-
 def detectable_by_rows(rows: int, discordance: float = USUAL_DISCORDANCE, power: float | None = POWER) -> float:
     """Return the smallest difference in accuracy between two fixed models that McNemar's test detects with a probability."""
     # `discordance` is the share of rows that exactly one gets right. Without `power`, it is significant once it is observed.
@@ -661,8 +651,6 @@ def rows_to_detect(
 
 
 # --- tests ---------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Difference:
     """The metric of one side minus that of the first, with its interval and p-value."""
@@ -758,8 +746,6 @@ def compare_all(first: Seeds, others: Sequence[Seeds], key: str, positive: str |
 
 
 # --- the verdict ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ComparisonVerdict:
     """What a comparison shows."""

@@ -41,9 +41,8 @@ CLOSED = 499  # the status under which requests are counted whose client closed 
 PROBES = ("/health", "/ready")  # they need no API key and answer to every Host: a probe uses the address of a container
 OPEN = (*PROBES, "/")  # to show the page needs no API key, either: it asks for one
 
+
 # --- what a client asks ----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Question:
     columns: Texts  # the texts, or the first and the second texts of pairs
@@ -161,8 +160,6 @@ def checked_columns(rows: Json, limits: Limits) -> Texts:
 
 
 # --- what a client gets ----------------------------------------------------------------------------------------------
-
-
 def scored(hosted: Hosted, question: Question, answered: Answered) -> Json:
     """Return the answer of /predict: labels with scores, the most likely first."""
     answering, apply = hosted.predictor.answering, question.apply
@@ -220,7 +217,6 @@ def described(hosted: Hosted, question: Question, answered: Answered) -> Json:
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
-
 Read: TypeAlias = Callable[[Mapping[str, Json], Limits], Question]
 Write: TypeAlias = Callable[[Hosted, Question, Answered], Json]
 Respond: TypeAlias = Callable[[Request], Awaitable[Response]]

@@ -59,8 +59,6 @@ NOT_COMPARED = (
 
 
 # --- what runs of one process share --------------------------------------------------------------------------------------
-
-
 class SharedParts:
     """Loads the parts of runs. If it keeps them, later runs with the same data and model do not load them again."""
 
@@ -142,8 +140,6 @@ def rows_key(examples: Examples) -> tuple[tuple[str, str], ...]:
 
 
 # --- before the first step -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PreparedRun:
     """A run before its first step: the Trainer with its parts, the data, and the record to write."""
@@ -259,8 +255,6 @@ def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
 
 
 # --- from the first step to the report -----------------------------------------------------------------------------------
-
-
 def train_run(
     given: GivenSettings, resume: str | None = None, *, restart: bool = False, shared: SharedParts | None = None,
     with_report: bool = True,

@@ -37,9 +37,8 @@ from glassloop.training.checkpoints import differences
 from glassloop.training.evaluate import baseline_name, figures, seeds_content
 from glassloop.training.progress import SeedsProgress
 
+
 # --- from Python ---------------------------------------------------------------------------------------------------------
-
-
 def train_seeds(
     settings: RunSettings, seeds: Iterable[int], *, output_dir: str | Path | None = None, at_once: int | None = None,
     report: bool = True,
@@ -188,8 +187,6 @@ def resume_hint(record: SeedsRecord) -> str:
 
 
 # --- from the command ----------------------------------------------------------------------------------------------------
-
-
 def train_with_seeds(
     given: GivenSettings, count: int | None, at_once: int | None, resume: str | None, *, restart: bool, processes: int,
     with_report: bool = True,

@@ -73,8 +73,6 @@ def first_settings(study: StudySettings, seed: int) -> list[Values]:
 
 
 # --- Optuna --------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class KnownTrial:
     """A trial of an earlier round or of an earlier process."""

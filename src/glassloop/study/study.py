@@ -202,8 +202,6 @@ def run_study(
 
 
 # --- before the first run ------------------------------------------------------------------------------------------------
-
-
 def refuse_changed_inputs(folder: Path, earlier: StudyRecord, record: StudyRecord) -> None:
     """Raise `ResumeError` if data or models have changed since the study was started: its runs could not be used again."""
     splits: list[str] = []
@@ -274,8 +272,6 @@ def checked_need(record: StudyRecord) -> float:
 
 
 # --- the runs ------------------------------------------------------------------------------------------------------------
-
-
 class RunSettler:
     """Returns the settings of each run of a study, with those that the default rule chooses, and the name of its folder."""
 

@@ -59,8 +59,6 @@ class Task:
 
 
 # --- what a run has reached ----------------------------------------------------------------------------------------------
-
-
 def stored_answer(folder: Path, fraction: float) -> SeedRecord | None:
     """Return what a run has reached if that is enough, or None if it has to be trained."""
     rungs = read_rungs(folder)
@@ -140,8 +138,6 @@ def no_choice(record: StudyRecord, folder: Path) -> GlassloopError:
 
 
 # --- running tasks -------------------------------------------------------------------------------------------------------
-
-
 class Executor(Protocol):
     """Executes tasks somewhere: in worker processes of this machine, or on a cluster."""
 
@@ -202,8 +198,6 @@ def run_tasks(tasks: Sequence[Task], executor: Executor, signals: Sequence[int],
 
 
 # --- worker processes ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Place:
     """Where a worker runs: its GPU, if any, and its number of CPU threads, if it is limited."""

@@ -36,8 +36,6 @@ LINE_SHARE = 0.02  # of the time since the start, so that a run of many hours do
 
 
 # --- state -------------------------------------------------------------------------------------------------------------
-
-
 class NotFiniteError(FloatingPointError):
     """A loss, gradient or weight that is not finite. Its arguments are a sentence and the number of the step."""
 
@@ -120,8 +118,6 @@ class State:
 
 
 # --- signals: a run acts on the first one between two steps, and a second one ends the process at once -----------------
-
-
 class Paused(SystemExit):
     """A run was interrupted at the step that was asked for. Its checkpoint is written."""
 
@@ -188,8 +184,6 @@ def leave_on_signal() -> None:
 
 
 # --- callbacks ---------------------------------------------------------------------------------------------------------
-
-
 class Callback:
     """The base class of callbacks; override the events you need. Each gets the `state`: where training stands.
 
@@ -372,8 +366,6 @@ class PauseAt(Callback):
 
 
 # --- progress ----------------------------------------------------------------------------------------------------------
-
-
 class Interval:
     """When the next plain line is due: after a few seconds at first, then less and less often."""
 

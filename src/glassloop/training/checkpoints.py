@@ -48,8 +48,6 @@ SaveModel: TypeAlias = Callable[[Path, Tensors], None]
 
 
 # --- identity: everything that determines the numbers of a training, as short values -----------------------------------
-
-
 def digest(text: str | bytes, size: int = 8) -> str:
     return blake2b(text.encode() if isinstance(text, str) else text, digest_size=size).hexdigest()
 
@@ -191,8 +189,6 @@ def row_changes(before: torch.Tensor, after: torch.Tensor) -> str:
 
 
 # --- the states of optimizers and random generators --------------------------------------------------------------------
-
-
 class PlainValues(TypedDict):
     """Everything about a training that is not a tensor; state.json of a checkpoint holds it."""
 
@@ -261,8 +257,6 @@ def restore_random(tensors: Tensors, plain: PlainRandom, device: torch.device) -
 
 
 # --- one checkpoint ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """A training between two steps, copied to main memory, so that it can continue while the copy is written."""
@@ -429,8 +423,6 @@ def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
 
 
 # --- all checkpoints of a run ------------------------------------------------------------------------------------------
-
-
 class CheckpointFolder:
     """The checkpoints in a run folder. Damaged ones are never overwritten, counted or removed."""
 

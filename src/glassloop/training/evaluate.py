@@ -225,8 +225,6 @@ def named_metrics(found: Evaluation, values: Mapping[str, float], prefix: str) -
 
 
 # --- results of the splits of a run ------------------------------------------------------------------------------------
-
-
 def result_of(
     examples: Examples,
     split: str,
@@ -328,8 +326,6 @@ def length_entries(
 
 
 # --- tables in the terminal --------------------------------------------------------------------------------------------
-
-
 def show_result(console: Console, result: scoring.Result, title: str) -> None:
     console.print(results_table(result, title))
     if result.classes:
@@ -390,8 +386,6 @@ def figures(values: Iterable[float | None]) -> Iterator[str]:
 
 
 # --- documents of --json -----------------------------------------------------------------------------------------------
-
-
 def data_content(examples: Examples, encoded: Mapping[str, Encoding], data: str, model: str, limit: LengthLimit) -> Content:
     return {
         "data": data,

@@ -38,8 +38,6 @@ MOST_STORED_TEXTS = 10_000  # rows; of more, only those that a report lists have
 
 
 # --- the rows that a Trainer was given ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class GivenRows:
     """The columns of a data set that a report needs."""
@@ -164,8 +162,6 @@ def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.
 
 
 # --- the record --------------------------------------------------------------------------------------------------------
-
-
 def last_record(record: RunRecord, parts: TrainingParts, found: Evaluation | None, held_out: GivenRows | None) -> RunRecord:
     """Return the record of a finished training, with what its rows say and the scores of the trained model, if `found`."""
     train = read_given(parts.train_rows)

@@ -628,7 +628,6 @@ def machine_name(device: str) -> str:
 
 
 # --- what a resumed run must share with the first one ------------------------------------------------------------------
-
 # Settings that do not change any weight: a run may be resumed with other values.
 FREE = ("output_dir", "overwrite_output_dir", "per_device_train_batch_size", "per_device_eval_batch_size",
         "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "logging_strategy", "logging_steps", "logging_first_step",
