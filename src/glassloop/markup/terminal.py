@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rich.console import JustifyMethod, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -15,9 +14,10 @@ def text(value: object, style: str = "") -> Text:
     return Text(printable(str(value)), style)
 
 
-def bare_table(*columns: str, right: int | None = None, **options: Any) -> Table:
-    """Return a table without lines. Columns from `right` on are aligned to the right; rich takes `options` for all of them."""
+def bare_table(*columns: str, right: int | None = None, no_wrap: bool = False, overflow: OverflowMethod = "ellipsis") -> Table:
+    """Return a table without lines. Columns from `right` on are aligned to the right."""
     table = Table(box=None, header_style="dim", pad_edge=False, show_header=bool(columns))
     for place, name in enumerate(columns):
-        table.add_column(text(name), justify="left" if right is None or place < right else "right", **options)
+        justify: JustifyMethod = "left" if right is None or place < right else "right"
+        table.add_column(text(name), justify=justify, no_wrap=no_wrap, overflow=overflow)
     return table
