@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -32,6 +33,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.assign_tiers(items)
     config.stash[tiers.ONLY_EXHAUSTIVE] = tiers.only_exhaustive(items)
+
+
+def pytest_collection() -> None:
+    gc.disable()  # while everything is imported: what that makes stays, and looking through it takes a third of the time
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # tests look only through what they make
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # else triton reports leaks
 
 
 @pytest.fixture(scope="session")

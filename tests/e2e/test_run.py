@@ -232,7 +232,7 @@ def written(folder: Path, code: str, name: str = "train.py") -> str:
     return name
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_of_another_year_runs_unchanged(name: str, english_bert: Path, tmp_path: Path) -> None:
     code, said, substituted = SCRIPTS[name]

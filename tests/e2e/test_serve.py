@@ -160,7 +160,7 @@ def test_no_text_of_a_request_is_in_the_log(server: Server) -> None:
     assert "secretword" not in server.log.read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)])
 def test_a_signal_answers_what_was_accepted_and_exits_with_0(run: Path, tmp_path: Path, number: int) -> None:
     server = Server(run, tmp_path / "log", GLASSLOOP_API_KEY="key")
     assert httpx.post(f"{server.address}/predict", json={"inputs": PAIR}).status_code == 401

@@ -16,10 +16,10 @@ MEGABYTE = 1_000_000
         pytest.param("plain", "bert", marks=pytest.mark.exhaustive),
     ],
 )
-def test_ten_trainings_need_the_memory_of_one(backend: str, family: str) -> None:
+def test_many_trainings_need_the_memory_of_one(backend: str, family: str) -> None:
     """One of these models has 16 MB of weights, and its training needs four times as much."""
-    found = memory_after_each(10, backend, family)
+    found = memory_after_each(7, backend, family)
     assert {each["tensors"] for each in found} == {found[0]["tensors"]}
     assert found[0]["tensors"] < MEGABYTE
     # The first rounds still load code and grow the allocator's pools. Before, each round added more than 20 MB.
-    assert found[-1]["resident"] - found[4]["resident"] < 32 * MEGABYTE
+    assert found[-1]["resident"] - found[3]["resident"] < 32 * MEGABYTE
