@@ -141,30 +141,24 @@ class LossReader:
             return "computes the usual loss of several labels", USE + code
         if not names <= {"weight", "pos_weight"}:
             return None
-        weights = ", ".join(
-            f"{name}=torch.tensor({self.weights(value)}, device=logits.device)" for name, value in loss.arguments.items()
-        )
-        return (
-            "only weights labels",
-            f"{USE}\n"
-            "def weighted_loss(logits, labels):\n"
-            f"    losses = torch.nn.functional.{loss.name}(logits, labels.float(), {weights}, reduction='none')\n"
-            "    return losses.mean(dim=-1)\n"
-            "trainer = Trainer(…, loss=weighted_loss)",
-        )
+        return "only weights labels", self.function("weighted_loss", loss, "labels.float()", "losses.mean(dim=-1)")
 
     def for_focal(self, loss: Loss) -> tuple[str, str]:
         powers = [one for one in ast.walk(self.method) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Pow)]
         power = self.outside(powers[0].right) if powers else "2.0"
-        weight = loss.arguments.get("weight")
-        weights = f", weight=torch.tensor({self.weights(weight)}, device=logits.device)" if weight is not None else ""
+        result = f"(1 - torch.exp(-losses)) ** {power} * losses"
+        return "computes the focal loss", self.function("focal_loss", loss, "labels", result)
+
+    def function(self, name: str, loss: Loss, labels: str, result: str) -> str:
+        """Return a weighted loss as a function with one result per row, and how to pass it to the Trainer."""
+        given = {key: self.weights(value) for key, value in loss.arguments.items() if key in ("weight", "pos_weight")}
+        weights = "".join(f", {key}=torch.tensor({value}, device=logits.device)" for key, value in given.items())
         return (
-            "computes the focal loss",
             f"{USE}\n"
-            "def focal_loss(logits, labels):\n"
-            f"    losses = torch.nn.functional.cross_entropy(logits, labels{weights}, reduction='none')\n"
-            f"    return (1 - torch.exp(-losses)) ** {power} * losses\n"
-            "trainer = Trainer(…, loss=focal_loss)",
+            f"def {name}(logits, labels):\n"
+            f"    losses = torch.nn.functional.{loss.name}(logits, {labels}{weights}, reduction='none')\n"
+            f"    return {result}\n"
+            f"trainer = Trainer(…, loss={name})"
         )
 
     def for_focal_of_script(self, node: ast.Call) -> tuple[str, str]:
