@@ -77,6 +77,7 @@ def pad_sequences(
 
 
 # --- the Trainers of transformers
+GONE = "removed in transformers 5"
 THEIR_CLASSES = ("Trainer", "TrainingArguments", "Seq2SeqTrainer", "Seq2SeqTrainingArguments")
 
 
@@ -100,27 +101,18 @@ def __getattr__(name: str) -> type:
 def settings_today(kind: type, named: Mapping[str, object]) -> dict[str, object]:
     known = {entry.name for entry in fields(kind)}
     settings = dict(named)
-    switches = {"group_by_length": "train_sampling_strategy", "adafactor": "optim"}  # their names are the values of today
-    for name, value in named.items():
-        if name in known or name not in {*FORMER_SETTINGS, *switches}:
-            continue
-        del settings[name]
-        today = FORMER_SETTINGS.get(name) or switches.get(name)
-        by = "nothing" if today is None else f'{today}="{name}"' if name in switches else f"{today}="
-        LEDGER.note(f"TrainingArguments({name}=)", by, "removed in transformers 5")
-        if today and value and name in switches:
-            settings[today] = name
-        elif today and value:
-            settings.setdefault(today, value)
+    former = {name: today for name, today in FORMER_SETTINGS.items() if name not in known}
+    LEDGER.rename("TrainingArguments", settings, former, GONE)
+    for name, today in {"group_by_length": "train_sampling_strategy", "adafactor": "optim"}.items():
+        if name in settings and name not in known:  # the name is the value of today
+            LEDGER.note(f"TrainingArguments({name}=)", f'{today}="{name}"', GONE)
+            settings |= {today: name} if settings.pop(name) else {}
     return settings
 
 
 def trainer_arguments(named: dict[str, object]) -> dict[str, object]:
-    if "tokenizer" in named:
-        LEDGER.note("Trainer(tokenizer=)", "processing_class=", "removed in transformers 5")
-        named.setdefault("processing_class", named.pop("tokenizer"))
-    if named.pop("tb_writer", None) is not None:
-        LEDGER.note("Trainer(tb_writer=)", "nothing", "removed in transformers 4")
+    LEDGER.rename("Trainer", named, {"tokenizer": "processing_class"}, GONE)
+    LEDGER.rename("Trainer", named, {"tb_writer": None}, "removed in transformers 4")
     return named
 
 

@@ -95,7 +95,7 @@ def change_tokenizers(models: Mapping[str, str], module: ModuleType) -> None:
     resolve_models(("PreTrainedTokenizerBase",), models, module)
     base = module.PreTrainedTokenizerBase
     for name in ("__call__", "encode", "pad"):
-        setattr(base, name, with_former_arguments(getattr(base, name)))
+        setattr(base, name, with_former_arguments(getattr(base, name), arguments_today))
     for name, method in zip(CALLED_INSTEAD, (encode_plus, batch_encode_plus), strict=True):
         if not hasattr(base, name):
             setattr(base, name, method)
@@ -109,13 +109,13 @@ def change_tokenizers(models: Mapping[str, str], module: ModuleType) -> None:
         base.max_len = property(max_len)
 
 
-def with_former_arguments(function: Method) -> Method:
-    """Return a method of tokenizers that also takes former arguments, and columns of a data set for lists."""
+def with_former_arguments(function: Method, today: Callable[[dict[str, object]], dict[str, object]]) -> Method:
+    """Return a method that also takes former arguments, which `today` translates, and columns of a data set for lists."""
 
     @wraps(function)
     def method(self: object, *arguments: object, **named: object) -> object:
-        named = arguments_today({name: listed_column(value) for name, value in named.items()})
-        return function(self, *map(listed_column, arguments), **named)
+        given = {name: listed_column(value) for name, value in named.items()}
+        return function(self, *map(listed_column, arguments), **today(given))
 
     return method
 
@@ -129,10 +129,7 @@ def listed_column(value: object) -> object:
 
 
 def arguments_today(named: dict[str, object]) -> dict[str, object]:
-    for old, new in RENAMED_ARGUMENTS.items():
-        if old in named:
-            named.setdefault(new, named.pop(old))
-            LEDGER.note(f"tokenizer({old}=)", f"{new}=", "renamed in transformers 4")
+    LEDGER.rename("tokenizer", named, RENAMED_ARGUMENTS, "renamed in transformers 4")
     if "pad_to_max_length" in named:
         LEDGER.note("tokenizer(pad_to_max_length=)", 'padding="max_length"', "ignored since transformers 5")
         if named.pop("pad_to_max_length") and not named.get("padding"):
@@ -193,13 +190,7 @@ LOADER_ARGUMENTS = ("dispatch_batches", "split_batches", "even_batches", "use_se
 
 
 def change_accelerator(module: ModuleType) -> None:
-    constructor = module.Accelerator.__init__
-
-    @wraps(constructor)
-    def initialize(self: object, *arguments: object, **named: object) -> None:
-        constructor(self, *arguments, **accelerator_arguments(named))
-
-    module.Accelerator.__init__ = initialize
+    module.Accelerator.__init__ = with_former_arguments(module.Accelerator.__init__, accelerator_arguments)
 
 
 def accelerator_arguments(named: dict[str, object]) -> dict[str, object]:
@@ -210,9 +201,7 @@ def accelerator_arguments(named: dict[str, object]) -> dict[str, object]:
             LEDGER.note(f"Accelerator({precision}=)", "mixed_precision=", "renamed in Accelerate 0.5")
             if named.pop(precision):
                 named.setdefault("mixed_precision", precision)
-    if "logging_dir" in named:
-        LEDGER.note("Accelerator(logging_dir=)", "project_dir=", "renamed in Accelerate 0.17")
-        named.setdefault("project_dir", named.pop("logging_dir"))
+    LEDGER.rename("Accelerator", named, {"logging_dir": "project_dir"}, "renamed in Accelerate 0.17")
     loader = {name: named.pop(name) for name in LOADER_ARGUMENTS if name in named}
     if loader:
         for name in loader:

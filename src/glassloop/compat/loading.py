@@ -33,11 +33,7 @@ def load_dataset(path: str, name: str | None = None, *more: object, **named: obj
     """Return a data set as `datasets.load_dataset` does. GLUE is read from local files if they are there."""
     from datasets import load
 
-    for argument, today in REMOVED.items():
-        if argument in named:
-            value = named.pop(argument)
-            LEDGER.note(f"load_dataset({argument}=)", f"{today}=" if today else "nothing", "removed in datasets 4")
-            named |= {today: value} if today and value is not None else {}
+    LEDGER.rename("load_dataset", named, REMOVED, "removed in datasets 4")
     if path in GLUE_NAMES and name in GLUE_TASKS and not more and find_glue_files(name, None):
         LEDGER.note(f'load_dataset("glue", "{name}")', "glassloop.load_dataset", "reads the files of GLASSLOOP_DATA")
         splits, split = own_dataset("glue", name), named.get("split")

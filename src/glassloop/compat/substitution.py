@@ -51,6 +51,15 @@ class Ledger:
         if name not in self.substitutions:
             self.substitutions[name] = Substitution(name, by, reason, place_of(frame or script_frame()))
 
+    def rename(self, call: str, named: dict[str, object], names: Mapping[str, str | None], reason: str) -> None:
+        """Give former arguments of a call their present `names`, in place; those without one are dropped. Each is recorded."""
+        for old, today in names.items():
+            if old in named:
+                value = named.pop(old)
+                self.note(f"{call}({old}=)", f"{today}=" if today else "nothing", reason)
+                if today and value is not None:
+                    named.setdefault(today, value)
+
     def show(self) -> None:
         """Print everything that was substituted and skipped on standard error. Of several processes, only the main one does."""
         if os.environ.get("RANK", "0") != "0":
