@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,10 +63,22 @@ def tokens_seen(stored: Stored) -> object:
     return "all" if value is True else value or "no"
 
 
+def torch_device(stored: Mapping[str, object]) -> torch.device:
+    """Return the device that a Trainer has chosen, or would choose for these settings, as transformers does."""
+    import torch
+
+    from glassloop.backends.choose import choose_device
+
+    name = str(stored.get("_device") or stored["device"])
+    name = choose_device(name) if name == "auto" else name
+    return torch.device(name, int(os.environ.get("LOCAL_RANK", "0"))) if name == "cuda" else torch.device(name)
+
+
 # How each setting is read whose stored value is not what transformers would return.
 READ_AS: dict[str, Callable[[Stored], object]] = {
     "fp16": lambda stored: stored["precision"] == "fp16",
     "bf16": lambda stored: stored["precision"] == "bf16",
+    **dict.fromkeys(("device", "_setup_devices"), torch_device),  # the second is an older name
     "output_dir": lambda stored: stored["output_dir"] or OUTPUT_DIR,
     "report_to": lambda stored: [name for name in str(stored["report_to"]).split(",") if name not in ("", "none")],
     "lr_scheduler_kwargs": lambda stored: json.loads(str(stored["lr_scheduler_kwargs"] or "null")),
@@ -97,15 +110,13 @@ def contradictions(stored: Stored) -> list[Problem]:
     return problems
 
 
-def torch_device(stored: Mapping[str, object]) -> torch.device:
-    """Return the device that a Trainer has chosen, or would choose for these settings, as transformers does."""
-    import torch
+def of_launcher(name: str, alone: str, text: str) -> property:
+    """Return a property: the number that a launcher of several processes has set, or that of one process `alone`."""
+    return property(lambda args: int(os.environ.get(name, alone)), doc=text)
 
-    from glassloop.backends.choose import choose_device
 
-    name = str(stored.get("_device") or stored["device"])
-    name = choose_device(name) if name == "auto" else name
-    return torch.device(name, int(os.environ.get("LOCAL_RANK", "0"))) if name == "cuda" else torch.device(name)
+def same_as(setting: str, text: str) -> property:
+    return property(attrgetter(setting), doc=text)
 
 
 def with_settings_of_transformers(kind: type[TrainingArguments]) -> type[TrainingArguments]:
@@ -155,8 +166,6 @@ class TrainingArguments(Settings, Setters):
         if name in READ_AS:
             stored = vars(self)
             return READ_AS[name](stored) if "precision" in stored else stored[name]
-        if name == "device" and "device" in vars(self):
-            return torch_device(vars(self))
         return super().__getattribute__(name)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -181,11 +190,6 @@ class TrainingArguments(Settings, Setters):
         """Set what scripts read as `device`. A Trainer calls this with the device it has chosen."""
         object.__setattr__(self, "_device", device)
 
-    @property
-    def _setup_devices(self) -> torch.device:
-        """The device, under the name by which older scripts read it."""
-        return torch_device(vars(self))
-
     def to_dict(self) -> dict[str, Setting]:
         """Return all settings of Glassloop, and those that a subclass adds, by name, as plain values that JSON can hold."""
         settings = {name: vars(self)[name] for name in OWN}
@@ -202,25 +206,16 @@ class TrainingArguments(Settings, Setters):
         """Return all settings of Glassloop by name."""
         return self.to_dict()
 
-    @property
-    def world_size(self) -> int:
-        """The number of processes that train together."""
-        return int(os.environ.get("WORLD_SIZE", "1"))
-
-    @property
-    def process_index(self) -> int:
-        """The number of this process among all, from 0."""
-        return int(os.environ.get("RANK", "0"))
-
-    @property
-    def local_process_index(self) -> int:
-        """The number of this process on this machine, from 0."""
-        return int(os.environ.get("LOCAL_RANK", "0"))
+    world_size = of_launcher("WORLD_SIZE", "1", "The number of processes that train together.")
+    process_index = of_launcher("RANK", "0", "The number of this process among all, from 0.")
+    local_process_index = of_launcher("LOCAL_RANK", "0", "The number of this process on this machine, from 0.")
+    train_batch_size = same_as("per_device_train_batch_size", "The number of training rows of a batch in this process.")
+    eval_batch_size = same_as("per_device_eval_batch_size", "The number of evaluation rows of a batch in this process.")
 
     @property
     def should_save(self) -> bool:
         """Whether this process writes files."""
-        return self.process_index == 0
+        return not self.process_index
 
     should_log = should_save
 
@@ -228,16 +223,6 @@ class TrainingArguments(Settings, Setters):
     def n_gpu(self) -> int:
         """The number of GPUs that this process uses, once there is a Trainer."""
         return int(torch_device(vars(self)).type == "cuda")
-
-    @property
-    def train_batch_size(self) -> int:
-        """The number of training rows of a batch in this process."""
-        return self.per_device_train_batch_size
-
-    @property
-    def eval_batch_size(self) -> int:
-        """The number of evaluation rows of a batch in this process."""
-        return self.per_device_eval_batch_size
 
     @property
     def parallel_mode(self) -> ParallelMode:
