@@ -21,7 +21,7 @@ from glassloop.base.errors import SettingsError
 from glassloop.base.records import Json
 from glassloop.compat import names as tables
 from glassloop.compat import script as scripts
-from glassloop.compat.arguments import OWN, TrainingArguments
+from glassloop.compat.arguments import OWN, READ_AS, TrainingArguments
 from glassloop.compat.script import Binding, Scope, Script
 from glassloop.compat.suggestions import NOT_A_LITERAL, LossReader, last_name, literal
 from glassloop.compat.trainer import READ_BY_SCRIPTS, Trainer, TrainerState
@@ -188,25 +188,21 @@ def is_gone(place: str) -> bool:
 
 def is_portable(name: str, arguments: list[object], named: dict[str, object]) -> bool:
     """Return whether Glassloop can do what a call of a replaced function asks for. Arguments that are no literals are `...`."""
-    if name == "glassloop.load_metric":
-        named = {key: value for key, value in named.items() if key not in ABOUT_DOWNLOADS}
-        if "path" in named:
-            arguments, named = [named["path"], *arguments], {key: value for key, value in named.items() if key != "path"}
-        config = arguments[1] if len(arguments) == 2 else named.get("config_name", named.get("name"))
-        if not arguments or len(arguments) > 2 or ... in arguments[:1] or not {*named} <= {"config_name", "name"}:
-            return False
-        if config is ...:
-            return arguments[0] == "glue"
-        try:
-            load_metric(str(arguments[0]), None if config is None else str(config))
-        except SettingsError:
-            return False
-        return "name" not in named
-    path, *rest = [*arguments, *([named["path"]] if "path" in named else [])] or [None]
-    task = rest[0] if rest else named.get("name")
-    plain_split = str(named.get("split", "train")).isidentifier()
-    known = task is ... or task in GLUE_TASKS
-    return path == "glue" and known and len(rest) < 2 and plain_split and {*named} <= {"path", "name", "split"}
+    is_metric = name == "glassloop.load_metric"
+    by_place = ("path", "config_name" if is_metric else "name")
+    given = {key: value for key, value in named.items() if not (is_metric and key in ABOUT_DOWNLOADS)}
+    given |= dict(zip(by_place, arguments, strict=False))
+    path, detail = (given.pop(key, None) for key in by_place)
+    split = "train" if is_metric else str(given.pop("split", "train"))
+    if path in (None, ...) or len(arguments) > 2 or given:
+        return False
+    if detail is ... or not is_metric:
+        return path == "glue" and (detail is ... or detail in GLUE_TASKS) and split.isidentifier()
+    try:
+        load_metric(str(path), None if detail is None else str(detail))
+    except SettingsError:
+        return False
+    return True
 
 
 # --- the script
@@ -479,12 +475,7 @@ class Port:
             self.remove_statement(statement)
         if gone:
             items: list[ast.AST] = sorted([*node.args, *node.keywords], key=self.script.span)
-            spans = [self.script.span(one) for one in items]
-            end = self.script.span(node)[1] - 1
-            if len(gone) == len(items):
-                self.edits.replace(spans[0][0], end)
-            else:
-                self.edits.remove_items(spans, [place for place, one in enumerate(items) if one in gone], end)
+            self.edits.remove_items(items, gone, self.script.span(node)[1] - 1)
 
     def rename_argument(self, argument: ast.keyword, name: str) -> None:
         start = self.script.span(argument)[0]
@@ -688,12 +679,9 @@ class Port:
                 self.edits.replace_node(alias, renamed[number])
         if stays != module and (source := MODULE.match(self.script.text, self.script.span(node)[0])):
             self.edits.replace(*source.span(1), stays)
-        moving = [number for number in range(len(places)) if number not in groups[stays]]
-        comments: list[str] = []
-        if moving:
-            end = self.script.span(node)[1]
-            end -= self.script.text[end - 1] == ")"
-            comments = self.edits.remove_items([self.script.span(alias) for alias in node.names], moving, end)
+        moving = [alias for number, alias in enumerate(node.names) if number not in groups[stays]]
+        end = self.script.span(node)[1]
+        comments = self.edits.remove_items(node.names, moving, end - (self.script.text[end - 1] == ")"))
         added = [line for today, line in lines.items() if today != stays]
         if added:  # comments of the names that have moved go with them
             added[0] += "".join(f"  {one}" for one in comments)
@@ -719,11 +707,11 @@ class Port:
                 self.edits.replace_node(alias, f"{today} as {alias.asname or alias.name}")
         if not any(base in self.replaced for base in bases):
             return
-        gone = [n for n, base in enumerate(bases) if base in self.replaced and self.used[base] <= self.replaced[base]]
+        unused = {base for base in bases if base in self.replaced and self.used[base] <= self.replaced[base]}
         added = self.imported_once(node)
-        if len(gone) < len(bases):
-            if gone:
-                self.edits.remove_items([self.script.span(alias) for alias in node.names], gone, self.script.span(node)[1])
+        if not {*bases} <= unused:
+            gone = [alias for alias, base in zip(node.names, bases, strict=True) if base in unused]
+            self.edits.remove_items(node.names, gone, self.script.span(node)[1])
             self.add_lines(node, added)
         elif added or not self.is_alone(node) or self.has_comment(node):
             self.edits.replace_node(node, "; ".join(added or [f"import {OURS}"]))
@@ -794,7 +782,7 @@ def entries_of(value: ast.AST | None) -> Settings:
 @cache
 def names_of(kind: type) -> frozenset[str]:
     """Return the names of a class, and those that its methods assign to self."""
-    names = {*dir(kind), *OWN, *SETTINGS} if issubclass(kind, OwnSettings) else {*dir(kind)}
+    names = {*dir(kind), *OWN, *SETTINGS, *READ_AS} if issubclass(kind, OwnSettings) else {*dir(kind)}
     names |= {*READ_BY_SCRIPTS} if kind is Trainer else set()
     for parent in kind.__mro__:
         names |= {*getattr(parent, "__annotations__", {})}
@@ -877,7 +865,7 @@ def ported_notebook(text: str, name: str) -> Ported:
         python, hidden = scripts.without_magics(code, MAGIC)
         if scripts.is_magic_cell(code):
             continue
-        if scripts.is_python(python):
+        if scripts.parsed(python):
             masked[number], magics[number] = python, hidden
         else:
             findings.append(Finding(1, "the cell is not Python", "it stays as it is", cell=number))

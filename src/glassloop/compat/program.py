@@ -16,7 +16,7 @@ from types import CodeType, ModuleType, TracebackType
 from glassloop.base.errors import GlassloopError, visible
 from glassloop.compat.former_functions import display, get_ipython
 from glassloop.compat.names import instead_of
-from glassloop.compat.script import is_magic_cell, read_cells, without_magics
+from glassloop.compat.script import is_magic_cell, parsed, read_cells, without_magics
 from glassloop.compat.substitution import LEDGER
 
 HIDDEN = ("<frozen ", str(Path(__file__).parent))  # frames of Python's import system, and of the substitutions
@@ -75,12 +75,8 @@ def parts_of(path: Path) -> list[Part]:
 
 def names_in(parts: Iterable[Part]) -> set[str]:
     names: set[str] = set()
-    for part in parts:
-        try:
-            tree = ast.parse(part.code)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # the error is shown when the part runs
-        for node in ast.walk(tree):
+    for tree in [parsed(part.code) for part in parts]:
+        for node in ast.walk(tree) if tree else ():  # an error is shown when the part runs
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("transformers"):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "transformers":

@@ -7,7 +7,7 @@ import builtins
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -33,17 +33,17 @@ def is_magic_cell(code: str) -> bool:
     return code.lstrip().startswith("%%") and code.split()[0] not in PYTHON_MAGICS
 
 
-def is_python(code: str) -> bool:
+def parsed(code: str | bytes) -> ast.Module | None:
+    """Return the tree of Python code; None if it is not Python."""
     try:
-        ast.parse(code)
+        return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        return None
 
 
 def without_magics(code: str, statement: str) -> tuple[str, list[tuple[int, str]]]:
     """Return the code of a cell with a statement, in which `{}` is a number, in place of each magic, and where these stand."""
-    if is_python(code):
+    if parsed(code):
         return code, []
     magics: list[tuple[int, str]] = []
     lines = code.split("\n")
@@ -321,12 +321,17 @@ class Edits:
             place = max(place, end)
         return "".join([*parts, self.script.text[place:]])
 
-    def remove_items(self, items: list[tuple[int, int]], removed: Iterable[int], end: int) -> list[str]:
-        """Remove some items, never all, of a list up to `end`, with their lines; return the comments of these lines."""
-        text, gone, comments = self.script.text, {*removed}, []
+    def remove_items(self, nodes: Sequence[ast.AST], removed: Collection[ast.AST], end: int) -> list[str]:
+        """Remove some items of a list up to `end`, with their lines; return the comments of these lines."""
+        text, comments = self.script.text, []
+        items = [self.script.span(node) for node in nodes]
+        gone = [number for number, node in enumerate(nodes) if node in removed]
+        if len(gone) == len(nodes):
+            self.replace(items[0][0], end)
+            return []
         ends = [*(start for start, _ in items[1:]), end]
         commas = [comma_after(text, item[1], limit) for item, limit in zip(items, ends, strict=True)]
-        for number in sorted(gone):
+        for number in gone:
             start, stop = items[number]
             comma = commas[number]
             last = stop if comma is None else comma + 1
