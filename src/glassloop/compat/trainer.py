@@ -27,7 +27,7 @@ from transformers import PreTrainedModel, PrinterCallback, ProgressCallback, Tra
 from transformers import TrainerState as TheirState
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import RemoveColumnsCollator
+from transformers.trainer_utils import BestRun, RemoveColumnsCollator
 from transformers.utils import find_labels
 
 from glassloop import trainer as core
@@ -37,7 +37,7 @@ from glassloop.base.output import show
 from glassloop.compat.arguments import TrainingArguments
 from glassloop.compat.names import GONE_OF_TRAINER
 from glassloop.compat.substitution import LEDGER
-from glassloop.compat.trials import BestRun, Objective, Space, search
+from glassloop.compat.trials import Objective, Space, search
 from glassloop.data.batches import Batch, Batches, seed_all, stacked
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_table, labels_in, random_states_kept
@@ -142,6 +142,7 @@ class Trainer(core.Trainer):
     _eval_loader = "get_eval_dataloader"
     _ignore_keys: list[str] | None = None  # outputs of the model that are no predictions
     _predicts = False  # all outputs are returned, even if no metric needs them
+    _needs_logits_only = False  # nobody sees the other outputs of a batch
 
     def __init__(
         self,
@@ -290,7 +291,7 @@ class Trainer(core.Trainer):
         saves_itself = bool(self._overrides("save_model"))
         reads_gradients = bool(adapted.listeners(*UPDATES))
         return ScriptParts(
-            callbacks=[*([Logged(self)] if self._overrides("log") else []), *self.callbacks],
+            callbacks=self.callbacks,
             optimizers=optimizers,
             write_model=self._write_with_script if saves_itself else self.write_model,
             quiet=self._quiet or not self._shows_progress(),
@@ -635,14 +636,11 @@ class Trainer(core.Trainer):
         """Return the number of rows of a `dataloader`."""
         return len(dataloader.dataset)  # type: ignore[arg-type]
 
-    @property
-    def _train_batch_size(self) -> int:
-        """The number of training rows of a batch in this process. Scripts assign it, too."""
-        return self.args.per_device_train_batch_size
-
-    @_train_batch_size.setter
-    def _train_batch_size(self, rows: int) -> None:
-        self.args.per_device_train_batch_size = rows
+    # The number of training rows of a batch in this process. Scripts assign it, too.
+    _train_batch_size = property(
+        lambda self: self.args.per_device_train_batch_size,
+        lambda self, rows: setattr(self.args, "per_device_train_batch_size", rows),
+    )
 
     # --- evaluations and predictions
 
@@ -753,8 +751,13 @@ class Trainer(core.Trainer):
         labels = self._labels_in(inputs)  # before the loss may remove them
         if labels is None:
             return None, self._predictions(model(**inputs), ignore_keys), None
-        loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
-        return loss, None if prediction_loss_only else self._predictions(outputs, ignore_keys, after_loss=True), labels
+        count = named_count(self.compute_loss, labels, rows_of(inputs))
+        result = self.compute_loss(model, inputs, return_outputs=True, **count)  # type: ignore[arg-type]
+        if not isinstance(result, tuple) or len(result) != 2:
+            problem = "compute_loss ignores return_outputs=True, so an evaluation has no logits"
+            raise SettingsError(problem, "return (loss, outputs) if return_outputs is true")
+        predictions = None if prediction_loss_only else self._predictions(result[1], ignore_keys, after_loss=True)
+        return tensor_of(result), predictions, labels
 
     def _labels_in(self, inputs: Mapping[str, torch.Tensor]) -> Nested | None:
         """Return the labels among the inputs: a tuple of several, None if there are none."""
@@ -765,6 +768,8 @@ class Trainer(core.Trainer):
 
     def _predictions(self, outputs: object, ignore_keys: Sequence[str] | None, *, after_loss: bool = False) -> Nested:
         """Return the logits, or all outputs but the loss, as transformers does; `after_loss`, a tuple begins with it."""
+        if self._needs_logits_only:
+            return logits_of(outputs).float()
         if ignore_keys is None:
             ignore_keys = getattr(getattr(self.model, "config", None), "keys_to_ignore_at_inference", None)
         ignored = {"loss", *(["past_key_values"] if ignore_keys is None else ignore_keys)}
@@ -798,46 +803,29 @@ class Trainer(core.Trainer):
         return evaluation
 
     def _predict_batch(self) -> PredictBatch:
-        by_step, own_loss, loss_sum = self._overrides("prediction_step"), self._replaces_loss(), self._loss_sum()
+        by_step, own_loss, loss_sum = bool(self._overrides("prediction_step")), self._replaces_loss(), self._loss_sum()
         change, move = self.preprocess_logits_for_metrics, self.backend.move
-        needed = self._predicts or self.compute_metrics is not None or change is not None
+        shows_outputs = by_step or self._predicts or self.compute_metrics is not None or change is not None
         is_watched = bool(self._adapted.listeners("on_prediction_step"))
-
-        def predictions(outputs: object, *, after_loss: bool = False) -> Nested:
-            if needed:
-                return self._predictions(outputs, self._ignore_keys, after_loss=after_loss)
-            return logits_of(outputs).float()
-
-        def with_loss(model: torch.nn.Module, batch: Batch) -> Prediction:
-            inputs, rows = self._inputs_of(batch), len(batch.numbers)
-            labels = self._labels_in(inputs)  # before the loss may remove them
-            if labels is None:
-                return None, predictions(model(**inputs)), None
-            count = named_count(self.compute_loss, labels, rows)
-            result = self.compute_loss(model, inputs, return_outputs=True, **count)  # type: ignore[arg-type]
-            if not isinstance(result, tuple) or len(result) != 2:
-                problem = "compute_loss ignores return_outputs=True, so an evaluation has no logits"
-                raise SettingsError(problem, "return (loss, outputs) if return_outputs is true")
-            loss = tensor_of(result).float().mean() * rows
-            if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not labels.ne(IGNORED).any():
-                loss = torch.zeros_like(loss)  # the mean of no losses is not a number
-            return loss, predictions(result[1], after_loss=True), labels
 
         def with_step(model: torch.nn.Module, batch: Batch) -> Prediction:
             loss, logits, labels = self.prediction_step(model, self._inputs_of(batch), False, self._ignore_keys)
             if logits is None:
                 raise SettingsError("prediction_step returned no logits", "return (loss, logits, labels)")
-            total = None if loss is None else tensor_of(loss).float().mean() * len(batch.numbers)
-            return total, logits, batch.labels if labels is None else labels
+            if loss is not None:
+                loss = tensor_of(loss).float().mean() * len(batch.numbers)
+                if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not labels.ne(IGNORED).any():
+                    loss = torch.zeros_like(loss)  # the mean of no losses is not a number
+            return loss, logits, batch.labels if labels is None else labels
+
+        def with_usual_loss(model: torch.nn.Module, batch: Batch) -> Prediction:
+            outputs = model(**move(batch.inputs))
+            loss = None if batch.labels is None else loss_sum(logits_of(outputs).float(), move(batch.labels))
+            return loss, self._predictions(outputs, self._ignore_keys), batch.labels
 
         def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
-            if by_step or own_loss:
-                loss, logits, labels = (with_step if by_step else with_loss)(model, batch)
-            else:
-                outputs, loss, labels = model(**move(batch.inputs)), None, batch.labels
-                logits = predictions(outputs)
-                if labels is not None:
-                    loss = loss_sum(logits_of(outputs).float(), move(labels))
+            with self._within(_needs_logits_only=not shows_outputs):
+                loss, logits, labels = (with_step if by_step or own_loss else with_usual_loss)(model, batch)
             if change is not None:
                 logits = change(logits, None if labels is None else each_array(move, labels))
             if is_watched:
@@ -1438,24 +1426,6 @@ class TrainerState(TheirState):  # type: ignore[misc]
         self.log_history.append({**logs, "step": loop.step})
 
 
-class Logged(Callback):
-    """Calls an overridden `log` of a Trainer with every entry of its history."""
-
-    reads_weights = False
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-
-    def on_log(self, state: State, figures: list[list[float]]) -> None:
-        if self.trainer.control.should_log:  # else only Glassloop logs the step
-            entry = {name: value for name, value in state.history[-1].items() if name not in ("step", "epoch")}
-            self.trainer._report(entry)  # type: ignore[arg-type]  # numbers only
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        for part in self.trainer._evaluated_parts(metrics):
-            self.trainer._report(dict(part))
-
-
 class TrainerCallbacks(Callback):
     """Calls transformers' callbacks at the events of the loop, and passes on what their control asks for."""
 
@@ -1527,14 +1497,19 @@ class TrainerCallbacks(Callback):
 
     def on_log(self, state: State, figures: list[list[float]]) -> None:
         if self.control.should_log:
-            self.tell("on_log", state, logs={name: value for name, value in state.history[-1].items() if name != "step"})
+            entry = state.history[-1]  # an overridden `log` may add to it
+            self.trainer._report({name: value for name, value in entry.items() if name not in ("step", "epoch")})  # type: ignore[misc]
+            self.tell("on_log", state, logs={name: value for name, value in entry.items() if name != "step"})
         elif logged := self.trainer.state.log_history:
             logged.pop()  # only Glassloop logs it
 
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
         """Call on_log and on_evaluate for each data set, with the best score before this evaluation, as transformers does."""
+        evaluated = self.trainer._evaluated_parts(metrics)
+        for part in evaluated:
+            self.trainer._report(dict(part))
         seen = self.trainer.state
-        parts = [{**part, "epoch": seen.epoch} for part in self.trainer._evaluated_parts(metrics)]
+        parts = [{**part, "epoch": seen.epoch} for part in evaluated]
         entry, names = seen.log_history.pop(), {name for part in parts for name in part}
         added = {name: value for name, value in entry.items() if name not in names}  # by a script's own `log`, and the step
         for part in parts:  # each with an entry of its own instead of one for them all

@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from transformers.trainer_utils import BestRun, default_hp_space_optuna
 
 from glassloop.backends.choose import launched_processes
 from glassloop.base import errors
@@ -45,23 +47,6 @@ NOT_COMPARED = ("output_dir", "overwrite_output_dir", "run_name", "logging_dir",
 OF_OPTIMIZE = ("timeout", "gc_after_trial", "catch", "callbacks", "show_progress_bar")
 
 
-class BestRun(NamedTuple):
-    run_id: str  # its number
-    objective: float | list[float]
-    hyperparameters: dict[str, object]  # what was suggested to it, by name
-    run_summary: None = None  # only other backends have one
-
-
-def default_space(trial: Trial) -> dict[str, object]:
-    """Return the hyperparameters of a trial if a script does not choose them: the same as in transformers."""
-    return {
-        "learning_rate": trial.suggest_float("learning_rate", 1e-6, 1e-4, log=True),
-        "num_train_epochs": trial.suggest_int("num_train_epochs", 1, 5),
-        "seed": trial.suggest_int("seed", 1, 40),
-        "per_device_train_batch_size": trial.suggest_categorical("per_device_train_batch_size", [4, 8, 16, 32, 64]),
-    }
-
-
 def default_objective(metrics: Mapping[str, float], *, own_metrics: bool) -> float:
     """Return the sum of the metrics of `compute_metrics`; without it, the evaluation loss, or the sum over several sets."""
     if not own_metrics:
@@ -91,7 +76,7 @@ def search(
     directions = [direction] if isinstance(direction, str) else [*direction]
     refuse_search(trainer, model_init, directions, backend, options)
     refuse_without_optuna("hyperparameter_search")
-    space = space or default_space
+    space = space or default_hp_space_optuna
     settings = {name: getattr(trainer.args, name) for name in TYPES} | {"device": trainer.backend.device.type}
     compared = {name: value for name, value in settings.items() if name not in NOT_COMPARED}
     functions = [identified(one) for one in (space, objective, model_init)]
