@@ -18,10 +18,10 @@ from glassloop.base.network import is_hub_name
 from glassloop.base.output import say
 from glassloop.markup.templates import markdown_table, piece, rendered
 from glassloop.markup.terminal import bare_table, text
-from glassloop.report.results import results_of
+from glassloop.report.results import gain_row, results_of
 from glassloop.report.source import read_source
 from glassloop.runs import record as records
-from glassloop.runs.record import MODEL_NAME, Calibration, Gain, RunRecord
+from glassloop.runs.record import MODEL_NAME, Calibration, RunRecord
 from glassloop.runs.study import read_seeds
 from glassloop.scores.calibration import Fitted
 from glassloop.scores.result import Score
@@ -103,23 +103,10 @@ def is_untouched(text: str) -> bool:
     return seal is not None and SEAL.format(hashlib.sha256(text[: seal.start()].encode()).hexdigest()) == seal[0]
 
 
-def gain_title(gain: Gain, positive: str | None) -> str:
-    """Return the name of a score for a person: with the class it refers to, or that it is a mean over labels."""
-    title = {"f1": "F1", "cost": "cost per row"}.get(gain.name, gain.name)
-    if gain.name not in ("f1", "precision", "recall"):
-        return title
-    return f"{title} ({positive})" if positive else f"{title} (mean over labels)"
-
-
-def gain_cells(gain: Gain) -> tuple[str, str, str, str]:
-    span = "" if gain.low is None or gain.high is None else f"{gain.low:+.4f} to {gain.high:+.4f}"
-    return f"{gain.before:.4f}", f"{gain.after:.4f}", f"{gain.change:+.4f}", span
-
-
 def show_fitted(console: Console, fitted: Fitted, title: str, positive: str | None) -> None:
     table = bare_table(title, "before", "after", "change", "95 % interval", right=1)
     for gain in (*fitted.temperature_gains, *fitted.target_gains):
-        table.add_row(text(gain_title(gain, positive)), *gain_cells(gain))
+        table.add_row(*map(text, map(str, gain_row(gain, positive))))
     console.print(table)
     if fitted.target is not None:
         console.print(text(f"thresholds for the {fitted.target}", "dim"))
@@ -140,7 +127,7 @@ def run_card(folder: Path) -> Card:
     training += [["steps", f"{record.plan.max_steps:,}"], ["max_length", record.max_length], ["precision", record.precision]]
     training += [["backend", record.backend], ["machine", record.machine or record.device]]
     training += [[name, version] for name, version in record.versions.items()]
-    gains = [[gain_title(gain, stored.positive_label), *gain_cells(gain)] for gain in stored.gains] if stored else []
+    gains = [gain_row(gain, stored.positive_label) for gain in stored.gains] if stored else []
     seeds = seed_rows(folder.resolve().parent)
     started = base or Path(record.model.name).name
     data_part, limits = data_parts(record)

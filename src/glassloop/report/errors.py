@@ -13,7 +13,8 @@ from glassloop.markup.templates import LINEAR, PERCENT, piece
 from glassloop.report.charts import Axis, BarChart, Bars, DotChart, Dots, HeatMap
 from glassloop.report.page import Cell, Drawn, number, score, span
 from glassloop.report.source import TEMPLATE, RunSource
-from glassloop.scores.metrics import Array, probabilities
+from glassloop.scores.calibration import confidences
+from glassloop.scores.metrics import Array
 from glassloop.scores.result import Result, class_scores
 from glassloop.scores.statistics import ScoredRows, class_counts, mean_interval, wilson
 from glassloop.settings.training import CLASSES, SCORE
@@ -67,10 +68,9 @@ def certainty(rows: ScoredRows) -> Array:
     """Return the probability of each answer; of several labels, of the wrong or least certain one; none for scores."""
     if rows.task == SCORE:
         return np.zeros(len(rows))
-    likely = probabilities(rows.logits, rows.task)
+    chosen = confidences(rows)[0].reshape(rows.predictions.shape)
     if rows.task == CLASSES:
-        return np.asarray(likely[np.arange(len(rows)), rows.predictions])
-    chosen = np.where(rows.predictions == 1, likely, 1 - likely)
+        return chosen
     wrong = np.where(rows.predictions == rows.references, 0.0, chosen).max(axis=1)
     return np.asarray(np.where(rows.right, chosen.min(axis=1), wrong))
 

@@ -24,6 +24,9 @@ class Number:
     value: float | None
     shown: str
 
+    def __str__(self) -> str:
+        return self.shown
+
 
 Cell: TypeAlias = str | float | int | Markup | Number | None
 
@@ -32,8 +35,8 @@ def number(value: float | None, kind: str = LINEAR) -> Number:
     return Number(value, value_text(value, kind))
 
 
-def score(value: float | None, digits: int = 4) -> Number:
-    return Number(value, "–" if value is None else f"{value:.{digits}f}")
+def score(value: float | None, digits: int = 4, sign: str = "") -> Number:
+    return Number(value, "–" if value is None else f"{value:{sign}.{digits}f}")
 
 
 def figure(chart: Chart, *, note: str = "", wide: bool = False, most_rows: int = 200) -> Markup:

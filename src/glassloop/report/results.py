@@ -14,10 +14,10 @@ from glassloop.report import charts
 from glassloop.report.charts import Axis, Bars, Cloud, DotChart, Dots, Event, Histogram, LineChart, Points, ScatterChart, Series
 from glassloop.report.page import Cell, Drawn, Number, score
 from glassloop.report.source import TEMPLATE, RunSource
-from glassloop.runs.record import FAILED, KILLED, MODEL_NAME, RUNNING, STOPPED, Calibration, read_calibration
+from glassloop.runs.record import FAILED, KILLED, MODEL_NAME, RUNNING, STOPPED, Calibration, Gain, read_calibration
 from glassloop.scores import calibration
 from glassloop.scores.calibration import confidences, reliability, threshold_curve
-from glassloop.scores.metrics import Array, probabilities, short_metrics
+from glassloop.scores.metrics import AVERAGED, Array, probabilities, short_metrics
 from glassloop.scores.result import Score
 from glassloop.scores.statistics import ScoredRows, wilson
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
@@ -153,16 +153,21 @@ def calibrated_part(stored: Calibration, rows: ScoredRows, calibrated: ScoredRow
     chart, _ = reliability_chart(*confidences(calibrated))
     chart = replace(chart, title=f"Calibrated {chart.title[0].lower()}{chart.title[1:]}")
     note = "" if split != stored.split else "The chart shows the rows that the temperature was fitted on; the table does not."
-    gains: list[list[Cell]] = []
-    for gain in stored.gains:
-        span = "" if gain.low is None or gain.high is None else f"{gain.low:+.4f} to {gain.high:+.4f}"
-        cells = (score(gain.before), score(gain.after), Number(gain.change, f"{gain.change:+.4f}"), span)
-        gains.append([gain.name if gain.name != "f1" else "F1", *cells])
+    gains = [gain_row(gain, stored.positive_label) for gain in stored.gains]
     thresholds: list[list[Cell]] = [[name, score(value)] for name, value in [*stored.thresholds.items()][:MOST_THRESHOLDS]]
     if rest := [*stored.thresholds][MOST_THRESHOLDS:]:
         thresholds.append([f"and {listed(rest, 3)}", ""])
     figure = drawn.figure("reliability-calibrated", chart, note)
     return piece(TEMPLATE, "calibration", stored, errors, figure, gains, thresholds)
+
+
+def gain_row(gain: Gain, positive: str | None) -> list[Cell]:
+    """Return what a calibration gains as cells: its name, with the class it refers to, before, after, change, interval."""
+    title = {"f1": "F1", "cost": "cost per row"}.get(gain.name, gain.name)
+    if gain.name in AVERAGED:
+        title += f" ({positive or 'mean over labels'})"
+    span = "" if gain.low is None or gain.high is None else f"{gain.low:+.4f} to {gain.high:+.4f}"
+    return [title, score(gain.before), score(gain.after), score(gain.change, sign="+"), span]
 
 
 def calibration_sentences(rows: ScoredRows) -> tuple[str, str]:
@@ -171,7 +176,7 @@ def calibration_sentences(rows: ScoredRows) -> tuple[str, str]:
     if rows.logits.size > MOST_LOGITS or every > MOST_ROWS:
         number = min(MOST_ROWS, max(MOST_LOGITS // rows.logits.shape[1], 1))
         drawn = np.random.default_rng(0).choice(every, number, replace=False)
-        rows = replace(rows, **{name: getattr(rows, name)[drawn] for name in ("predictions", "references", "logits")})
+        rows = calibration.some_rows(rows, drawn)
     temperature = calibration.fitted_temperature(rows)
     before, after = (reliability(*confidences(rows, value)).error for value in (1.0, temperature))
     text = f"Expected calibration error (ECE): {before:.3f}."

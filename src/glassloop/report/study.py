@@ -43,7 +43,7 @@ MOST_LINES, MOST_ROWS = 8, 60
 HOW_CHOSEN = "chosen by the mean on the selection split; validation was not used to choose"
 
 
-# --- the results of a study, as `glassloop.study.conclusions` writes them ------------------------------------------------
+# --- the results of a study, which study.json contains -------------------------------------------------------------------
 @dataclass(frozen=True)
 class Estimate:
     """The result of a setting on a split, with its 95 % interval; `ensemble` is that of all seeds as one model."""
@@ -58,9 +58,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Gap:
+    """The difference of a setting from the chosen one, with its interval, p-value and corrected p-value."""
+
     difference: float | None = None
     low: float | None = None
     high: float | None = None
+    p_value: float | None = None
+    corrected: float | None = None
     verdict: str = ""
 
 
@@ -69,7 +73,7 @@ class Tried:
     number: int
     name: str
     values: Values
-    trained: float
+    trained: float  # the fraction of its steps; 0 if the budget ended before
     failed: int
     runs: int
     selection: float | None = None
@@ -85,6 +89,8 @@ class Soup:
     validation: float | None
     difference: float | None
     offered: bool
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,7 @@ class Results:
     """Everything that was found out; empty before a study has results."""
 
     metric: str = ""
+    positive_label: str | None = None
     chosen: str = "none"
     sentence: str = ""
     design: str = ""
@@ -143,19 +150,13 @@ def ranked(record: StudyRecord) -> list[Tried]:
     return sorted(results_of(record).settings, key=order)
 
 
-def figure_text(value: float | None, sign: str = "") -> str:
-    return "–" if value is None else f"{value:{sign}.4f}"
-
-
 def between(result: Estimate | Gap, sign: str = "") -> str:
-    ends = [figure_text(end, sign) for end in (result.low, result.high)]
-    return " to ".join(ends) if result.low is not None else "–"
+    return f"{score(result.low, sign=sign)} to {score(result.high, sign=sign)}" if result.low is not None else "–"
 
 
 def mean_and_deviation(result: Estimate) -> str:
     """Return `0.8412 ± 0.0091`."""
-    spread = f" ± {figure_text(result.deviation)}" if result.deviation is not None else ""
-    return f"{figure_text(result.mean)}{spread}"
+    return f"{score(result.mean)} ± {score(result.deviation)}" if result.deviation is not None else str(score(result.mean))
 
 
 def table_of(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
@@ -172,8 +173,8 @@ def table_of(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
             nothing = one.failed == one.runs and one.selection is None
             verdict = "not trained" if not one.trained else "failed" if nothing else "stopped early"
         cells = [value_text(one.values.get(name)) for name in names]
-        cells += [f"{one.trained:.0%}", figure_text(one.selection), mean_and_deviation(validation), between(validation)]
-        cells += [f"{one.failed} of {one.runs}", figure_text(gap.difference, "+"), between(gap, "+"), verdict]
+        cells += [f"{one.trained:.0%}", str(score(one.selection)), mean_and_deviation(validation), between(validation)]
+        cells += [f"{one.failed} of {one.runs}", str(score(gap.difference, sign="+")), between(gap, "+"), verdict]
         rows.append(cells)
     return columns, rows
 
@@ -195,12 +196,11 @@ def lines_of(record: StudyRecord) -> list[str]:
         lines.append(f"{corrected}: all hold together with 95 %; the intervals of single settings hold with 95 % each")
     for split, final in results.finals.items():
         trained = f"{'evaluated once, ' if split == 'test' else ''}trained on all training rows"
-        together = f"; all seeds as one model {figure_text(final.ensemble.mean)}" if final.ensemble else ""
+        together = f"; all seeds as one model {score(final.ensemble.mean)}" if final.ensemble else ""
         lines.append(f"{split} ({trained}): {mean_and_deviation(final)}, 95 % interval {between(final)}{together}")
     if soup := results.soup:
         kept = "kept in soup/" if soup.offered else "not better than the mean of its seeds, so it is not kept"
-        score, difference = figure_text(soup.validation), figure_text(soup.difference, "+")
-        lines.append(f"model soup: {score} on validation ({difference}): {kept}")
+        lines.append(f"model soup: {score(soup.validation)} on validation ({score(soup.difference, sign='+')}): {kept}")
     if results.design:
         lines.append(f"this design detects, with {results.design}")
     if record.failed:
@@ -245,7 +245,7 @@ def study_page(name: str, record: StudyRecord) -> str:
     failures = Section("failed", "Failed runs", piece(STUDY_TEMPLATE, "failed", failed))
     if record.results:
         results = results_of(record)
-        finals = {split: (figure_text(final.mean), between(final)) for split, final in results.finals.items()}
+        finals = {split: (score(final.mean), between(final)) for split, final in results.finals.items()}
         tables = piece(STUDY_TEMPLATE, "tables", markdown_table(record), latex_table(record))
         sections = [
             Section("verdict", "Verdict", piece(STUDY_TEMPLATE, "verdict", results, finals, lines_of(record))),
@@ -355,7 +355,7 @@ def seeds_results(record: SeedsRecord, runs: Mapping[int, RunSource]) -> list[Sc
         several = same and len(seeds) > 1 and key in COMPUTED[scored[0].task]
         if several:
             estimate = seeds_estimate(scored, key, measures.positive if measures else None)
-            span = estimate.interval if abs(estimate.mean - mean) < ROUNDING else span
+            span = estimate.interval if abs(estimate.value - mean) < ROUNDING else span
         span = span.within_range(key) if span else None
         low, high = (span.low, span.high) if span else (None, None)
         note = NO_INTERVAL if several and span is None else ""

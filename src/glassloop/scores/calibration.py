@@ -27,8 +27,6 @@ LOSS, CALIBRATION_ERROR = "loss", "calibration error"
 class Bin:
     """Answers with similar confidence: how many, their mean confidence, and the share that is right."""
 
-    low: float
-    high: float
     number: int
     confidence: float
     accuracy: float
@@ -57,9 +55,7 @@ def reliability(confidence: Array, right: Array, bins: int = BINS) -> Reliabilit
     number = np.bincount(place, minlength=bins)
     sums = [np.bincount(place, weights=values, minlength=bins) for values in (confidence, right.astype(np.float64))]
     filled = tuple(
-        Bin(one / bins, (one + 1) / bins, int(number[one]), sums[0][one] / number[one], sums[1][one] / number[one])
-        for one in range(bins)
-        if number[one]
+        Bin(int(number[one]), sums[0][one] / number[one], sums[1][one] / number[one]) for one in range(bins) if number[one]
     )
     error = sum(part.number * abs(part.accuracy - part.confidence) for part in filled) / max(len(confidence), 1)
     return Reliability(filled, float(error))

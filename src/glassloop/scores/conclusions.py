@@ -46,7 +46,6 @@ class Comparison:
     """One setting compared with the reference: `difference.value` is the setting minus the reference."""
 
     name: str
-    reference: str
     difference: Difference
     verdict: statistics.ComparisonVerdict
 
@@ -55,7 +54,6 @@ class Comparison:
 class Conclusion:
     """The results of all settings, the comparisons of each with the reference, and a sentence about them."""
 
-    key: str
     reference: str
     results: tuple[SettingResult, ...]
     comparisons: tuple[Comparison, ...]
@@ -79,7 +77,7 @@ def setting_result(setting: SettingRuns, key: str, positive: str | None = None, 
     sign = -1 if key in LOWER_IS_BETTER else 1
     worse = 0 if baseline is None else sum(sign * point <= sign * baseline for point in estimate.points)
     failed = setting.lost + worse
-    return SettingResult(setting.name, points, estimate.mean, estimate.deviation, estimate.interval, failed, runs)
+    return SettingResult(setting.name, points, estimate.value, estimate.deviation, estimate.interval, failed, runs)
 
 
 def concluded(
@@ -101,10 +99,10 @@ def concluded(
     mean = next(result.mean for result in results if result.name == first.name) or 0.0
     limit = statistics.margin_for(key, mean) if margin is None else margin
     comparisons = tuple(
-        Comparison(other.name, first.name, difference, statistics.decided(difference, key, limit))
+        Comparison(other.name, difference, statistics.decided(difference, key, limit))
         for other, difference in zip(others, differences, strict=True)
     )
-    return Conclusion(key, first.name, results, comparisons, sentence_of(first.name, comparisons, limit))
+    return Conclusion(first.name, results, comparisons, sentence_of(first.name, comparisons, limit))
 
 
 def sentence_of(reference: str, comparisons: Sequence[Comparison], margin: float) -> str:
@@ -125,46 +123,25 @@ def sentence_of(reference: str, comparisons: Sequence[Comparison], margin: float
     return f"{reference} is {'; '.join(words)}."
 
 
-@dataclass(frozen=True)
-class Design:
-    """What a number of seeds and rows can detect with a probability of 80 %."""
-
-    seeds: int  # of each setting
-    rows: int
-    by_rows: float  # the smallest detectable difference between two single models
-    # the smallest detectable difference between two settings; None while the spread of seeds is unknown
-    by_seeds: float | None = None
-    deviation: float | None = None  # the standard deviation over seeds that was used
-    comparisons: int = 1  # the number of comparisons that `by_seeds` is corrected for
-
-    def __str__(self) -> str:
-        size = f"{counted(self.seeds, 'seed', 'seeds')} and {counted(self.rows, 'row', 'rows')}"
-        if self.by_seeds is None or math.isinf(self.by_seeds):
-            why = "one seed shows no spread" if self.seeds < 2 else "the spread of seeds is not known yet"
-            return f"{size}: differences above {100 * self.by_rows:.1f} points between two single models; {why}"
-        why = f"seeds vary by {100 * (self.deviation or 0):.1f}"
-        why += f", corrected for {self.comparisons} comparisons" if self.comparisons > 1 else ""
-        return f"{size}: differences above {100 * self.by_seeds:.1f} points ({why})"
-
-
 def designed(
-    seeds: int, rows: int, settings: Sequence[SettingRuns] = (), key: str = "accuracy", positive: str | None = None, *,
-    deviation: float | None = None, comparisons: int = 1,
-) -> Design:  # fmt: skip
-    by_rows = statistics.detectable_by_rows(rows)
+    seeds: int, rows: int, settings: Sequence[SettingRuns], key: str, positive: str | None = None, comparisons: int = 1
+) -> str:
+    """Return which differences so many seeds of each setting and rows detect with a probability of 80 %, in words."""
+    size = f"{counted(seeds, 'seed', 'seeds')} and {counted(rows, 'row', 'rows')}"
     usable = [setting for setting in settings if len(setting.seeds) > 1]
-    row_variance = 0.0
-    if usable:
-        results = [setting_result(setting, key, positive) for setting in usable]
-        deviation = math.sqrt(float(np.mean([(result.deviation or 0.0) ** 2 for result in results])))
-        pairs = [*combinations(usable, 2)][:MOST_PAIRS]
-        spreads = [compare(one.seeds, other.seeds, key, positive).spread for one, other in pairs]
-        row_variance = float(np.mean([one.rows.variance * one.num_rows / rows for one in spreads])) if spreads else 0.0
-    if not deviation and not row_variance:  # unknown, or all runs gave the same answers
-        return Design(seeds, rows, by_rows)
-    alpha = statistics.ALPHA / max(comparisons, 1)
-    by_seeds = statistics.detectable_by_seeds(seeds, deviation or 0.0, row_variance, alpha=alpha)
-    return Design(seeds, rows, by_rows, by_seeds, deviation, comparisons)
+    results = [setting_result(setting, key, positive) for setting in usable]
+    pairs = [*combinations(usable, 2)][:MOST_PAIRS]
+    spreads = [compare(one.seeds, other.seeds, key, positive).spread for one, other in pairs]
+    deviation = math.sqrt(np.mean([(result.deviation or 0.0) ** 2 for result in results])) if usable else 0.0
+    row_variance = float(np.mean([one.rows.variance * one.num_rows / rows for one in spreads])) if spreads else 0.0
+    if seeds < 2 or not (deviation or row_variance):  # not known yet, or all runs gave the same answers
+        why = "one seed shows no spread" if seeds < 2 else "the spread of seeds is not known yet"
+        smallest = statistics.detectable_by_rows(rows)
+        return f"{size}: differences above {100 * smallest:.1f} points between two single models; {why}"
+    smallest = statistics.detectable_by_seeds(seeds, deviation, row_variance, alpha=statistics.ALPHA / max(comparisons, 1))
+    why = f"seeds vary by {100 * deviation:.1f}"
+    why += f", corrected for {comparisons} comparisons" if comparisons > 1 else ""
+    return f"{size}: differences above {100 * smallest:.1f} points ({why})"
 
 
 @dataclass(frozen=True)

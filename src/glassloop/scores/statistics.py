@@ -340,10 +340,12 @@ def range_of(key: str) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its interval; None if there are too few values for one."""
+    """A value, or a mean over several with their standard deviation, and its interval."""
 
     value: float
-    interval: Interval | None
+    interval: Interval | None  # None if there are too few values or rows for one
+    points: tuple[float, ...] = ()  # what it is the mean of, such as the value of each seed
+    deviation: float | None = None  # None for fewer than two
 
 
 def normal_quantile(level: float) -> float:
@@ -418,8 +420,7 @@ def is_biased(bias: float, variance: float) -> bool:
 
 def metric_estimate(rows: ScoredRows, key: str, positive: str | None = None) -> Estimate:
     """Return a metric of one model with its interval over rows."""
-    metric = row_metrics_of([rows], key, positive)[0]
-    return Estimate(metric.value, metric_interval(metric, key))
+    return seeds_estimate([rows], key, positive)
 
 
 # --- a mean over seeds, and what its variance consists of ----------------------------------------------------------------
@@ -512,17 +513,7 @@ def unpaired_spread(first: tuple[Array, Array], second: tuple[Array, Array]) -> 
     return Spread(one.mean - other.mean, seeds, rows, min(one.num_seeds, other.num_seeds), num_rows)
 
 
-@dataclass(frozen=True)
-class SeedsEstimate:
-    """A metric over several seeds: the value of each, their mean and standard deviation, and the interval of the mean."""
-
-    points: tuple[float, ...]
-    mean: float
-    deviation: float | None
-    interval: Interval | None  # None if there are too few rows for one
-
-
-def seeds_estimate(seeds: Sequence[ScoredRows], key: str, positive: str | None = None) -> SeedsEstimate:
+def seeds_estimate(seeds: Sequence[ScoredRows], key: str, positive: str | None = None) -> Estimate:
     """Return the mean of a metric over seeds with its interval over seeds and rows; over rows only for a single seed."""
     metrics = row_metrics_of(seeds, key, positive)
     points, changes = stacked(metrics)
@@ -534,7 +525,7 @@ def seeds_estimate(seeds: Sequence[ScoredRows], key: str, positive: str | None =
         few = any(too_few_rows(metric, key) for metric in metrics)
         interval = None if few or is_biased(bias, spread.variance) else spread.interval().within_range(key)
     deviation = float(np.std(points, ddof=1)) if len(points) > 1 else None
-    return SeedsEstimate(tuple(map(float, points)), spread.mean, deviation, interval)
+    return Estimate(spread.mean, interval, tuple(map(float, points)), deviation)
 
 
 def stacked(metrics: Sequence[RowMetric]) -> tuple[Array, Array]:
@@ -543,16 +534,14 @@ def stacked(metrics: Sequence[RowMetric]) -> tuple[Array, Array]:
 
 
 # --- power ---------------------------------------------------------------------------------------------------------------
-def detectable_by_rows(rows: int, discordance: float = USUAL_DISCORDANCE, power: float | None = POWER) -> float:
-    """Return the smallest difference in accuracy between two fixed models that McNemar's test detects with a probability."""
-    # `discordance` is the share of rows that exactly one gets right. Without `power`, it is significant once it is observed.
+def detectable_by_rows(rows: int, discordance: float = USUAL_DISCORDANCE) -> float:
+    """Return the smallest difference in accuracy between two fixed models that McNemar's test detects with 80 % power."""
+    # `discordance` is the share of rows that exactly one gets right.
     from scipy.special import ndtri
 
     a, d = normal_quantile(1 - ALPHA), discordance
-    if power is None:
-        return a * math.sqrt(d / rows)
     # The null hypothesis has the variance d/n, the alternative (d - difference^2)/n: solve for the difference.
-    b = float(ndtri(power))
+    b = float(ndtri(POWER))
     under = rows + b * b
     while True:
         difference = (a * math.sqrt(d * rows) + math.sqrt(max(a * a * d * rows - under * d * (a * a - b * b), 0.0))) / under
@@ -591,15 +580,13 @@ def power_of_seeds(
     return power_of(abs(difference) / math.sqrt(total), freedom, border)
 
 
-def detectable_by_seeds(
-    seeds: int, deviation: float, row_variance: float = 0.0, *, paired: bool = False, alpha: float = ALPHA
-) -> float:
+def detectable_by_seeds(seeds: int, deviation: float, row_variance: float = 0.0, *, alpha: float = ALPHA) -> float:
     """Return the smallest difference between two settings that is detected with `seeds` seeds each; one detects nothing."""
     if seeds < 2:
         return math.inf
 
     def is_detected(difference: float) -> bool:
-        return power_of_seeds(difference, seeds, deviation, row_variance, paired=paired, alpha=alpha) >= POWER
+        return power_of_seeds(difference, seeds, deviation, row_variance, paired=False, alpha=alpha) >= POWER
 
     low, high = 0.0, deviation + math.sqrt(row_variance)
     while high and not is_detected(high):

@@ -18,7 +18,8 @@ from run_folders import HOSTILE, RECORD, drawn_rows, write_fake_run
 
 from glassloop.markup.templates import markdown, markdown_table
 from glassloop.report import card as cards
-from glassloop.report.card import Card, DataName, base_model, card_text, gain_cells, gain_title, run_card, write_card
+from glassloop.report.card import Card, DataName, base_model, card_text, run_card, write_card
+from glassloop.report.results import gain_row
 from glassloop.runs.record import FINISHED, Calibration, Columns, Gain, RunRecord, Target, read_run, write_run
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.calibration import fitted_calibration
@@ -190,7 +191,8 @@ def test_the_table_of_a_calibration() -> None:
     assert lines[0].split() == ["validation", "[b](80", "rows)", "before", "after", "change", "95", "%", "interval"]
     assert [line.split("  ")[0] for line in lines[1:4]] == ["loss", "calibration error", "F1 (equivalent)"]
     assert lines[-1] == "thresholds for the highest F1"
-    assert gain_title(Gain("f1", 0, 0), None) == "F1 (mean over labels)"
-    assert gain_title(Gain("cost", 0, 0), "yes") == "cost per row"
-    assert gain_cells(Gain("f1", 0.5, 0.75, -0.1, 0.6)) == ("0.5000", "0.7500", "+0.2500", "-0.1000 to +0.6000")
-    assert gain_cells(Gain("calibration error", 0.5, 0.25))[2:] == ("-0.2500", "")
+    assert gain_row(Gain("f1", 0, 0), None)[0] == "F1 (mean over labels)"
+    assert gain_row(Gain("cost", 0, 0), "yes")[0] == "cost per row"
+    cells = [*map(str, gain_row(Gain("f1", 0.5, 0.75, -0.1, 0.6), "yes"))]
+    assert cells == ["F1 (yes)", "0.5000", "0.7500", "+0.2500", "-0.1000 to +0.6000"]
+    assert [*map(str, gain_row(Gain("calibration error", 0.5, 0.25), None))][3:] == ["-0.2500", ""]

@@ -27,7 +27,7 @@ def test_mcnemar_and_power_equal_statsmodels_and_the_noncentral_t_distribution()
     for seeds in [2, 5, 20]:
         paired = TTestPower().solve_power(nobs=seeds, alpha=0.05, power=0.8)
         both = TTestIndPower().solve_power(nobs1=seeds, alpha=0.05, power=0.8)
-        assert stats.detectable_by_seeds(seeds, 0.019, paired=True) == pytest.approx(0.019 * paired, rel=1e-4)
+        assert stats.power_of_seeds(0.019 * paired, seeds, 0.019) == pytest.approx(0.8, abs=1e-4)
         assert stats.detectable_by_seeds(seeds, 0.019) == pytest.approx(0.019 * both, rel=1e-4)
     for effect, freedom in ((0.5, 3), (2.8, 10), (4.0, 200)):
         border = scipy.stats.t.ppf(0.975, freedom)
@@ -152,7 +152,6 @@ def test_intervals_of_two_fixed_models_cover_and_are_rarely_wrong() -> None:
 
 # --- Power: the known figures of MRPC, statsmodels, and simulated comparisons.
 def test_known_figures_of_mrpc_are_detected_in_four_of_five_simulations() -> None:
-    assert stats.detectable_by_rows(408, 0.1, power=None) == pytest.approx(0.031, abs=0.0005)
     assert stats.detectable_by_rows(408, 0.1) == pytest.approx(0.044, abs=0.0005)
     assert stats.detectable_by_rows(5, 0.1) > 0.6, "on five rows, two models must differ on most of them"
     assert stats.detectable_by_rows(1, 0.1) == 1.0
@@ -186,8 +185,8 @@ def test_the_seeds_and_rows_that_a_difference_needs() -> None:
     for difference in [0.005, 0.02, 0.1]:
         found = stats.seeds_to_detect(difference, 0.02)
         assert found is not None
-        assert stats.detectable_by_seeds(found, 0.02, paired=True) <= difference
-        assert found == 2 or stats.detectable_by_seeds(found - 1, 0.02, paired=True) > difference
+        assert stats.power_of_seeds(difference, found, 0.02) >= 0.8
+        assert found == 2 or stats.power_of_seeds(difference, found - 1, 0.02) < 0.8
 
 
 # --- Intervals over seeds and rows: they cover as they claim, for few seeds and any ratio of both parts.

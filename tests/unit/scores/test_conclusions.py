@@ -14,7 +14,7 @@ from glassloop.base.errors import SettingsError
 from glassloop.scores import conclusions
 from glassloop.scores.conclusions import SettingRuns, averaged_logits, concluded, designed, ensemble_of, setting_result
 from glassloop.scores.metrics import probabilities
-from glassloop.scores.statistics import holm, metric_estimate, seeds_estimate
+from glassloop.scores.statistics import detectable_by_seeds, holm, metric_estimate, seeds_estimate
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 NAMES = ("weak", "middle", "strong")
@@ -30,7 +30,7 @@ def test_the_result_of_a_setting_counts_failed_runs(settings: list[SettingRuns])
     found = setting_result(settings[0], "accuracy", baseline=0.5)
     wanted = seeds_estimate([*settings[0].seeds.values()], "accuracy")
     assert [*found.points.values()] == [*wanted.points]
-    assert (found.mean, found.deviation, found.interval) == (wanted.mean, wanted.deviation, wanted.interval)
+    assert (found.mean, found.deviation, found.interval) == (wanted.value, wanted.deviation, wanted.interval)
     assert (found.failed, found.runs) == (0, 5)
     alone = setting_result(SettingRuns("one", {0: settings[0].seeds[0]}), "accuracy")
     assert (alone.interval, alone.deviation) == (metric_estimate(settings[0].seeds[0], "accuracy").interval, None)
@@ -84,20 +84,23 @@ def test_intervals_and_verdicts_are_corrected_for_the_number_of_comparisons(sett
 
 
 def test_a_design_knows_the_rows_and_the_spread_of_runs(settings: list[SettingRuns]) -> None:
-    assert str(designed(5, 408)) == (
+    def smallest(*given, **options) -> float:
+        return float(designed(*given, **options).partition("above ")[2].partition(" ")[0])
+
+    assert designed(5, 408, (), "accuracy") == (
         "5 seeds and 408 rows: differences above 4.4 points between two single models; the spread of seeds is not known yet"
     )
-    assert str(designed(1, 408, deviation=0.02)).endswith("one seed shows no spread")
-    assert str(designed(5, 408, deviation=0.019, comparisons=23)) == (
-        "5 seeds and 408 rows: differences above 6.7 points (seeds vary by 1.9, corrected for 23 comparisons)"
-    )
-    assert str(designed(5, 408, deviation=0.019)) == "5 seeds and 408 rows: differences above 3.8 points (seeds vary by 1.9)"
-    found = designed(5, 400, settings)
+    assert designed(1, 408, settings, "accuracy").endswith("one seed shows no spread")
     deviations = [setting_result(one, "accuracy").deviation or 0 for one in settings]
-    assert found.deviation == pytest.approx(math.sqrt(np.mean(np.square(deviations))))
-    assert found.by_seeds is not None
-    assert found.by_seeds > designed(5, 400, deviation=found.deviation).by_seeds, "rows add to it"  # type: ignore[operator]
-    assert designed(20, 400, settings).by_seeds < found.by_seeds  # type: ignore[operator]
+    deviation = math.sqrt(np.mean(np.square(deviations)))
+    vary = f"seeds vary by {100 * deviation:.1f}"
+    assert designed(5, 400, settings, "accuracy").endswith(f" points ({vary})")
+    several = designed(5, 400, settings, "accuracy", comparisons=23)
+    assert several.endswith(f" points ({vary}, corrected for 23 comparisons)")
+    found = smallest(5, 400, settings, "accuracy")
+    assert smallest(5, 400, settings[:1], "accuracy") == pytest.approx(100 * detectable_by_seeds(5, deviations[0]), abs=0.05)
+    assert found > 100 * detectable_by_seeds(5, deviation), "rows add to it"
+    assert smallest(20, 400, settings, "accuracy") < found < smallest(5, 400, settings, "accuracy", comparisons=23)
 
 
 def test_the_expected_best_score_equals_all_draws_and_probabilities_are_averaged() -> None:
