@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from glassloop.base.errors import GlassloopError
 from glassloop.base.files import replacing
 from glassloop.base.output import json_value
 from glassloop.predictor import Wanted, evaluate_run
+from glassloop.report.study import Estimate, Gap, Results, Soup, Tried
 from glassloop.runs.record import CALIBRATION_NAME, CARD_NAME, FAILED, MODEL_NAME, predicted_splits, predictions_name, read_run
 from glassloop.runs.study import StudyRecord
 from glassloop.scores import conclusions
@@ -33,19 +34,18 @@ def conclude(folder: Path, record: StudyRecord, say: Callable[[str], None]) -> S
     first = read_run(folder / RUNS_NAME / finished[0])
     key = record.metric if record.metric in first.metrics else first.metrics[0]
     scores = Scores(folder, record, key, first.positive_label)
-    chosen = setting_name(record.tried[record.chosen])
-    results: dict[str, object] = {"metric": key, "positive_label": first.positive_label, "chosen": chosen, **scores.compared()}
+    results = scores.compared()
     final = {run.seed: name for name, run in record.runs_of(record.chosen, final=True).items() if run.finished}
     if final:
         if scores.test([*final.values()], say):
-            record = replace(record, test_evaluations=tuple(dict.fromkeys([*record.test_evaluations, chosen])))
-        results["final"] = {split: scores.together(final, split) for split in (VALIDATION, TEST)}
-        if (used := len(record.test_evaluations)) > 1:
-            results["warning"] = f"the test split was used for {used} settings: treat its scores as validation scores"
-        if len(final) > 1:
-            results["soup"] = scores.soup([*final.values()], scores.rows(final, VALIDATION))
+            record = replace(record, test_evaluations=tuple(dict.fromkeys([*record.test_evaluations, results.chosen])))
+        used = len(record.test_evaluations)
+        warning = f"the test split was used for {used} settings: treat its scores as validation scores" if used > 1 else ""
+        soup = scores.soup([*final.values()], scores.rows(final, VALIDATION)) if len(final) > 1 else None
+        splits = {split: scores.together(final, split) for split in (VALIDATION, TEST)}
+        results = replace(results, final=splits, warning=warning, soup=soup)
     # A number that is not finite is null in JSON.
-    return replace(record, results=json_value(results))  # type: ignore[arg-type]  # a dict stays a dict
+    return replace(record, results=json_value(results))  # type: ignore[arg-type]  # a dataclass becomes a dict
 
 
 class Scores:
@@ -72,7 +72,7 @@ class Scores:
     def result(self, setting: SettingRuns) -> SettingResult:
         return conclusions.setting_result(setting, self.key, self.positive, self.baseline)
 
-    def compared(self) -> dict[str, object]:
+    def compared(self) -> Results:
         """Return the results of all settings and the comparisons with the chosen one, on the validation split."""
         record, key, positive = self.record, self.key, self.positive
         settings = [self.runs_of(number) for number in range(len(record.tried))]
@@ -85,43 +85,28 @@ class Scores:
             comparisons = {one.name: one for one in conclusion.comparisons}
             sentence = conclusion.sentence
         if rows := max((len(one) for setting in usable for one in setting.seeds.values()), default=0):
-            design = str(conclusions.designed(record.study.seeds, rows, usable, key, positive, comparisons=len(comparisons)))
-        described = [self.described(number, one, comparisons.get(one.name)) for number, one in enumerate(settings)]
+            design = conclusions.designed(record.study.seeds, rows, usable, key, positive, len(comparisons))
+        tried = tuple(self.described(number, one, comparisons.get(one.name)) for number, one in enumerate(settings))
         points = [point for setting in usable for point in self.result(setting).points.values()]
-        best = conclusions.expected_best(points, lower_is_better=not record.greater_is_better) if points else []
-        return {
-            "sentence": sentence,
-            "design": design,
-            "settings": described,
-            "baseline": self.baseline,
-            "expected_best": [asdict(one) for one in best],
-        }
+        best = tuple(conclusions.expected_best(points, lower_is_better=not record.greater_is_better)) if points else ()
+        return Results(key, positive, chosen.name, sentence, design, "", self.baseline, tried, best)
 
-    def described(self, number: int, setting: SettingRuns, comparison: Comparison | None) -> dict[str, object]:
-        """Return what is known about a setting, and its comparison with the chosen one, as plain values."""
+    def described(self, number: int, setting: SettingRuns, comparison: Comparison | None) -> Tried:
+        """Return what is known about a setting, and its comparison with the chosen one."""
         record, result = self.record, self.result(setting)
         runs = [*record.runs_of(number).values()]
         fractions = [part.fraction for part in record.rounds if number in part.settings]
         ended = (one for one in fractions if any(run.scores_at(one) or run.status == FAILED for run in runs))
-        trained = max(ended, default=0.0)  # 0 if the budget ended before
+        trained = max(ended, default=0.0)
         points = [scores[record.metric] for run in runs if record.metric in (scores := run.scores_at(trained) or {})]
-        compared: dict[str, object] | None = None
+        gap = None
         if comparison is not None:
             one, span = comparison.difference, comparison.difference.interval
-            compared = {"difference": one.value, "low": span.low, "high": span.high, "p_value": one.p_value}
-            compared |= {"corrected": one.corrected, "verdict": str(comparison.verdict)}
-        return {
-            "number": number,
-            "name": setting.name,
-            "values": dict(record.tried[number]),
-            "trained": trained,
-            "selection": sum(points) / len(points) if points else None,
-            "selection_points": points,
-            "validation": plain_result(result) if setting.seeds else None,
-            "failed": result.failed,
-            "runs": len(runs),
-            "comparison": compared,
-        }
+            gap = Gap(one.value, span.low, span.high, one.p_value, one.corrected, str(comparison.verdict))
+        selection = sum(points) / len(points) if points else None
+        validation = estimate_of(result) if setting.seeds else None
+        found = (selection, tuple(points), validation, gap)
+        return Tried(number, setting.name, record.tried[number], trained, result.failed, len(runs), *found)
 
     def test(self, final: Sequence[str], say: Callable[[str], None]) -> bool:
         """Evaluate the final runs on the test split, unless that was done. Return whether there is one with labels."""
@@ -139,15 +124,15 @@ class Scores:
             write_predictions(path / predictions_name(TEST), evaluation.examples, evaluation.results[0])
         return True
 
-    def together(self, final: Mapping[int, str], split: str) -> dict[str, object] | None:
+    def together(self, final: Mapping[int, str], split: str) -> Estimate | None:
         """Return mean and interval of the final runs on a split, and the score of all of them as one model."""
         if not (seeds := self.rows(final, split)):
             return None
         ensemble = SettingRuns("ensemble", {0: conclusions.ensemble_of([*seeds.values()])}) if len(seeds) > 1 else None
-        mean = plain_result(self.result(SettingRuns("final", seeds)))
-        return {**mean, "ensemble": plain_result(self.result(ensemble)) if ensemble else None}
+        mean = estimate_of(self.result(SettingRuns("final", seeds)))
+        return replace(mean, ensemble=estimate_of(self.result(ensemble))) if ensemble else mean
 
-    def soup(self, final: Sequence[str], seeds: Mapping[int, ScoredRows]) -> dict[str, object] | None:
+    def soup(self, final: Sequence[str], seeds: Mapping[int, ScoredRows]) -> Soup | None:
         """Average the weights of the final runs, score the model on validation, and offer it only if it beats their mean."""
         models = [self.folder / RUNS_NAME / name / MODEL_NAME for name in final]
         soup = self.folder / SOUP_NAME
@@ -167,8 +152,7 @@ class Scores:
             if not offered:
                 shutil.rmtree(soup)
         mean = self.result(SettingRuns("soup", {0: rows})).mean
-        scores = {"validation": mean, "difference": difference.value, "low": interval.low, "high": interval.high}
-        return {**scores, "offered": offered}
+        return Soup(mean, difference.value, offered, interval.low, interval.high)
 
     def soup_rows(self, soup: Path, like: ScoredRows) -> ScoredRows | None:
         """Return the predictions of the soup on the validation split; None if they cannot be computed."""
@@ -181,10 +165,9 @@ class Scores:
         return replace(evaluation.results[0].rows, references=like.references)
 
 
-def plain_result(result: SettingResult) -> dict[str, object]:
+def estimate_of(result: SettingResult) -> Estimate:
     low, high = (result.interval.low, result.interval.high) if result.interval else (None, None)
-    points = [*result.points.values()]
-    return {"mean": result.mean, "deviation": result.deviation, "low": low, "high": high, "points": points}
+    return Estimate(result.mean, result.deviation, low, high, tuple(result.points.values()))
 
 
 def average_weights(models: Sequence[Path], target: Path) -> None:

@@ -22,12 +22,11 @@ from glassloop.runs.record import FAILED, RUN_NAME, RUNGS_NAME, STOPPED, write_r
 from glassloop.runs.study import SeedRecord, StudyRecord
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import PATHS
-from glassloop.study.tasks import Task, record_of
+from glassloop.study.tasks import WAIT_SECONDS, Task, record_of
 
 RUNS_PER_GPU = 4  # if the user does not say how many
 RETRIES = 8  # of a task whose node died
 MOST_BYTES = 2 * 2**30  # of data and models that are sent to nodes
-WAIT_SECONDS = 0.5
 LOCAL = "ray"  # the running cluster, or this machine
 ADDRESS = re.compile(r"(?:ray://)?(\[[0-9a-fA-F:]+\]|[^\s:/]+):(\d{1,5})")
 MOST_SECONDS = 10.0

@@ -98,6 +98,6 @@ def test_the_soup_is_kept_only_if_it_is_better(tmp_path: Path, monkeypatch, skil
     monkeypatch.setattr(Scores, "soup_rows", lambda *given: drawn_rows(120, skill, 9))
     found = Scores(tmp_path, record, "accuracy", "equivalent").soup([*FINAL.values()], seeds)
     assert found is not None
-    assert found["offered"] is offered
+    assert found.offered is offered
     assert (tmp_path / "soup").exists() is offered
-    assert (found["difference"] > 0) is offered
+    assert ((found.difference or 0.0) > 0) is offered
