@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +27,10 @@ from glassloop.runs.study import read_seeds
 from glassloop.scores.conclusions import Conclusion, SettingRuns, concluded
 from glassloop.scores.metrics import Array, Measures, default_measures
 from glassloop.scores.statistics import NO_INTERVAL, ROW_METRICS, Interval, ScoredRows, scored_rows
-from glassloop.settings.training import SCORE, TrainingArguments
+from glassloop.settings.training import SCORE
 
 VALIDATION = "validation"
-OMITTED = ("output_dir", "seed", "disable_tqdm")  # settings that explain no difference
+OMITTED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # settings that explain no difference
 RECORDED = ("max_length", "class_weights", "device", "precision", "backend", "processes", "best_step")
 LONGEST_NAME = 20
 MOST_SETTINGS, MOST_ROWS = 20, 3  # in the terminal
@@ -140,16 +140,13 @@ def content_of(entry: Mapping[str, Json], record: RunRecord) -> tuple[str, ...]:
 # --- settings and rows that differ -------------------------------------------------------------------------------------
 def facts_of(record: RunRecord) -> dict[str, object]:
     """Return everything about a run that may explain a difference: model, data, settings, machine, versions."""
-    train = record.data.splits.get("train")
-    settings = {entry.name: getattr(record.settings, entry.name) for entry in fields(TrainingArguments)}
     return {
         "model": home_name(record.model.name),
         "parameters": record.model.parameters,
         "data": home_name(record.data.source),
         **record.data.given(),
-        "training rows": train.num_rows if train else None,
-        "training rows fingerprint": train.fingerprint[:8] if train else None,
-        **{name: value for name, value in settings.items() if name not in OMITTED},
+        **{f"rows of {name}": f"{split.num_rows:,} ({split.fingerprint[:8]})" for name, split in record.data.splits.items()},
+        **{name: value for name, value in asdict(record.settings).items() if name not in OMITTED},
         "steps": record.plan.max_steps,
         "warmup_steps": record.plan.warmup_steps,
         **{name: getattr(record, name) for name in RECORDED},
@@ -160,13 +157,17 @@ def facts_of(record: RunRecord) -> dict[str, object]:
 def different_settings(sides: Sequence[Side]) -> dict[str, list[str]]:
     """Return the settings that differ between sides, with the value of each side; of several seeds, that of the first."""
     facts = [facts_of(side.record) for side in sides]
-    single = all(len(side.folders) == 1 for side in sides)
-    for known, side in zip(facts, sides, strict=True):
-        known |= {"seed": side.record.settings.seed} if single else {"seeds": ", ".join(map(str, sorted(side.folders)))}
-        if not single:
-            del known["best_step"]
-    names = dict.fromkeys(name for known in facts for name in known)
-    values = {name: [in_words(known.get(name)) for known in facts] for name in names}
+    if any(len(side.folders) > 1 for side in sides):
+        for known, side in zip(facts, sides, strict=True):
+            del known["seed"], known["best_step"]
+            known["seeds"] = ", ".join(map(str, sorted(side.folders)))
+    return different_facts(facts)
+
+
+def different_facts(every: Sequence[Mapping[str, object]]) -> dict[str, list[str]]:
+    """Return the facts that differ between runs, with the value of each run in words."""
+    names = dict.fromkeys(name for facts in every for name in facts)
+    values = {name: [in_words(facts.get(name)) for facts in every] for name in names}
     return {name: several for name, several in values.items() if len({*several}) > 1}
 
 
@@ -478,8 +479,8 @@ def metric_rows(conclusion: Conclusion) -> list[list[Cell]]:
     compared = {one.name: one for one in conclusion.comparisons}
     rows: list[list[Cell]] = []
     for result in conclusion.results:
-        cells: list[Cell] = [result.name, len(result.points), score(result.mean), score(result.deviation)]
-        cells.append(span(result.interval))
+        scores = (score(result.mean), score(result.deviation), span(result.interval))
+        cells: list[Cell] = [result.name, len(result.points), *scores]
         if one := compared.get(result.name):
             tested = one.difference
             cells += [score(tested.value), span(tested.interval)]

@@ -65,15 +65,10 @@ def opened_socket(port: int | None) -> socket.socket:
 
 
 def bound(port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((HOST, port))
-        listening.listen()
+        return socket.create_server((HOST, port))
     except (OSError, OverflowError) as error:
-        listening.close()
-        used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        problem = "it is in use" if used else getattr(error, "strerror", None) or str(error)
+        code = getattr(error, "errno", None)  # not its text, which names the address as Python writes it
+        problem = "it is in use" if code == errno.EADDRINUSE else os.strerror(code) if code else str(error)
         remedy = "choose another with --port, or --port 0 for a free one"
         raise ResourceError(f"port {port} cannot be opened: {problem}", remedy) from error
-    return listening

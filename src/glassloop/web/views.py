@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
@@ -19,6 +19,7 @@ from glassloop.base.errors import counted, listed, printable
 from glassloop.base.files import near_name
 from glassloop.markup.templates import package_text, piece
 from glassloop.report.charts import COUNT, Axis, LineChart, Series, smoothed
+from glassloop.report.comparison import different_facts, facts_of
 from glassloop.report.page import Cell, Drawn, Number, Section, figure, page, score
 from glassloop.report.source import RunSource
 from glassloop.report.source import curves as learning_curves
@@ -37,7 +38,6 @@ LOSSES = (LOSS, f"{EVALUATION}{LOSS}")
 LAST = {"learning_rate": "Learning rate", "grad_norm": "Gradient norm"}  # shown after the metrics
 LIVE_SECONDS, QUIET_SECONDS = 1.0, 4.0  # between two updates of a page, with and without a run that trains
 MOST_EVALUATIONS, MOST_LINKS = 30, 40
-OWN_SETTINGS = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # differ in every run
 
 
 def moment(text: str) -> float | None:
@@ -278,10 +278,12 @@ def compare_view(runs: Sequence[RunSummary], every: Sequence[Curves], base: str)
     finished = all(run.status == FINISHED for run in runs)
     curves = piece(TEMPLATE, "compared_curves", compared_figures(runs, every))
     results = piece(TEMPLATE, "compared_results", names, compared_results(runs, every))
+    different = different_facts([facts_of(run.record) if run.record else {} for run in runs])
+    settings = piece(TEMPLATE, "compared_settings", names, [[name, *values] for name, values in different.items()])
     sections = [
         Section("curves", "Learning curves", curves),
         Section("results", "Results", results),
-        Section("settings", "Settings that differ", piece(TEMPLATE, "compared_settings", names, different_settings(runs))),
+        Section("settings", "Settings that differ", settings),
         Section("test", "Is one better?", piece(TEMPLATE, "comparison", finished, address, command)),
     ]
     head = way_back(base) + piece(TEMPLATE, "compared_head", states)
@@ -295,17 +297,3 @@ def compared_results(runs: Sequence[RunSummary], every: Sequence[Curves]) -> lis
         metrics.append(short_metrics(run.record.evaluation if run.record and run.record.evaluation else latest))
     names = dict.fromkeys(name for scores in metrics for name in scores)
     return [[title_of(f"{EVALUATION}{name}", runs[0]), *(score(scores.get(name)) for scores in metrics)] for name in names]
-
-
-def different_settings(runs: Sequence[RunSummary]) -> list[list[Cell]]:
-    described: list[dict[str, object]] = [{} for _ in runs]
-    for run, values in zip(runs, described, strict=True):
-        if record := run.record:
-            values |= {"data": record.data.source, "model": record.model.name}
-            values |= {name: value for name, value in asdict(record.settings).items() if name not in OWN_SETTINGS}
-            values["max_length"] = record.max_length  # as it was chosen
-            values |= {f"rows of {name}": split.fingerprint[:8] for name, split in record.data.splits.items()}
-            values |= {"device": record.device, "precision": record.precision, "backend": record.backend}
-    names = dict.fromkeys(name for values in described for name in values)
-    rows = [[name, *(str(values.get(name, "–")) for values in described)] for name in names]
-    return [[*row] for row in rows if len({*row[1:]}) > 1]

@@ -78,9 +78,10 @@ def group_of(name: str, folder: Path, runs: Sequence[RunSummary]) -> GroupSummar
     kind, file = (STUDY, records.STUDY_NAME) if records.is_study(folder) else (SEEDS, records.SEEDS_NAME)
     version = (str(folder), states.state_of(folder / file), *(run.version for run in runs))
     names = sorted((run.name for run in runs), key=lambda name: (len(name), name))  # seed-2 before seed-10
-    group = GroupSummary(name, folder, kind, records.DAMAGED, runs=tuple(names), version=version)
+    started = min((run.started for run in runs if run.started), default="")
+    group = GroupSummary(name, folder, kind, records.DAMAGED, started=started, runs=tuple(names), version=version)
     try:
-        return with_study(group, runs) if kind == STUDY else with_seeds(group, runs)
+        return with_study(group) if kind == STUDY else with_seeds(group, runs)
     except GlassloopError as error:
         return replace(group, problem=error.problem)
 
@@ -100,13 +101,12 @@ def with_seeds(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
         result="" if value is None else f"{title} {value:.4f}{spread}",
         source=record.data.source if record else "",
         model=record.model.name if record else "",
-        started=seeds.started,
         seconds=seeds.seconds,
         problem=seeds.problem,
     )
 
 
-def with_study(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
+def with_study(group: GroupSummary) -> GroupSummary:
     record = read_study(group.folder)
     status, held = record.status, holder(group.folder)
     if status == records.RUNNING and held in (Holder.DEAD, Holder.NOBODY):
@@ -123,7 +123,6 @@ def with_study(group: GroupSummary, runs: Sequence[RunSummary]) -> GroupSummary:
         result=f"{record.results.get('metric', record.metric)} {value:.4f}" if value is not None else "",
         source=record.base.source or "quickstart",
         model=record.base.model or "quickstart",
-        started=min((run.started for run in runs if run.started), default=""),
         seconds=record.seconds or None,
     )
 
