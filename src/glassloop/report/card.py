@@ -18,6 +18,7 @@ from glassloop.base.network import is_hub_name
 from glassloop.base.output import say
 from glassloop.markup.templates import markdown_table, piece, rendered
 from glassloop.markup.terminal import bare_table, text
+from glassloop.report.page import score
 from glassloop.report.results import gain_row, results_of
 from glassloop.report.source import read_source
 from glassloop.runs import record as records
@@ -60,10 +61,7 @@ class Card:
 
 
 def scores_table(scores: Sequence[Score]) -> str:
-    rows = [
-        [one.title, one.split, f"{one.value:.4f}", one.interval or "–", "–" if one.baseline is None else f"{one.baseline:.4f}"]
-        for one in scores
-    ]
+    rows = [[one.title, one.split, score(one.value), one.interval or "–", score(one.baseline)] for one in scores]
     return markdown_table(["metric", "split", "value", "95 % interval", "baseline"], rows)
 
 

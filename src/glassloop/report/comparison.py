@@ -34,7 +34,7 @@ OMITTED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # 
 RECORDED = ("max_length", "class_weights", "device", "precision", "backend", "processes", "best_step")
 LONGEST_NAME = 20
 MOST_SETTINGS, MOST_ROWS = 20, 3  # in the terminal
-MOST_TEXT = 2000  # characters of a text on the page
+MOST_TEXT, MOST_LISTED = 2000, 100  # characters of a text, and rows of each direction, on the page
 SINGLE_SEEDS = "One seed each: this compares single models. Train several seeds to compare their settings."
 TEMPLATE = "report/comparison.html.j2"
 STYLE = (
@@ -223,7 +223,7 @@ def quality_of(side: Side) -> Array:
     return -np.asarray(np.mean([np.abs(rows.predictions - rows.references) for rows in side.seeds.values()], axis=0))
 
 
-def row_differences(first: Side, other: Side, most: int) -> RowDifferences:
+def row_differences(first: Side, other: Side) -> RowDifferences:
     before, after = quality_of(first), quality_of(other)
     change = after - before
     order = np.argsort(-np.abs(change), kind="stable")
@@ -237,7 +237,7 @@ def row_differences(first: Side, other: Side, most: int) -> RowDifferences:
 
     better, worse = order[change[order] > 0].tolist(), order[change[order] < 0].tolist()
     equal = len(change) - len(better) - len(worse)
-    first_rows, last_rows = (tuple(map(described, several[:most])) for several in (better, worse))
+    first_rows, last_rows = (tuple(map(described, several[:MOST_LISTED])) for several in (better, worse))
     return RowDifferences(other.name, first_rows, last_rows, len(better), len(worse), equal)
 
 
@@ -309,10 +309,8 @@ class ComparedRuns:
         }
 
 
-def compare_runs(
-    names: Sequence[str], split: str | None = None, margin: float | None = None, most_rows: int = 100
-) -> ComparedRuns:
-    """Compare every other run with the first on the same rows, of which `most_rows` are listed for each direction.
+def compare_runs(names: Sequence[str], split: str | None = None, margin: float | None = None) -> ComparedRuns:
+    """Compare every other run with the first on the same rows.
 
     `margin` is the largest difference that does not matter. Without `split`, rows are those of `common_split`.
     """
@@ -335,7 +333,7 @@ def compare_runs(
     runs = [SettingRuns(side.name, side.seeds) for side in sides]
     baseline = (first.record.baseline or {}) if chosen == VALIDATION else {}
     conclusions = {key: concluded(runs, key, measures.positive, baseline.get(key), margin=margin) for key in measures.keys}
-    rows = tuple(row_differences(first, other, most_rows) for other in others)
+    rows = tuple(row_differences(first, other) for other in others)
     size = len(next(iter(first.seeds.values())))
     return ComparedRuns(chosen, size, tuple(sides), measures, different_settings(sides), conclusions, rows)
 

@@ -9,9 +9,9 @@ import numpy as np
 from markupsafe import Markup
 
 from glassloop.base.records import Json
-from glassloop.markup.templates import LINEAR, PERCENT, piece
+from glassloop.markup.templates import LINEAR, PERCENT, piece, value_text
 from glassloop.report.charts import Axis, BarChart, Bars, DotChart, Dots, HeatMap
-from glassloop.report.page import Cell, Drawn, number, score, span
+from glassloop.report.page import Cell, Drawn, Number, score, span
 from glassloop.report.source import TEMPLATE, RunSource
 from glassloop.scores.calibration import confidences
 from glassloop.scores.metrics import Array
@@ -230,12 +230,13 @@ def most_confused(off: np.ndarray) -> np.ndarray:
 
 
 def confused_pairs(rows: ScoredRows, matrix: np.ndarray) -> list[list[Cell]]:
-    off, totals = matrix - np.diag(np.diag(matrix)), np.maximum(matrix.sum(axis=1), 1)
+    off = matrix - np.diag(np.diag(matrix))
+    share = off / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     order = np.argsort(-off, axis=None, kind="stable")[:MOST_PAIRS]
     return [
-        [rows.labels[true], rows.labels[other], int(off[true, other]), number(off[true, other] / totals[true], PERCENT)]
-        for true, other in (divmod(int(place), len(rows.labels)) for place in order)
-        if off[true, other]
+        [*(rows.labels[part] for part in pair), int(off[pair]), Number(share[pair], value_text(share[pair], PERCENT))]
+        for pair in (divmod(int(place), len(rows.labels)) for place in order)
+        if off[pair]
     ]
 
 

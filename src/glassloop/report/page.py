@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from markupsafe import Markup
 
-from glassloop.markup.templates import LINEAR, package_text, piece, policy, rendered, value_text
+from glassloop.markup.templates import package_text, piece, policy, rendered
 from glassloop.report.charts import CHART_CSS, Chart, svg
 from glassloop.scores.statistics import Interval
 
@@ -29,10 +29,6 @@ class Number:
 
 
 Cell: TypeAlias = str | float | int | Markup | Number | None
-
-
-def number(value: float | None, kind: str = LINEAR) -> Number:
-    return Number(value, value_text(value, kind))
 
 
 def score(value: float | None, digits: int = 4, sign: str = "") -> Number:

@@ -112,9 +112,7 @@ def check_predictions(folder: Path, predictor: Predictor) -> int:
     return len(rows)
 
 
-def measured_budget(
-    predictor: Predictor, seconds: float = MEASURED_SECONDS, clock: Callable[[], float] = time.perf_counter
-) -> int:
+def measured_budget(predictor: Predictor, clock: Callable[[], float] = time.perf_counter) -> int:
     """Return the smallest number of tokens of a batch with almost the highest speed: larger ones only add waiting time."""
     row = sample_row(predictor)
     speeds: dict[int, float] = {}
@@ -132,7 +130,7 @@ def measured_budget(
                 raise
             break
         speeds[size] = len(rows) * row.num_tokens / max(min(times), 1e-9)
-        if clock() - began > seconds or speeds[size] < 0.8 * max(speeds.values()):
+        if clock() - began > MEASURED_SECONDS or speeds[size] < 0.8 * max(speeds.values()):
             break
     return next(size for size, speed in speeds.items() if speed >= ENOUGH * max(speeds.values()))
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,7 +26,8 @@ TEXTS = [f"text {row}" for row in range(20)]
 
 
 def compared(*folders: Path, most_rows: int = 100, margin: float | None = None) -> comparison.ComparedRuns:
-    return comparison.compare_runs([str(folder) for folder in folders], most_rows=most_rows, margin=margin)
+    with patch.object(comparison, "MOST_LISTED", most_rows):
+        return comparison.compare_runs([str(folder) for folder in folders], margin=margin)
 
 
 def sides_of(*folders: Path) -> list[Side]:

@@ -10,6 +10,7 @@ import pytest
 from served import CountingModel
 
 from glassloop.base.errors import ModelError
+from glassloop.serve import hosted
 from glassloop.serve.hosted import SIZES, check_predictions, load_hosted, measured_budget, warm_up
 
 
@@ -45,12 +46,14 @@ class Machine(CountingModel):
         return super().forward(rows)
 
 
-def test_the_smallest_batch_that_is_fast_and_fits_is_found_in_time() -> None:
+def test_the_smallest_batch_that_is_fast_and_fits_is_found_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted, "MEASURED_SECONDS", 1e9)
     starts = {256: Machine(0.0), 2_048: Machine(1e-3), 16_384: Machine(5e-3), 4_096: Machine(1.0, most=4_096)}
     for wanted, machine in starts.items():
-        assert measured_budget(machine, seconds=1e9, clock=lambda machine=machine: machine.now) == wanted
+        assert measured_budget(machine, clock=lambda machine=machine: machine.now) == wanted
     machine, failing = Machine(1.0), CountingModel()
-    assert measured_budget(machine, seconds=5.0, clock=lambda: machine.now) < SIZES[-1]
+    monkeypatch.setattr(hosted, "MEASURED_SECONDS", 5.0)
+    assert measured_budget(machine, clock=lambda: machine.now) < SIZES[-1]
     failing.failing = True
     with pytest.raises(RuntimeError):
         measured_budget(failing)
