@@ -365,24 +365,28 @@ def write_split(path: Path, part: Part, task: str, labels: LabelSet | None, sett
 # --- what a person should know -------------------------------------------------------------------------------------
 def facts_of(part: Part, labels: LabelSet | None, train_keys: np.ndarray | None) -> SplitFacts:
     """Return the counts of a part. `train_keys` are the keys of the training rows."""
-    keys, found = part.keys, part.found
-    num_conflicts, label_counts = 0, dict[str, int]()
-    if found.labelled:
-        texts_and_labels = np.unique(np.stack([keys, found.codes[part.rows].astype(np.uint64)]), axis=1)
+    found, label_counts = part.found, dict[str, int]()
+    if found.labelled and labels:
+        numbers = labels.numbers_of(found.values())
+        label_counts = dict.fromkeys(labels.names, 0)
+        for value, count in found.counts(part.rows).items():
+            label_counts[labels.names[numbers[value]]] += count
+    facts = key_facts(part.keys, found.codes[part.rows] if found.labelled else None, train_keys)
+    num_empty = int(part.empties[part.rows].sum())
+    return replace(facts, label_counts=label_counts, unlabelled=not found.labelled, num_empty=num_empty)
+
+
+def key_facts(keys: np.ndarray, labels: np.ndarray | None, train_keys: np.ndarray | None) -> SplitFacts:
+    """Return what the keys of texts say: how many repeat others, have several of the labels, and are training rows, too."""
+    num_conflicts = 0
+    if labels is not None:
+        texts_and_labels = np.unique(np.stack([keys, labels.astype(np.uint64)]), axis=1)
         num_conflicts = int((np.unique(texts_and_labels[0], return_counts=True)[1] > 1).sum())
-        if labels:
-            numbers = labels.numbers_of(found.values())
-            label_counts = dict.fromkeys(labels.names, 0)
-            for value, count in found.counts(part.rows).items():
-                label_counts[labels.names[numbers[value]]] += count
     return SplitFacts(
-        num_rows=len(keys),
-        label_counts=label_counts,
-        unlabelled=not found.labelled,
+        len(keys),
         num_duplicates=len(keys) - len(np.unique(keys)),
         num_conflicts=num_conflicts,
         num_in_train=0 if train_keys is None else int(np.isin(keys, train_keys).sum()),
-        num_empty=int(part.empties[part.rows].sum()),
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from glassloop.base.records import write_sealed
 from glassloop.data.batches import Batch, Batches, padding_waste
-from glassloop.data.examples import length_facts, notes_on, text_keys
+from glassloop.data.examples import key_facts, length_facts, notes_on, text_keys
 from glassloop.data.interfaces import Row, Rows, Tokenizer
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
@@ -146,19 +146,10 @@ def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.
         counts = {name: int(number) for name, number in zip(names, sums, strict=False)}
     if keys is None:  # without texts and tokens, nothing is known of duplicates
         return records.SplitFacts(rows.number, counts)
-    num_conflicts = 0
-    if labels is not None and labels.ndim == 1 and task == CLASSES:
-        both = np.unique(np.stack([keys, labels.astype(np.uint64)]), axis=1)
-        num_conflicts = int((np.unique(both[0], return_counts=True)[1] > 1).sum())
-    return records.SplitFacts(
-        rows.number,
-        counts,
-        unlabelled=labels is None,
-        num_duplicates=len(keys) - len(np.unique(keys)),
-        num_conflicts=num_conflicts,
-        num_in_train=0 if train_keys is None else int(np.isin(keys, train_keys).sum()),
-        fingerprint=blake2b(keys.tobytes(), digest_size=16).hexdigest(),
-    )
+    one_each = labels is not None and labels.ndim == 1 and task == CLASSES
+    fingerprint = blake2b(keys.tobytes(), digest_size=16).hexdigest()
+    facts = key_facts(keys, labels if one_each else None, train_keys)
+    return replace(facts, label_counts=counts, unlabelled=labels is None, fingerprint=fingerprint)
 
 
 # --- the record --------------------------------------------------------------------------------------------------------
