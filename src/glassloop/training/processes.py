@@ -49,11 +49,9 @@ def run_together(arguments: Sequence[str], environments: Sequence[Mapping[str, s
             failed = supervise(children)
         if not failed:
             return
-        errors = [error_in(Path(scratch, f"{worker.number}.json")) for worker in failed]
-        cause, error = next(
-            ((worker, error) for worker, error in zip(failed, errors, strict=True) if not (error and error.followed)),
-            (failed[0], errors[0]),
-        )
+        errors = [(worker, error_in(Path(scratch, f"{worker.number}.json"))) for worker in failed]
+        # The first that did not follow from another, else the first of all.
+        cause, error = min(errors, key=lambda entry: entry[1] is not None and entry[1].followed)
         if error and not received:
             raise error
         log = Path(scratch, f"{cause.number}.log")
@@ -79,15 +77,10 @@ def ranked_environments(num_processes: int) -> list[dict[str, str]]:
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         port = str(opened.getsockname()[1])
-    return [
-        {
-            **{"OMP_NUM_THREADS": "1", **os.environ},
-            **{"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            **{"WORLD_SIZE": str(num_processes), "LOCAL_WORLD_SIZE": str(num_processes)},
-            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
-        }
-        for rank in range(num_processes)
-    ]
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(num_processes))
+    ranks = [dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) for rank in range(num_processes)]
+    return [{"OMP_NUM_THREADS": "1", **os.environ, **address, **sizes, **rank} for rank in ranks]
 
 
 def supervise(children: Children) -> list[Child]:
