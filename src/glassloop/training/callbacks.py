@@ -1,4 +1,4 @@
-"""Where a run stands, the signals that stop it, and the callbacks of its events: history, trackers, progress."""
+"""Where a run stands, the signals that stop it, and the callbacks of its events: history and trackers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from shutil import get_terminal_size
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from glassloop.base.errors import SettingsError, listed, printable
-from glassloop.base.output import has_terminal, messages, note
+from glassloop.base.errors import SettingsError, listed
 from glassloop.base.records import described, entry, package_version
 from glassloop.runs.history import END, RESUME, START, STOP, Entry, lasting, line_of, note_moment, write_history
 from glassloop.runs.record import HISTORY_NAME, Plan
@@ -29,10 +26,6 @@ if TYPE_CHECKING:
 MOST_STEPS_WITHOUT_GRADIENT = 20  # fp16's scaler skips a few steps until it has found its factor, but never this many
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PAUSE = signal.SIGUSR1  # what `PauseAt` asks for in place of a signal
-NOTEBOOK_UPDATE_SECONDS = 0.5
-WIDE_COLUMNS = 100  # of a terminal that has room for the learning rate
-LINE_SECONDS = 5.0  # between two plain lines, at least
-LINE_SHARE = 0.02  # of the time since the start, so that a run of many hours does not fill its log
 
 
 # --- state -------------------------------------------------------------------------------------------------------------
@@ -249,7 +242,10 @@ def checked_callbacks(callbacks: Sequence[Callback | type[Callback]] | None) -> 
 
 
 class History(Callback):
-    """Adds every logged step and every evaluation to `state.history` and, with a `folder`, to its history.jsonl."""
+    """Adds every logged step and every evaluation to `state.history` and, with a `folder`, to its history.jsonl.
+
+    The times of the first and the last step of this process go to sessions.jsonl there.
+    """
 
     def __init__(self, folder: Path | None, learning_rate: Callable[[], float], plan: Plan) -> None:
         self.folder, self.learning_rate, self.plan = folder, learning_rate, plan
@@ -258,6 +254,7 @@ class History(Callback):
         self.used = self.next = self.learning_rate()
         if self.folder is not None:
             write_history(self.folder, state.history)  # of a resumed run, without steps after its checkpoint
+            note_moment(self.folder, RESUME if state.step else START, state.step, self.plan.max_steps)
 
     def on_step(self, state: State, batches: list[Batch]) -> None:
         # The rate that the step used: the schedule is already at the next one.
@@ -270,6 +267,10 @@ class History(Callback):
     def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
         self.record(state, lasting(metrics))
 
+    def on_fit_end(self, state: State) -> None:
+        if self.folder is not None:
+            note_moment(self.folder, STOP if state.signal else END, state.step, self.plan.max_steps)
+
     def record(self, state: State, figures: Entry) -> None:
         entry: Entry = {"step": state.step, "epoch": state.epoch_by(self.plan), **figures}
         state.history.append(entry)
@@ -277,22 +278,6 @@ class History(Callback):
             # A full disk does not end a training: the whole file is written again after the last step.
             with suppress(OSError), (self.folder / HISTORY_NAME).open("a", encoding="utf-8") as opened:
                 opened.write(line_of(entry))
-
-
-class Sessions(Callback):
-    """Writes a line to sessions.jsonl before the first step of this process and after its last."""
-
-    # The times are not in history.jsonl: a run that is repeated or resumed writes the same history.
-    reads_weights = False
-
-    def __init__(self, folder: Path, max_steps: int) -> None:
-        self.folder, self.max_steps = folder, max_steps
-
-    def on_fit_start(self, state: State) -> None:
-        note_moment(self.folder, RESUME if state.step else START, state.step, self.max_steps)
-
-    def on_fit_end(self, state: State) -> None:
-        note_moment(self.folder, STOP if state.signal else END, state.step, self.max_steps)
 
 
 def refuse_missing(names: tuple[str, ...]) -> None:
@@ -363,164 +348,3 @@ class PauseAt(Callback):
     def on_step(self, state: State, batches: list[Batch]) -> None:
         if state.step == self.step:
             state.asked_to_stop = state.asked_to_stop or PAUSE
-
-
-# --- progress ----------------------------------------------------------------------------------------------------------
-class Interval:
-    """When the next plain line is due: after a few seconds at first, then less and less often."""
-
-    def __init__(self, *, due: bool = False) -> None:
-        self.began = self.last = time.perf_counter()
-        self.due = due  # the first line at once
-
-    def is_over(self) -> bool:
-        """Return whether a line is due now, and start the next interval if it is."""
-        now = time.perf_counter()
-        if not self.due and now - self.last < max(LINE_SECONDS, LINE_SHARE * (now - self.began)):
-            return False
-        self.last, self.due = now, False
-        return True
-
-
-class Pace:
-    """The speed of a run since it was started or resumed."""
-
-    def __init__(self) -> None:
-        self.began, self.num_rows, self.num_steps = time.perf_counter(), 0, 0
-
-    def count(self, batches: list[Batch]) -> None:
-        self.num_steps += 1
-        self.num_rows += sum(batch.size for batch in batches)
-
-    def per_second(self) -> float:
-        return self.num_rows / max(time.perf_counter() - self.began, 1e-9)
-
-    def seconds_for(self, steps: int) -> float:
-        return (time.perf_counter() - self.began) / max(self.num_steps, 1) * steps
-
-
-def progress_for(plan: Plan, lines: bool, title: Callable[[str], str] = str) -> Callback:
-    """Return a bar in a terminal, a bar and a table in a notebook, else plain lines. `title`: the shown name of a metric."""
-    if not lines and "ipykernel" in sys.modules:
-        return Notebook(plan, title)
-    return Bar(plan, title) if has_terminal() and not lines else Lines(plan, title)
-
-
-def titled(metrics: dict[str, float], title: Callable[[str], str]) -> dict[str, str]:
-    from glassloop.scores.metrics import short_metrics
-
-    return {title(name): f"{value:.4f}" for name, value in short_metrics(metrics).items()}
-
-
-def evaluation_line(state: State, plan: Plan, metrics: dict[str, float], title: Callable[[str], str]) -> str:
-    """Return `step 500  epoch 1.00  loss 0.4012  accuracy 0.8431`."""
-    scores = "  ".join(f"{printable(name)} {value}" for name, value in titled(metrics, title).items())
-    return f"step {state.step:,}  epoch {state.epoch_by(plan):.2f}  {scores}"
-
-
-class Notebook(Callback):
-    """One output of a cell, replaced as the run goes on: a bar with the latest figures, and the table of the evaluations."""
-
-    def __init__(self, plan: Plan, title: Callable[[str], str] = str) -> None:
-        self.plan, self.title, self.pace = plan, title, Pace()
-        self.evaluations: list[dict[str, str]] = []
-        self.loss, self.last = "", 0.0
-        self.output: Any = None  # IPython's handle of a displayed object, which has no types
-
-    def on_fit_start(self, state: State) -> None:
-        from IPython.display import HTML, display
-
-        self.pace = Pace()
-        self.output = display(HTML(self.html(state)), display_id=True)
-
-    def on_step(self, state: State, batches: list[Batch]) -> None:
-        self.pace.count(batches)
-        if time.perf_counter() - self.last >= NOTEBOOK_UPDATE_SECONDS:
-            self.draw(state)
-
-    def on_log(self, state: State, figures: list[list[float]]) -> None:
-        self.loss = f"{state.history[-1]['loss']:.4f}"
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        place = {"step": f"{state.step:,}", "epoch": f"{state.epoch_by(self.plan):.2f}", "training loss": self.loss or "-"}
-        self.evaluations.append(place | titled(metrics, self.title))
-        self.draw(state)
-
-    def on_fit_end(self, state: State) -> None:
-        self.draw(state)
-
-    def draw(self, state: State) -> None:
-        from IPython.display import HTML
-
-        self.last = time.perf_counter()
-        if self.output is not None:
-            self.output.update(HTML(self.html(state)))
-
-    def html(self, state: State) -> str:
-        from glassloop.markup.notebook import table
-
-        step, steps = state.step, self.plan.max_steps
-        facts = [f"step {step:,}/{steps:,}", f"epoch {state.epoch_by(self.plan):.2f}"]
-        facts += [f"loss {self.loss}"] if self.loss else []
-        facts += [f"{self.pace.seconds_for(steps - step):.0f} s left"] if self.pace.num_steps and step < steps else []
-        bar = f'<progress value="{step}" max="{steps}" style="width: 20em"></progress> {", ".join(facts)}'
-        columns = [*dict.fromkeys(name for entry in self.evaluations for name in entry)]
-        rows = [[entry.get(name, "-") for name in columns] for entry in self.evaluations]
-        return f"<div>{bar}</div>{table(columns, rows)}"
-
-
-class Bar(Callback):
-    """A tqdm progress bar with the latest figures, as many as fit beside it."""
-
-    def __init__(self, plan: Plan, title: Callable[[str], str] = str) -> None:
-        self.plan, self.title, self.pace, self.file = plan, title, Pace(), messages()
-        self.bar: Any = None  # tqdm has no types
-
-    def on_fit_start(self, state: State) -> None:
-        from tqdm import tqdm
-
-        self.pace = Pace()
-        form = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-        self.bar = tqdm(total=self.plan.max_steps, initial=state.step, bar_format=form, dynamic_ncols=True, file=self.file)
-
-    def on_step(self, state: State, batches: list[Batch]) -> None:
-        self.pace.count(batches)
-        self.bar.update(1)
-
-    def on_log(self, state: State, figures: list[list[float]]) -> None:
-        entry = state.history[-1]
-        facts = [f"epoch {entry['epoch']:.2f}", f"loss {entry['loss']:.4f}", f"{self.pace.per_second():.0f} rows/s"]
-        if get_terminal_size().columns >= WIDE_COLUMNS:
-            facts.insert(2, f"lr {entry['learning_rate']:.2e}")
-        self.bar.set_postfix_str(", ".join(facts), refresh=False)
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        self.bar.write(evaluation_line(state, self.plan, metrics, self.title), file=self.file)
-
-    def on_fit_end(self, state: State) -> None:
-        self.bar.close()
-
-
-class Lines(Callback):
-    """A plain line every few seconds, and less often in a long run, for logs and pipes."""
-
-    def __init__(self, plan: Plan, title: Callable[[str], str] = str) -> None:
-        self.plan, self.title, self.pace, self.interval = plan, title, Pace(), Interval()
-
-    def on_fit_start(self, state: State) -> None:
-        self.pace, self.interval = Pace(), Interval(due=True)
-
-    def on_step(self, state: State, batches: list[Batch]) -> None:
-        self.pace.count(batches)
-
-    def on_log(self, state: State, figures: list[list[float]]) -> None:
-        if self.interval.is_over() or state.step >= self.plan.max_steps:
-            entry = state.history[-1]
-            note(
-                f"step {state.step:,}/{self.plan.max_steps:,}  epoch {entry['epoch']:.2f}  loss {entry['loss']:.4f}  "
-                f"lr {entry['learning_rate']:.2e}  {self.pace.per_second():.0f} rows/s  "
-                f"{self.pace.seconds_for(self.plan.max_steps - state.step):.0f} s left"
-            )
-
-    def on_evaluate(self, state: State, metrics: dict[str, float]) -> None:
-        note(evaluation_line(state, self.plan, metrics, self.title))

@@ -40,6 +40,7 @@ from glassloop.training.interfaces import Backend, LossSum, LRScheduler, Optimiz
 from glassloop.training.loop import TrainingBatch, fit, train_step
 from glassloop.training.losses import OTHER_LOSS_REMEDY, check_loss, other_loss
 from glassloop.training.optimizer import make_optimizers, unwrap_optimizer
+from glassloop.training.progress import progress_for
 
 STATE_NAME = "trainer_state.json"
 Optimizers = tuple[Optimizer | None, LRScheduler | None]
@@ -352,13 +353,11 @@ class Session:
             return float(unwrap_optimizer(self.scheduler.optimizer).param_groups[0]["lr"])
 
         callbacks: list[events.Callback] = [events.History(parts.folder if is_main else None, next_rate, plan), self.best]
-        if is_main:
-            callbacks.append(events.Sessions(parts.folder, plan.max_steps))
         if is_main and args.trackers:
             folder = parts.folder if args.logging_dir is None else user_path(args.logging_dir)
             callbacks.append(events.Trackers(args.trackers, folder, args.run_name or parts.folder.name, args.to_dict()))
         if is_main and not parts.script.quiet:
-            callbacks.append(events.progress_for(plan, args.disable_tqdm, parts.metric_title))
+            callbacks.append(progress_for(plan, args.disable_tqdm, parts.metric_title))
         return [*callbacks, *self.more_callbacks, *parts.script.callbacks]
 
     def evaluate(self) -> dict[str, float] | None:

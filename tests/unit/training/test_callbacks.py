@@ -225,7 +225,7 @@ def test_a_pause_is_asked_for_after_its_step_and_sessions_note_stop_and_resume(t
         assert state.asked_to_stop == after
         assert not callbacks_module.PauseAt.reads_weights, "it costs nothing"
     for first, last, number in ((0, 9, 0), (0, 12, 15), (12, 30, 0)):
-        callback = callbacks_module.Sessions(tmp_path, 30)
+        callback = History(tmp_path, lambda: 0.1, replace(PLAN, max_steps=30))
         callback.on_fit_start(State(step=first))
         callback.on_fit_end(State(step=last, signal=number))
     noted = [(moment.event, moment.step, moment.max_steps) for moment in read_moments(tmp_path)]

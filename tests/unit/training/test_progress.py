@@ -19,9 +19,20 @@ from commands import environment
 from glassloop.base.output import CHOSEN, advance, say, show_on, stage
 from glassloop.data.batches import Batch
 from glassloop.runs.record import Plan
-from glassloop.training import callbacks, progress
-from glassloop.training.callbacks import Bar, History, Lines, Notebook, Pace, State, evaluation_line, progress_for
-from glassloop.training.progress import SeedsProgress, StageBar, StageLines, choose_display, show_lines, starting
+from glassloop.training import progress
+from glassloop.training.callbacks import History, State
+from glassloop.training.progress import (
+    Notebook,
+    Pace,
+    Progress,
+    SeedsProgress,
+    StageBar,
+    StageLines,
+    choose_display,
+    progress_for,
+    show_lines,
+    starting,
+)
 
 PLAN = Plan(
     max_steps=1200, steps_per_epoch=600, batches_per_epoch=600, accumulate=1, warmup_steps=0, log_every=10, eval_every=0,
@@ -48,7 +59,7 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Termina
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
     return now
 
 
@@ -116,7 +127,7 @@ def test_steps_do_not_flood_the_notebook(outputs: list[list[str]], clock: list[f
 
 def test_lines_of_a_resumed_run_and_of_a_run_of_a_day(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     """A run resumed after step 1,100 that takes 1 s a step has 90 s left after ten more."""
-    lines, state = Lines(PLAN), State(step=1100)
+    lines, state = Progress(PLAN, lines=True), State(step=1100)
     lines.on_fit_start(state)
     for _ in range(10):
         clock[0] += 1.0
@@ -126,7 +137,7 @@ def test_lines_of_a_resumed_run_and_of_a_run_of_a_day(capsys: pytest.CaptureFixt
     lines.on_log(state, [[0.5, 1.0]])
     assert capsys.readouterr().err.endswith("  8 rows/s  90 s left\n")
     # One step and one log each second for a day: a few hundred lines, close together at first, and one for the last step.
-    lines, state = Lines(replace(PLAN, max_steps=86_400)), State()
+    lines, state = Progress(replace(PLAN, max_steps=86_400), lines=True), State()
     lines.on_fit_start(state)
     for step in range(1, 86_401):
         clock[0] += 1.0
@@ -140,8 +151,8 @@ def test_lines_of_a_resumed_run_and_of_a_run_of_a_day(capsys: pytest.CaptureFixt
 
 
 def test_lines_are_lines_and_an_evaluation_is_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callbacks, "LINE_SECONDS", 0.0)
-    run_through(Lines(PLAN), 1200, log_every=600)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    run_through(Progress(PLAN, lines=True), 1200, log_every=600)
     out, err = capsys.readouterr()
     assert out == ""
     assert not {*"\r\x1b"} & {*err}
@@ -156,12 +167,13 @@ def test_lines_are_lines_and_an_evaluation_is_one(capsys: pytest.CaptureFixture[
         ({"eval_runtime": 1.0}, ""),
         ({"eval_f1 of \x1b[31m": 0.5}, r"f1 of \x1b[31m 0.5000"),
     ]:
-        assert evaluation_line(State(), PLAN, metrics, str) == f"step 0  epoch 0.00  {text}"
+        Progress(PLAN, lines=True).on_evaluate(State(), metrics)
+        assert capsys.readouterr().err == f"step 0  epoch 0.00  {text}\n"
 
 
 def test_the_bar_goes_to_the_end_below_its_evaluations_and_is_whole_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = open_terminal(monkeypatch, 120)
-    bar = Bar(PLAN)
+    bar = Progress(PLAN, lines=False)
     run_through(bar, 1200)
     assert (bar.bar.n, bar.bar.total) == (1200, 1200)
     assert "step 1,200  epoch 2.00  loss 0.4012  f1_macro 0.5000\n" in screen.getvalue()
@@ -171,7 +183,7 @@ def test_the_bar_goes_to_the_end_below_its_evaluations_and_is_whole_in_80_column
     bar.on_fit_end(State())
     screen = open_terminal(monkeypatch)
     monkeypatch.setattr(Pace, "per_second", lambda pace: 2957.0)  # thirty steps of nothing have any pace
-    run_through(Bar(replace(PLAN, max_steps=120_000)), 30)
+    run_through(Progress(replace(PLAN, max_steps=120_000), lines=False), 30)
     drawn = [part for part in re.split("[\r\n]", screen.getvalue()) if "%|" in part]
     assert all(len(part) <= 80 for part in drawn)
     assert re.fullmatch(r" +\d+%\|.{4,}\| 30/120000 \[[\d:]+<[\d:]+, epoch 0\.05, loss 0\.1667, 2957 rows/s\]", drawn[-1])
@@ -208,12 +220,12 @@ def test_a_bar_in_a_terminal_html_in_a_notebook_lines_elsewhere_and_only_in_one_
         choose_display()
         assert CHOSEN.display is None
         monkeypatch.delenv(name)
-    for stream, expected in ((io.StringIO(), Lines), (Terminal(), Bar)):
+    for stream, has_lines in ((io.StringIO(), True), (Terminal(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        assert isinstance(progress_for(PLAN, False), expected)
+        assert progress_for(PLAN, False).lines is has_lines
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
     assert isinstance(progress_for(PLAN, False), Notebook)
-    assert isinstance(progress_for(PLAN, True), Lines), "if they are wanted"
+    assert progress_for(PLAN, True).lines, "if they are wanted"
 
 
 def test_lines_of_stages(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
@@ -294,7 +306,7 @@ def test_several_runs_have_a_line_now_and_then_or_one_bar(
     shown = SeedsProgress(runs, 1, 10, plain=False)
     shown.update(ended=[42])
     assert capsys.readouterr().err == "", "not before half a minute"
-    shown.last_line -= progress.SEEDS_LINE_SECONDS
+    shown.lines.last -= progress.SEEDS_LINE_SECONDS
     shown.update(ended=[42])
     shown.update(ended=[42])
     shown.line("a\x1bline")
