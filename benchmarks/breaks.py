@@ -93,7 +93,7 @@ BREAKS = [
         "checkpoints", "training/checkpoints.py", "unit/training/test_checkpoints.py",
         ("st_size != size or sha256_of(file) != digest", "st_size != size and sha256_of(file) != digest"),
         ("older[max(keep - 1, 0) :]", "older[max(keep, 0) :]"),
-        ("if path != best:", "if path == best:"),
+        ("if step_of(path) != best_step:", "if step_of(path) == best_step:"),
         ("self.verified[path] = False", "self.verified[path] = True"),
         ("    random.setstate((version, tuple(values), gauss))\n", ""),
         ("torch.where(stored_rows == 0,", "torch.where(stored_rows != 0,"),

@@ -44,7 +44,7 @@ def main() -> None:
                 training.parts = replace(training.parts, script=script)
                 training.save()
                 seconds.append((time.perf_counter() - began) * 1000)
-                training.saver.wait()
+                training.checkpoint_folder.wait()
             del number
         newest = checkpoints_in(Path(folder))[0]
         num_bytes = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())

@@ -354,12 +354,12 @@ def test_09_a_full_disk_anywhere_else(runs: Any, tmp_path: Path, every: int) -> 
 def test_09_a_checkpoint_that_the_writer_of_tensors_cannot_write(runs: Any) -> None:
     """safetensors reports a full disk with an error of its own."""
     from glassloop.base.errors import ResourceError
-    from glassloop.training.checkpoints import CheckpointFolder, Saver
+    from glassloop.training.checkpoints import CheckpointFolder
 
-    saver = Saver(CheckpointFolder(runs.folder, print), None, lambda folder, weights: None)
-    saver.error = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+    checkpoints = CheckpointFolder(runs.folder, print, lambda folder, weights: None)
+    checkpoints.error = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
     with pytest.raises(ResourceError, match=r"No space left on device.*bytes needed"):
-        saver.wait()
+        checkpoints.wait()
 
 
 def test_09_no_space_for_two_checkpoints_is_refused_at_the_start(runs: Any) -> None:

@@ -355,7 +355,8 @@ def run_to_end(
         if processes.is_main:
             with session.resume_named(folder):
                 records.write_run(folder, record)
-            session.remove_manifest(folder)
+            for name in (records.TRAINED_NAME, records.TRAINED_WEIGHTS_NAME):  # which only an unfinished run needs
+                (folder / name).unlink(missing_ok=True)
         processes.wait()
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trainer.state.step:,} steps → {printable(str(folder))}"))
 

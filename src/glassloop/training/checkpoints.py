@@ -314,8 +314,11 @@ def write_checkpoint(path: Path, snapshot: Snapshot, save_model: SaveModel) -> N
         for name, text in snapshot.texts.items():
             (writing / name).write_text(text, encoding="utf-8")
         write("state.json", {**snapshot.plain, "tensors": {name: shapes_of(content) for name, content in tensors.items()}})
-        manifest = {"format": FORMAT, "step": snapshot.step, "identity": snapshot.identity, "files": sums_of(writing)}
-        write(MANIFEST, sealed(manifest), indent=1)
+        write(MANIFEST, manifest_of(snapshot.step, snapshot.identity, sums_of(writing)), indent=1)
+
+
+def manifest_of(step: int, identity: Identity, files: FileSums, **of_final_model: object) -> dict[str, object]:
+    return sealed({"format": FORMAT, "step": step, "identity": identity, "files": files, **of_final_model})
 
 
 def holds(path: Path, weights: Tensors) -> bool:
@@ -424,11 +427,14 @@ def open_checkpoint(path: Path, manifest_name: str = MANIFEST) -> Checkpoint:
 
 # --- all checkpoints of a run ------------------------------------------------------------------------------------------
 class CheckpointFolder:
-    """The checkpoints in a run folder. Damaged ones are never overwritten, counted or removed."""
+    """The checkpoints in a run folder, of which `keep` stay. Damaged ones are never overwritten, counted or removed."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.folder, self.say = folder, say
+    def __init__(self, folder: Path, say: Callable[[str], None], save_model: SaveModel, keep: int | None = None) -> None:
+        self.folder, self.say, self.save_model, self.keep = folder, say, save_model, keep
         self.verified: dict[Path, bool] = {}  # those that this process wrote or opened; others are verified when needed
+        self.thread: threading.Thread | None = None  # writes the latest snapshot
+        self.error: BaseException | None = None  # that occurred while it was written
+        self.step = self.num_bytes = 0  # of that snapshot
 
     def open(self, path: Path) -> Checkpoint:
         self.verified[path] = False
@@ -462,25 +468,46 @@ class CheckpointFolder:
             raise ModelError(f"{self.folder}: {number} be used: {'; '.join(reasons)}", RESTART)
         return None
 
-    def write(self, snapshot: Snapshot, save_model: SaveModel) -> Path:
+    def save(self, snapshot: Snapshot, *, in_background: bool = True) -> None:
+        """Write a snapshot, `in_background` while training continues: then the next call raises an error that occurred."""
+        self.wait()
+        self.step, self.num_bytes = snapshot.step, snapshot.num_bytes
+        if in_background:
+            self.thread = threading.Thread(target=self.write, args=(snapshot,), name="checkpoint")
+            self.thread.start()
+        else:
+            self.write(snapshot)
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the last snapshot is written; raise the error that occurred."""
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise full_disk(error, self.folder / checkpoint_name(self.step), "a checkpoint", self.num_bytes) or error from error
+
+    def write(self, snapshot: Snapshot) -> None:
         """Write a snapshot. Replace an intact checkpoint of the same step; move a damaged one aside."""
         path = self.folder / checkpoint_name(snapshot.step)
-        if os.path.lexists(path) and not self.is_intact(path):
-            self.set_aside(path)
-        self.verified.pop(path, None)
-        write_checkpoint(path, snapshot, save_model)
-        self.verified[path] = True
-        return path
+        try:
+            if os.path.lexists(path) and not self.is_intact(path):
+                self.set_aside(path)
+            self.verified.pop(path, None)
+            write_checkpoint(path, snapshot, self.save_model)
+            self.verified[path] = True
+            if self.keep is not None:
+                self.rotate(snapshot.step, self.keep, snapshot.plain["state"]["best_step"])
+        except BaseException as error:
+            self.error = error
 
-    def rotate(self, written: Path, keep: int | None, best_step: int | None) -> None:
-        """Remove old intact checkpoints until `keep` are left, counting `written`; never that of the best evaluation."""
-        if keep is None:
-            return
-        best = None if best_step is None else self.folder / checkpoint_name(best_step)
+    def rotate(self, written: int, keep: int, best_step: int | None) -> None:
+        """Remove old intact checkpoints until `keep` are left, counting that of step `written`; never the best."""
         # Those of later steps, which exist after a resume from an earlier one, stay until training has passed them.
-        older = [path for path in checkpoints_in(self.folder) if step_of(path) < step_of(written) and self.is_intact(path)]
+        older = [path for path in checkpoints_in(self.folder) if step_of(path) < written and self.is_intact(path)]
         for path in older[max(keep - 1, 0) :]:
-            if path != best:
+            if step_of(path) != best_step:
                 renamed = path.with_name(f".{path.name}.old")
                 path.rename(renamed)  # at once: a checkpoint that is partly removed never has its final name
                 fault_point("rename", path)
@@ -499,44 +526,6 @@ class CheckpointFolder:
     def set_aside(self, path: Path) -> None:
         """Give `path` a name that no run uses, and report it."""
         self.say(f"moved aside: {path} is now {set_aside(path).name}")
-
-
-class Saver:
-    """Writes snapshots one after the other in a thread; the next call raises an error that occurred there."""
-
-    def __init__(self, checkpoints: CheckpointFolder, keep: int | None, save_model: SaveModel) -> None:
-        self.checkpoints, self.keep, self.save_model = checkpoints, keep, save_model
-        self.thread: threading.Thread | None = None
-        self.error: BaseException | None = None
-        self.step = self.num_bytes = 0
-
-    def save(self, snapshot: Snapshot, *, in_background: bool = True) -> None:
-        """Write a snapshot, `in_background` while training continues."""
-        self.wait()
-        self.step, self.num_bytes = snapshot.step, snapshot.num_bytes
-        self.thread = threading.Thread(target=self.write, args=(snapshot,), name="checkpoint") if in_background else None
-        if self.thread is not None:
-            self.thread.start()
-        else:
-            self.write(snapshot)
-            self.wait()
-
-    def write(self, snapshot: Snapshot) -> None:
-        try:
-            written = self.checkpoints.write(snapshot, self.save_model)
-            self.checkpoints.rotate(written, self.keep, snapshot.plain["state"]["best_step"])
-        except BaseException as error:
-            self.error = error
-
-    def wait(self) -> None:
-        """Wait until the last snapshot is written; raise the error that occurred."""
-        if self.thread is not None:
-            self.thread.join()
-            self.thread = None
-        if self.error is not None:
-            error, self.error = self.error, None
-            path = self.checkpoints.folder / checkpoint_name(self.step)
-            raise full_disk(error, path, "a checkpoint", self.num_bytes) or error from error
 
 
 def full_disk(error: BaseException, folder: Path, what: str, num_bytes: int | None = None) -> ResourceError | None:

@@ -24,7 +24,7 @@ from glassloop.base import errors
 from glassloop.base.errors import SettingsError, counted, listed
 from glassloop.base.files import absolute_name, locked, replacing, replacing_dir, reserved, share_files, user_path, write_text
 from glassloop.base.output import stage
-from glassloop.base.records import sealed, versions
+from glassloop.base.records import versions
 from glassloop.data.batches import Batches, is_standard, seed_all
 from glassloop.data.interfaces import Model, Rows
 from glassloop.data.rows import Repeats, collator_repeats, content_of, lengths_of, random_states_kept, repeats_of
@@ -203,9 +203,10 @@ class Session:
         self.model, self.optimizer, self.scheduler = backend.prepare(parts.model, optimizer, scheduler)
         self.bare = backend.unwrap(self.model)  # the user's model
         self.best = Best(self.bare, keep_weights=args.load_best_model_at_end, save=args.save_strategy == "best")
-        self.checkpoint_folder = checkpoints.CheckpointFolder(parts.folder, parts.say)
-        self.saver = checkpoints.Saver(self.checkpoint_folder, args.save_total_limit, script.write_model)
+        limit = args.save_total_limit
+        self.checkpoint_folder = checkpoints.CheckpointFolder(parts.folder, parts.say, script.write_model, limit)
         self.num_bytes = sum(weight.nbytes for weight in self.bare.parameters())
+        self.model_bytes = self.num_bytes + self.num_bytes // 20 + (1 << 16)  # on disk, with config and tokenizer
 
     def report_random_rows(self) -> None:
         """Report which rows differ each time they are read, and what that means for a resumed run."""
@@ -243,14 +244,14 @@ class Session:
                 if parts.args.save_strategy != "no":
                     wanted["two checkpoints"] = 2 * (4 if parts.args.load_best_model_at_end else 3) * self.num_bytes
                 if parts.in_run:
-                    wanted["the final model"] = with_slack(self.num_bytes)
+                    wanted["the final model"] = self.model_bytes
                 needed, free = sum(wanted.values()), shutil.disk_usage(parts.folder).free
                 if free < needed:
                     less = "; save_strategy no needs less" if "two checkpoints" in wanted else ""
                     problem = f"{parts.folder}: {needed:,} bytes are needed for {' and '.join(wanted)}, {free:,} are free"
                     raise errors.ResourceError(problem, f"free disk space or choose another output_dir{less}")
                 if parts.in_run:
-                    held.enter_context(reserved(parts.folder / records.RESERVE_NAME, with_slack(self.num_bytes)))
+                    held.enter_context(reserved(parts.folder / records.RESERVE_NAME, self.model_bytes))
             processes.wait()
             yield
 
@@ -326,12 +327,10 @@ class Session:
         except (RuntimeError, MemoryError) as error:
             raise self.out_of_memory(error) if errors.no_memory(error) else error from None
         finally:
-            self.saver.wait()
-        if state.signal == events.PAUSE:
-            parts.say(f"paused after step {state.step:,}")
-            events.leave(state.signal)
+            self.checkpoint_folder.wait()
         if state.signal:
-            parts.say(f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume")
+            stopped = f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume"
+            parts.say(f"paused after step {state.step:,}" if state.signal == events.PAUSE else stopped)
             backend.processes.wait()
             events.leave(state.signal)
         if args.load_best_model_at_end and self.best.weights:
@@ -414,7 +413,7 @@ class Session:
         in_background = self.parts.script.saves_in_background
         with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
             if snapshot is not None:
-                self.saver.save(snapshot, in_background=in_background)
+                self.checkpoint_folder.save(snapshot, in_background=in_background)
         if not in_background:
             self.parts.backend.processes.wait()
 
@@ -495,17 +494,11 @@ class Session:
                         save_file(copied(self.bare), writing)
                     share_files(folder, records.TRAINED_WEIGHTS_NAME)
                     files |= checkpoints.sums_of(folder, below=records.TRAINED_WEIGHTS_NAME)
-                manifest = {
-                    "format": checkpoints.FORMAT,
-                    "step": parts.state.step,
-                    "identity": self.whole_identity(),
-                    "files": files,
-                    "state": parts.state.to_dict(),
-                    "metrics": metrics,
-                }
-                write_text(folder / records.TRAINED_NAME, json.dumps(sealed(manifest), indent=1, allow_nan=False) + "\n")
+                state, identity = parts.state.to_dict(), self.whole_identity()
+                manifest = checkpoints.manifest_of(parts.state.step, identity, files, state=state, metrics=metrics)
+                write_text(folder / records.TRAINED_NAME, json.dumps(manifest, indent=1, allow_nan=False) + "\n")
             except Exception as error:
-                full = checkpoints.full_disk(error, model_folder, "the trained model", with_slack(self.num_bytes))
+                full = checkpoints.full_disk(error, model_folder, "the trained model", self.model_bytes)
                 if full is None:
                     raise
                 saved = [path.name for path in records.checkpoints_in(folder)[:1]]
@@ -530,17 +523,6 @@ class Session:
         parts.backend.sync_from_model()
         parts.say(f"resuming after the last step, {parts.state.step:,} ({model_folder})")
         return manifest["metrics"]
-
-
-def remove_manifest(folder: Path) -> None:
-    """Remove what only a run that is not finished needs, beside its final model."""
-    (folder / records.TRAINED_NAME).unlink(missing_ok=True)
-    (folder / records.TRAINED_WEIGHTS_NAME).unlink(missing_ok=True)
-
-
-def with_slack(num_bytes: int) -> int:
-    """Return the disk space for a model with this many bytes of weights, its config and its tokenizer."""
-    return num_bytes + num_bytes // 20 + (1 << 16)
 
 
 def copied(model: torch.nn.Module) -> Tensors:

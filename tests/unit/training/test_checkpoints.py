@@ -24,7 +24,7 @@ from glassloop.base.errors import ModelError, ResourceError
 from glassloop.base.records import sealed
 from glassloop.runs.record import checkpoints_in, step_of
 from glassloop.training import checkpoints as module
-from glassloop.training.checkpoints import MANIFEST, CheckpointFolder, Saver, Snapshot, differences, identified, open_checkpoint
+from glassloop.training.checkpoints import MANIFEST, CheckpointFolder, Snapshot, differences, identified, open_checkpoint
 
 CPU = torch.device("cpu")
 
@@ -148,13 +148,13 @@ def snapshot(step: int, best_step: int | None = None) -> Snapshot:
     return Snapshot(weights, {}, {}, random_states, torch.arange(3), plain, {"seed": 1})
 
 
-def filled(folder: Path, *steps: int) -> tuple[CheckpointFolder, list[str]]:
+def filled(folder: Path, *steps: int, keep: int | None = None) -> tuple[CheckpointFolder, list[str]]:
     """Checkpoints of another process, and what is reported about them."""
-    first = CheckpointFolder(folder, print)
+    first = CheckpointFolder(folder, print, save_model)
     for step in steps:
-        first.write(snapshot(step), save_model)
+        first.save(snapshot(step), in_background=False)
     said: list[str] = []
-    return CheckpointFolder(folder, said.append), said
+    return CheckpointFolder(folder, said.append, save_model, keep), said
 
 
 def steps(folder: Path) -> list[int]:
@@ -168,28 +168,25 @@ def damage(folder: Path, *numbers: int) -> None:
 
 def test_rotation_spares_newest_best_and_intact_and_reads_unknown_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a resume from an earlier one; later ones wait until training has passed them."""
-    checkpoints, _ = filled(tmp_path, 5, 10, 15)
-    checkpoints.rotate(checkpoints.write(snapshot(7), save_model), 1, None)
+    checkpoints, _ = filled(tmp_path, 5, 10, 15, keep=1)
+    checkpoints.save(snapshot(7), in_background=False)
     assert steps(tmp_path) == [15, 10, 7]
-    written = checkpoints.write(snapshot(16), save_model)
-    checkpoints.rotate(written, 1, 10)
+    checkpoints.save(snapshot(16, best_step=10), in_background=False)
     assert steps(tmp_path) == [16, 10], "10 is that of the best evaluation"
-    checkpoints.rotate(written, None, None)
-    assert steps(tmp_path) == [16, 10]
     folder = tmp_path / "numbers"
-    checkpoints, _ = filled(folder, 9, 10)
+    checkpoints, _ = filled(folder, 9, 10, keep=2)
     read: list[str] = []
     monkeypatch.setattr(module, "open_checkpoint", lambda path: read.append(path.name) or open_checkpoint(path))
     for step in (11, 99, 100, 101):
-        checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)
+        checkpoints.save(snapshot(step), in_background=False)
     assert steps(folder) == [101, 100]
     assert read == ["checkpoint-10", "checkpoint-9"]
     # The new one is of a lower step than the damaged ones: it used to be counted as the oldest, and removed.
     folder = tmp_path / "damaged"
-    checkpoints, said = filled(folder, 20, 30, 40)
+    checkpoints, said = filled(folder, 20, 30, 40, keep=2)
     damage(folder, 30, 40)
     for step, left in ((21, [40, 30, 21, 20]), (22, [40, 30, 22, 21]), (50, [50, 40, 30, 22])):
-        checkpoints.rotate(checkpoints.write(snapshot(step), save_model), 2, None)
+        checkpoints.save(snapshot(step), in_background=False)
         assert steps(folder) == left, "two that are intact, and what cannot be read"
     assert len(said) == 2, "each is reported once"
     assert all("state.json is damaged" in line for line in said)
@@ -207,7 +204,7 @@ def test_what_cannot_be_read_is_moved_aside_not_overwritten(tmp_path: Path, kind
         change_manifest(path, format=99)
     before = path.read_text() if path.is_file() else (path / MANIFEST).read_text()
     for _ in range(2):
-        checkpoints.write(snapshot(step_of(path)), save_model)
+        checkpoints.save(snapshot(step_of(path)), in_background=False)
     aside = tmp_path / f"{path.name}.kept-1"
     assert (aside.read_text() if aside.is_file() else (aside / MANIFEST).read_text()) == before
     assert open_checkpoint(path).manifest["step"] == step_of(path)
@@ -224,7 +221,7 @@ def test_the_newest_intact_one_is_used_and_a_restart_moves_all_aside_those_of_an
     first, second = said
     assert "manifest.json is missing" in first
     assert "state.json is damaged" in second
-    assert CheckpointFolder(tmp_path / "none", said.append).newest() is None
+    assert CheckpointFolder(tmp_path / "none", said.append, save_model).newest() is None
     unusable = tmp_path / "unusable"
     checkpoints, _ = filled(unusable, 3, 6)
     damage(unusable, 3)
@@ -250,10 +247,10 @@ def test_the_newest_intact_one_is_used_and_a_restart_moves_all_aside_those_of_an
 
 
 def test_snapshots_are_written_in_order_while_training_continues_and_rotated_but_not_the_best(tmp_path: Path) -> None:
-    saver = Saver(CheckpointFolder(tmp_path, print), 2, save_model)
+    checkpoints = CheckpointFolder(tmp_path, print, save_model, keep=2)
     for step in range(1, 6):
-        saver.save(snapshot(step, best_step=1))
-    saver.wait()
+        checkpoints.save(snapshot(step, best_step=1))
+    checkpoints.wait()
     assert steps(tmp_path) == [5, 4, 1]
     assert open_checkpoint(tmp_path / "checkpoint-5").weights()["weight"].tolist() == [5.0] * 4
     gate = threading.Event()
@@ -263,11 +260,11 @@ def test_snapshots_are_written_in_order_while_training_continues_and_rotated_but
         save_model(folder, weights)
 
     folder = tmp_path / "slow"
-    saver = Saver(CheckpointFolder(folder, print), None, slow)
-    saver.save(snapshot(1))
+    checkpoints = CheckpointFolder(folder, print, slow)
+    checkpoints.save(snapshot(1))
     assert steps(folder) == []
     gate.set()
-    saver.wait()
+    checkpoints.wait()
     assert steps(folder) == [1]
 
 
@@ -275,15 +272,15 @@ def test_a_full_disk_is_reported_with_path_and_bytes_and_leaves_nothing(tmp_path
     def full(folder: Path, weights: dict[str, Any]) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
-    saver = Saver(CheckpointFolder(tmp_path, print), None, full)
-    saver.save(snapshot(1))
+    checkpoints = CheckpointFolder(tmp_path, print, full)
+    checkpoints.save(snapshot(1))
     with pytest.raises(ResourceError) as caught:
-        saver.wait()
+        checkpoints.wait()
     assert caught.value.exit_code == 6
     for part in (str(tmp_path), "No space left", "40 bytes needed", "free", "--resume"):  # 16 of weights, 24 of row hashes
         assert part in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-    saver.wait()  # raised once
+    checkpoints.wait()  # raised once
 
 
 GAMMA = 2.0
