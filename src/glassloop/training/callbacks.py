@@ -242,10 +242,7 @@ def checked_callbacks(callbacks: Sequence[Callback | type[Callback]] | None) -> 
 
 
 class History(Callback):
-    """Adds every logged step and every evaluation to `state.history` and, with a `folder`, to its history.jsonl.
-
-    The times of the first and the last step of this process go to sessions.jsonl there.
-    """
+    """Adds logged steps and evaluations to `state.history` and to history.jsonl in `folder`; notes start and end there."""
 
     def __init__(self, folder: Path | None, learning_rate: Callable[[], float], plan: Plan) -> None:
         self.folder, self.learning_rate, self.plan = folder, learning_rate, plan

@@ -12,7 +12,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from glassloop.base.errors import printable
-from glassloop.base.output import CHOSEN, Display, Stage, has_terminal, messages, note, show_on, stage
+from glassloop.base.output import CHOSEN, Stage, has_terminal, messages, note, show_on, stage
 from glassloop.base.records import collection_paused
 from glassloop.runs.history import last_step
 from glassloop.runs.record import Plan
@@ -224,8 +224,8 @@ class StageBar:
         self.bar.clear()
 
 
-class StageLines(Display):
-    """A line when a stage begins for the first time, and one now and then while it runs. Its end is what follows."""
+class StageLines:
+    """A line when a stage begins for the first time, and one now and then while it runs."""
 
     def __init__(self) -> None:
         self.titles: set[str] = set()  # that were printed: a run may be evaluated many times
@@ -242,6 +242,9 @@ class StageLines(Display):
             total = self.stage.total
             rows = f"{self.num_rows:,} of {total:,} rows ({self.num_rows / total:.0%})" if total else f"{self.num_rows:,} rows"
             note(f"{self.stage.title}: {rows}")
+
+    def end(self) -> None: ...  # what follows says that the stage has ended
+    def clear(self) -> None: ...  # lines follow each other
 
 
 # --- several seeds -----------------------------------------------------------------------------------------------------
