@@ -16,7 +16,7 @@ from hashlib import sha256
 from inspect import cleandoc
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from glassloop.base.errors import GlassloopError, ModelError, shortened, visible
 from glassloop.base.files import write_text
@@ -38,7 +38,9 @@ Value = TypeVar("Value")
 
 def entry(default: Value, help_text: str) -> Value:
     """Return a dataclass field with its default and what it means; of a setting, the command makes an option with this help."""
-    made: Value = field(default=default, metadata={"help": help_text})
+    # Each record gets a dict of its own.
+    start: dict[str, Any] = {"default_factory": default.copy} if isinstance(default, dict) else {"default": default}
+    made: Value = field(**start, metadata={"help": help_text})
     return made
 
 
@@ -98,16 +100,21 @@ def write_sealed(path: Path, record: Dataclass | Mapping[str, object]) -> None:
     write_text(path, sealed_text(record))
 
 
-def read_sealed(kind: type[Record], path: Path, newest: int) -> Record:
-    """Return a record from a file. Raises `NotARecordError` if it is damaged or edited, `ModelError` if it is too new."""
-    content = read_json(path)
-    format_ = content.get("format", newest) if isinstance(content, dict) else newest
-    if type(format_) is int and format_ > newest:
-        problem = f"{path}: has format {format_}, but this version of Glassloop reads formats up to {newest}"
-        raise ModelError(problem, "update Glassloop")
-    record = decoded(kind, content)
-    if sealed(object_of(content, "")) != content:
-        raise NotARecordError("its checksum differs, so it was edited or damaged")
+def read_sealed(kind: type[Record], path: Path, newest: int, what: str, remedy: str) -> Record:
+    """Return the record `what` from a file. Raises `ModelError` if it is damaged, with a `remedy`, edited, or too new."""
+    try:
+        content = read_json(path)
+        format_ = content.get("format", newest) if isinstance(content, dict) else newest
+        if type(format_) is int and format_ > newest:
+            problem = f"{path}: has format {format_}, but this version of Glassloop reads formats up to {newest}"
+            raise ModelError(problem, "update Glassloop")
+        record = decoded(kind, content)
+        if sealed(object_of(content, "")) != content:
+            raise NotARecordError("its checksum differs, so it was edited or damaged")
+    except NotARecordError as error:
+        denied = isinstance(error.__cause__, PermissionError)
+        problem = f"{path}: {what} cannot be read: {error}"
+        raise ModelError(problem, "check its owner and permissions" if denied else remedy) from error
     return record
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from glassloop.base.cache import open_or_build
 from glassloop.base.errors import GlassloopError, ModelError, SettingsError, counted, listed, resource_error
 from glassloop.base.output import advance, stage
-from glassloop.base.records import decoded, described
+from glassloop.base.records import decoded, described, entry
 from glassloop.data.interfaces import Row, Texts
 from glassloop.data.rows import lengths_of
 from glassloop.settings.training import SEVERAL
@@ -285,7 +285,7 @@ class Encoding:
     )
     lengths: np.ndarray = field(metadata={"help": "Number of tokens of each row."})
     truncation: Truncation = field(metadata={"help": "How many rows and tokens were cut."})
-    typed: TypedTokens = field(default=NONE_TYPED, metadata={"help": "How many rows contain the text of a special token."})
+    typed: TypedTokens = entry(NONE_TYPED, "How many rows contain the text of a special token.")
 
     def notes(self, limit: LengthLimit) -> list[str]:
         """Return what a person should know about rows that were cut to a `limit`."""

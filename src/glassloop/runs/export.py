@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from glassloop.base.errors import ModelError, alternatives
-from glassloop.base.records import Json, NotARecordError, object_of, read_sealed, write_sealed
+from glassloop.base.records import Json, object_of, read_sealed, write_sealed
 from glassloop.runs.record import RunRecord, check_files, file_checksums, has_name
 
 EXPORT_NAME, REFERENCE_NAME, README_NAME = "export.json", "reference.jsonl", "README.md"
@@ -86,11 +86,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 def read_record(folder: Path) -> ExportRecord:
     """Return what export.json says. Raises `ModelError` if it is damaged, edited, of a newer version, or not finished."""
-    path = folder / EXPORT_NAME
-    try:
-        record = read_sealed(ExportRecord, path, FORMAT)
-    except NotARecordError as error:
-        raise ModelError(f"{path}: the record of the export cannot be read: {error}", RESTORE) from error
+    record = read_sealed(ExportRecord, folder / EXPORT_NAME, FORMAT, "the record of the export", RESTORE)
     if record.check is None and not folder.name.startswith("."):  # the command itself reads its hidden folder
         raise ModelError(f"{folder}: the export was interrupted", "export the run again")
     return record

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from glassloop.base.errors import ModelError, SettingsError, listed, visible
 from glassloop.base.files import sha256_of
-from glassloop.base.records import Json, NotARecordError, collection_paused, described, entry, read_sealed, write_sealed
+from glassloop.base.records import Json, collection_paused, described, entry, read_sealed, write_sealed
 from glassloop.settings.training import TASKS, DataSettings, TrainingArguments, repeated
 
 RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
@@ -353,12 +353,8 @@ def read_record(path: Path) -> RunRecord:
     """Return the record in a run.json or trainer.json. Raises `ModelError` if it is damaged, edited, or of a newer version."""
     # Decoded by the types of the dataclasses, so a wrong value is an error where it is read. Unknown entries are
     # ignored, missing optional ones get defaults, and a newer format is refused.
-    try:
-        return read_sealed(RunRecord, path, FORMAT)
-    except NotARecordError as error:
-        denied = isinstance(error.__cause__, PermissionError)
-        remedy = "check its owner and permissions" if denied else "restore the file from a copy, or start a new run"
-        raise ModelError(f"{path}: the record of the run cannot be read: {error}", remedy) from error
+    remedy = "restore the file from a copy, or start a new run"
+    return read_sealed(RunRecord, path, FORMAT, "the record of the run", remedy)
 
 
 def refuse_seeds(folder: Path) -> None:
@@ -482,10 +478,7 @@ def read_calibration(model: Path, known: Mapping[str, str] | None = None) -> Cal
     if not path.is_file():
         return None
     again = "fit it again: glassloop calibrate RUN, or remove it: glassloop calibrate RUN --remove"
-    try:
-        calibration = read_sealed(Calibration, path, FORMAT)
-    except NotARecordError as error:
-        raise ModelError(f"{path}: the calibration cannot be read: {error}", again) from error
+    calibration = read_sealed(Calibration, path, FORMAT, "the calibration", again)
     if weights_of(model, known) not in ({}, calibration.weights):  # an export has no safetensors to compare with
         raise ModelError(f"{path}: was fitted for other weights than those in {model}", again)
     return calibration

@@ -34,25 +34,16 @@ class SeedRecord:
     fold: str | None = entry(None, "The part of the training rows it was not trained on; None for a run on all of them.")
     status: str = entry(WAITING, '"waiting", "paused", "finished" or "failed".')
     fraction: float = entry(0.0, "How much of its training is done.")
-    rungs: dict[str, dict[str, float]] = field(
-        default_factory=dict, metadata={"help": "The scores on the selection split at each fraction it was paused at."}
-    )
-    selection: dict[str, float] = field(
-        default_factory=dict,
-        metadata={"help": "The scores on the selection split at its end: what configurations are chosen by."},
-    )
-    validation: dict[str, float] = field(
-        default_factory=dict, metadata={"help": "The scores on the validation split at its end, without prefix and timings."}
-    )
-    baseline: dict[str, float] = field(
-        default_factory=dict, metadata={"help": "The validation scores of always giving the most frequent answer."}
-    )
+    rungs: dict[str, dict[str, float]] = entry({}, "The scores on the selection split at each fraction it was paused at.")
+    selection: dict[str, float] = entry({}, "The scores on the selection split at its end: what configurations are chosen by.")
+    validation: dict[str, float] = entry({}, "The scores on the validation split at its end, without prefix and timings.")
+    baseline: dict[str, float] = entry({}, "The validation scores of always giving the most frequent answer.")
     seconds: float = entry(0.0, "How long it took, over all its parts.")
     preparing: float = entry(0.0, "How long of that data and model took, before training started.")
     exit_code: int | None = entry(None, "The exit status of a failed run.")
     error: tuple[str, ...] = entry((), "What was wrong.")
-    measures: MeasuresRecord = field(default_factory=MeasuresRecord, metadata={"help": "The metrics, and the class of F1."})
-    rows: dict[str, str] = field(default_factory=dict, metadata={"help": "A fingerprint of the rows of each split."})
+    measures: MeasuresRecord = entry(MeasuresRecord(), "The metrics, and the class of F1.")
+    rows: dict[str, str] = entry({}, "A fingerprint of the rows of each split.")
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -99,19 +90,18 @@ class StudyRecord:
     seeds: tuple[int, ...] = field(metadata={"help": "The random seeds."})
     tried: tuple[Values, ...] = entry((), "The value of each varied setting, by number of the setting.")
     rounds: tuple[RoundRecord, ...] = entry((), "The rounds of the search so far.")
-    runs: dict[str, SeedRecord] = field(default_factory=dict, metadata={"help": "The record of each run, by its folder."})
+    runs: dict[str, SeedRecord] = entry({}, "The record of each run, by its folder.")
     chosen: int | None = entry(None, "Number of the chosen setting.")
-    results: dict[str, object] = field(
-        default_factory=dict,
-        metadata={"help": "What was found out about the chosen setting and the others; see docs/reference/json.md."},
+    results: dict[str, object] = entry(
+        {}, "What was found out about the chosen setting and the others; see docs/reference/json.md."
     )
     test_evaluations: tuple[str, ...] = entry((), "The settings evaluated on the test split; more than one is not honest.")
     status: str = entry(RUNNING, '"running", "finished", "failed" or "stopped".')
     seconds: float = entry(0.0, "How long the search took, over all its starts.")
     threads: int | None = entry(None, "Number of CPU threads of each run; None for the default.")
-    data: dict[str, str] = field(default_factory=dict, metadata={"help": "A fingerprint of the rows of each split."})
-    models: dict[str, str] = field(default_factory=dict, metadata={"help": "A fingerprint of the files of each model."})
-    versions: dict[str, str] = field(default_factory=dict, metadata={"help": "The versions of Python and libraries."})
+    data: dict[str, str] = entry({}, "A fingerprint of the rows of each split.")
+    models: dict[str, str] = entry({}, "A fingerprint of the files of each model.")
+    versions: dict[str, str] = entry({}, "The versions of Python and libraries.")
 
     def runs_of(self, setting: int, *, final: bool = False) -> dict[str, SeedRecord]:
         """Return the runs of a `setting` by its number: those of the search, or the `final` ones."""
@@ -132,7 +122,7 @@ class SeedsRecord:
     seeds: Mapping[int, SeedRecord] = field(metadata={"help": "The record of each random seed."})
     folder: Path = field(metadata={"help": "The folder of the runs, below which each seed has its own."})
     status: str = entry(RUNNING, '"running", "finished", "failed" or "stopped".')
-    versions: dict[str, str] = field(default_factory=dict, metadata={"help": "The versions of Python and libraries."})
+    versions: dict[str, str] = entry({}, "The versions of Python and libraries.")
 
     @property
     def finished(self) -> dict[int, SeedRecord]:
