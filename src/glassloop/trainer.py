@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence, Sized
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence, Sized
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 from glassloop.backends.choose import choose_backend
 from glassloop.backends.packed import PackedBackend, supported_backend, verified_backend
 from glassloop.base.errors import DataError, DivergedError, SettingsError, listed, visible
-from glassloop.base.files import share_files, user_path
+from glassloop.base.files import assigned, share_files, user_path
 from glassloop.base.output import EVALUATING, say, stage
 from glassloop.data import rows as data_rows
 from glassloop.data.batches import Batches, PaddingCollator, collator_of, is_standard
@@ -295,14 +295,9 @@ class Trainer:
         except Interrupted:
             return None
 
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
+    def _interruptible(self) -> AbstractContextManager[None]:
         """Let a signal interrupt an evaluation, which raises `Interrupted`. With several processes it runs to its end."""
-        self._can_be_interrupted = self.backend.processes.num_processes == 1
-        try:
-            yield
-        finally:
-            self._can_be_interrupted = False
+        return assigned(self, _can_be_interrupted=self.backend.processes.num_processes == 1)
 
     def _run(self, model: Model, rows: Rows | None, prefix: str) -> Evaluation:
         padded = self._why_padded(rows)

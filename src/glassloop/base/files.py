@@ -14,7 +14,7 @@ import shutil
 import signal
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import Enum
 from itertools import count
 from pathlib import Path
@@ -223,14 +223,19 @@ def reserved(path: Path, num_bytes: int) -> Iterator[None]:
 
 
 @contextmanager
-def unsynced() -> Iterator[None]:
-    """Let the system decide when the files of the block reach the disk: a kill loses nothing, a loss of power may."""
-    before = SYNCING.wanted
-    SYNCING.wanted = False
+def assigned(owner: object, **values: object) -> Iterator[None]:
+    """Give attributes of an object, or names of a module, other values while the block runs."""
+    before = {name: getattr(owner, name) for name in values}
+    vars(owner).update(values)
     try:
         yield
     finally:
-        SYNCING.wanted = before
+        vars(owner).update(before)
+
+
+def unsynced() -> AbstractContextManager[None]:
+    """Let the system decide when the files of the block reach the disk: a kill loses nothing, a loss of power may."""
+    return assigned(SYNCING, wanted=False)
 
 
 def sync(path: Path) -> None:
@@ -291,11 +296,9 @@ def holder(folder: Path) -> Holder:
         return Holder.NOBODY
     except ResourceError:  # a link, a special file, or one that may not be read
         return Holder.ELSEWHERE
-    try:
+    with os.fdopen(handle):
         inode = os.fstat(handle).st_ino
         process, machine = owner_in(handle) or (-1, platform.node())  # locked a moment ago, and not yet written
-    finally:
-        os.close(handle)
     if machine != platform.node():
         return Holder.ELSEWHERE
     try:
@@ -346,14 +349,8 @@ def take(handle: int, folder: Path, kind: int) -> None:
 
 def refuse_held(folder: Path) -> None:
     """Raise `LockedError` if a running process has locked the folder, without changing anything."""
-    try:
-        handle = open_lock(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        take(handle, folder, fcntl.LOCK_SH)
-    finally:
-        os.close(handle)
+    with suppress(FileNotFoundError), os.fdopen(open_lock(folder, os.O_RDONLY)) as opened:
+        take(opened.fileno(), folder, fcntl.LOCK_SH)
 
 
 @contextmanager

@@ -6,16 +6,16 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from glassloop.base.errors import SettingsError, visible
+from glassloop.base.files import assigned
 
 PROBE_SECONDS = 3.0
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -114,13 +114,7 @@ def hosts_of(host: str, address: str, others: Sequence[str] = ()) -> AllowedHost
     return AllowedHosts(frozenset({*names, socket.gethostname().lower()} if everywhere else names), any_address=everywhere)
 
 
-@contextmanager
-def offline(constants_name: str, wanted: bool) -> Iterator[None]:
+def offline(constants_name: str, wanted: bool) -> AbstractContextManager[None]:
     """Let a library, by the module of its constants, use its cache without the requests it sends even for files there."""
-    constants: Any = import_module(constants_name)
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = wanted or before
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
+    constants = import_module(constants_name)
+    return assigned(constants, HF_HUB_OFFLINE=wanted or constants.HF_HUB_OFFLINE)

@@ -32,7 +32,7 @@ from transformers.utils import find_labels
 
 from glassloop import trainer as core
 from glassloop.base.errors import ModelError, SettingsError, TooLargeError, listed
-from glassloop.base.files import user_path, write_text
+from glassloop.base.files import assigned, user_path, write_text
 from glassloop.base.output import show
 from glassloop.compat.arguments import TrainingArguments
 from glassloop.compat.names import GONE_OF_TRAINER
@@ -225,7 +225,7 @@ class Trainer(core.Trainer):
         if self._has_trained and not resume_from_checkpoint and self.model_init is None and makes_optimizer:
             self._say(TRAINS_AGAIN)
         self._has_trained = True
-        with self._within(is_in_train=True, _ignore_keys=ignore_keys_for_eval):
+        with assigned(self, is_in_train=True, _ignore_keys=ignore_keys_for_eval):
             again = restart or not resume_from_checkpoint  # as with transformers, a folder may be trained into again
             output = self._train_in_memory(resume_from_checkpoint, restart=again, report=report)
         if resume_from_checkpoint:
@@ -669,7 +669,7 @@ class Trainer(core.Trainer):
         sets = {f"{metric_key_prefix}_{name}": rows for name, rows in several.items()} or {metric_key_prefix: eval_dataset}
         metrics = Metrics()
         for prefix, rows in sets.items():
-            with self._within(_ignore_keys=self._ignore_keys if ignore_keys is None else ignore_keys), self._undisturbed():
+            with assigned(self, _ignore_keys=self._ignore_keys if ignore_keys is None else ignore_keys), self._undisturbed():
                 scores = super().evaluate(rows, None, prefix)
             if self._loop_scores is None:
                 self._log_evaluation(scores)
@@ -701,7 +701,7 @@ class Trainer(core.Trainer):
     def _evaluate_between_steps(self) -> dict[str, float] | None:
         evaluated: list[dict[str, float]] = []
         try:
-            with self._interruptible(), self._within(_loop_scores=evaluated):
+            with self._interruptible(), assigned(self, _loop_scores=evaluated):
                 metrics = self._evaluate(None, None)
         except Interrupted:
             return None
@@ -728,7 +728,7 @@ class Trainer(core.Trainer):
         Raises:
             DivergedError: If the loss is not finite.
         """
-        with self._within(_eval_loader="get_test_dataloader", _predicts=True, _ignore_keys=ignore_keys), self._undisturbed():
+        with assigned(self, _eval_loader="get_test_dataloader", _predicts=True, _ignore_keys=ignore_keys), self._undisturbed():
             output = super().predict(test_dataset, None, metric_key_prefix)
         if output.label_ids is not None and flattens_scores(self.model):
             output = output._replace(predictions=flattened(output.predictions))
@@ -793,7 +793,7 @@ class Trainer(core.Trainer):
             self._say_once(f"evaluations have batches of {size} rows ({theirs}), on which a loss that is not a mean depends")
         is_unknown = not (self.is_in_train or self._replaces_loss() or self._has_own_loss())
         is_unusual = is_unknown and (is_own(self.model) or self._other_label_names() or self._has_ignored_labels(rows))
-        with self._within(_model_loss="nothing was compared yet" if is_unusual else self._model_loss):
+        with assigned(self, _model_loss="nothing was compared yet" if is_unusual else self._model_loss):
             evaluation = super()._run(model, rows, prefix)
         labels = evaluation.labels
         if isinstance(labels, np.ndarray) and labels.size and (labels == IGNORED).all():
@@ -928,7 +928,7 @@ class Trainer(core.Trainer):
     def _report(self, logs: dict[str, float]) -> None:
         """Call an overridden `log` with an entry that the history has already."""
         if self._overrides("log"):
-            with self._within(_is_logging=True):
+            with assigned(self, _is_logging=True):
                 self.log(logs)
 
     def _tell(self, event: str, **facts: object) -> None:
@@ -946,16 +946,6 @@ class Trainer(core.Trainer):
             number = len(self._batches(self.train_dataset, training=True))
             self._plan = optimization.make_plan(self.args, number, has_eval=self.eval_dataset is not None)
         return self._plan
-
-    @contextmanager
-    def _within(self, **facts: object) -> Iterator[None]:
-        """Set internal attributes while a block runs."""
-        before = {name: getattr(self, name) for name in facts}
-        vars(self).update(facts)
-        try:
-            yield
-        finally:
-            vars(self).update(before)
 
     def log_metrics(self, split: str, metrics: Mapping[str, float]) -> None:
         """Print the `metrics` of a `split`, such as "eval", as transformers does: a line for each, ordered by name."""
@@ -1014,7 +1004,7 @@ class Trainer(core.Trainer):
     def _write_with_script(self, folder: Path, weights: Tensors | None = None) -> None:
         """Write the model of a checkpoint with a script's own `save_model`, in the main process alone."""
         named = {"_internal_call": True} if "_internal_call" in inspect.signature(self.save_model).parameters else {}
-        with self._within(_saves_alone=True):
+        with assigned(self, _saves_alone=True):
             self.save_model(str(folder), **named)
 
     def create_model_card(self, **facts: str | list[str] | None) -> None:
