@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from glassloop.base.errors import GlassloopError, counted
 from glassloop.base.files import cache_dir, path_problem, user_path
 from glassloop.base.network import hub_unreachable
+from glassloop.base.records import package_version
 from glassloop.models.loading import quickstart_model
 
 GOOD, FAIR, BAD = "good", "fair", "bad"
@@ -62,10 +62,8 @@ def python_found() -> Finding:
 
 
 def package_found(name: str) -> Finding:
-    try:
-        return Finding(name, GOOD, version(name))
-    except PackageNotFoundError:
-        return Finding(name, BAD, "not installed", f"pip install {name}")
+    found = package_version(name)
+    return Finding(name, GOOD, found) if found else Finding(name, BAD, "not installed", f"pip install {name}")
 
 
 def device_found() -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Self
 
 RENAMED, KEPT, UNNEEDED, REFUSED = "renamed", "kept", "no effect", "refused"
 SEQUENTIAL = "sequential"  # the sampling strategy that keeps the order of the rows
@@ -149,7 +149,6 @@ SETTINGS: dict[str, TransformersSetting] = {
     **group(REFUSED, "checkpoints are saved when a signal arrives, without it", flags="enable_jit_checkpoint"),
 }
 
-Kind = TypeVar("Kind", bound="Setters")
 LOGGING_NAMES = {name: f"logging_{name}" for name in ("first_step", "nan_inf_filter")}
 LOGGING_NAMES |= {"level": "log_level", "replica_level": "log_level_replica", "on_each_node": "log_on_each_node"}
 LOADER_NAMES = {name: f"dataloader_{name}" for name in ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")}
@@ -159,13 +158,13 @@ LOADER_NAMES["sampler_seed"] = "data_seed"
 class Setters:
     """Assigns settings by the names that each method of transformers' `TrainingArguments` gives them, and returns them."""
 
-    def _with(self: Kind, **settings: object) -> Kind:
+    def _with(self, **settings: object) -> Self:
         for name, value in settings.items():
             setattr(self, name, value)
         return self
 
     def set_training(
-        self: Kind,
+        self,
         learning_rate: float = 5e-5,
         batch_size: int = 8,
         weight_decay: float = 0,
@@ -174,7 +173,7 @@ class Setters:
         gradient_accumulation_steps: int = 1,
         seed: int = 42,
         **others: object,
-    ) -> Kind:
+    ) -> Self:
         """Set how to train, and return the settings.
 
         `learning_rate` is the peak, `batch_size` that of a device, `num_epochs` and `max_steps` the length (the latter wins),
@@ -185,8 +184,8 @@ class Setters:
         return self._with(gradient_accumulation_steps=gradient_accumulation_steps, **others)
 
     def set_evaluate(
-        self: Kind, strategy: str = "no", steps: int = 500, batch_size: int = 8, delay: float | None = None, **others: object
-    ) -> Kind:
+        self, strategy: str = "no", steps: int = 500, batch_size: int = 8, delay: float | None = None, **others: object
+    ) -> Self:
         """Set when to evaluate: the `strategy` no, steps or epoch, and the `steps` between evaluations; return the settings.
 
         `batch_size` is that of a device, `delay` the steps or epochs before the first one, `others` any settings by name.
@@ -194,13 +193,11 @@ class Setters:
         self._with(eval_strategy=strategy, eval_steps=steps, eval_delay=delay or 0.0)
         return self._with(per_device_eval_batch_size=batch_size, **others)
 
-    def set_testing(self: Kind, batch_size: int = 8, **others: object) -> Kind:
+    def set_testing(self, batch_size: int = 8, **others: object) -> Self:
         """Set the `batch_size` of predictions per device, and `others` by name; return the settings."""
         return self._with(per_device_eval_batch_size=batch_size, **others)
 
-    def set_save(
-        self: Kind, strategy: str = "steps", steps: int = 500, total_limit: int | None = None, **others: object
-    ) -> Kind:
+    def set_save(self, strategy: str = "steps", steps: int = 500, total_limit: int | None = None, **others: object) -> Self:
         """Set when to save: the `strategy` no, steps or epoch, and the `steps` between checkpoints; return the settings.
 
         `total_limit` checkpoints stay; `others` are any settings by name.
@@ -208,8 +205,8 @@ class Setters:
         return self._with(save_strategy=strategy, save_steps=steps, save_total_limit=total_limit, **others)
 
     def set_logging(
-        self: Kind, strategy: str = "steps", steps: int = 500, report_to: str | list[str] = "none", **others: object
-    ) -> Kind:
+        self, strategy: str = "steps", steps: int = 500, report_to: str | list[str] = "none", **others: object
+    ) -> Self:
         """Set when to log: the `strategy` no, steps or epoch, and the `steps` between entries; return the settings.
 
         `report_to` names experiment trackers; `others` are any settings by name, such as first_step.
@@ -218,7 +215,7 @@ class Setters:
         return self._with(logging_strategy=strategy, logging_steps=steps, report_to=report_to, **others)
 
     def set_optimizer(
-        self: Kind,
+        self,
         name: str = "adamw_torch",
         learning_rate: float = 5e-5,
         weight_decay: float = 0,
@@ -226,7 +223,7 @@ class Setters:
         beta2: float = 0.999,
         epsilon: float = 1e-8,
         args: str | None = None,
-    ) -> Kind:
+    ) -> Self:
         """Set the optimizer by its `name`, and return the settings.
 
         `learning_rate` is the peak, `beta1`, `beta2`, `epsilon` and `weight_decay` are those of AdamW, `args` extra settings.
@@ -235,13 +232,13 @@ class Setters:
         return self._with(adam_beta1=beta1, adam_beta2=beta2, adam_epsilon=epsilon)
 
     def set_lr_scheduler(
-        self: Kind,
+        self,
         name: str = "linear",
         num_epochs: float = 3.0,
         max_steps: int = -1,
         warmup_steps: float = 0,
         warmup_ratio: float | None = None,
-    ) -> Kind:
+    ) -> Self:
         """Set the learning rate schedule by its `name`, and return the settings.
 
         `num_epochs` and `max_steps` are its length (the latter wins), `warmup_steps` a number or a fraction of all steps, for
@@ -251,8 +248,8 @@ class Setters:
         return self._with(lr_scheduler_type=name, num_train_epochs=num_epochs, max_steps=max_steps, warmup_steps=warmup)
 
     def set_dataloader(
-        self: Kind, train_batch_size: int = 8, eval_batch_size: int = 8, drop_last: bool = False, **others: object
-    ) -> Kind:
+        self, train_batch_size: int = 8, eval_batch_size: int = 8, drop_last: bool = False, **others: object
+    ) -> Self:
         """Set the `train_batch_size` and `eval_batch_size` of a device, and return the settings.
 
         `drop_last` drops the last incomplete batch; `others` are num_workers, sampler_seed and any settings by name.
