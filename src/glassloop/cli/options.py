@@ -20,6 +20,7 @@ from glassloop.base.errors import SettingsError, closest, counted, listed, visib
 from glassloop.runs.record import is_run, is_seeds_folder, is_study
 from glassloop.settings.defaults import CHOSEN_SETTINGS
 from glassloop.settings.file import GivenSettings, read_settings
+from glassloop.settings.study import STRATEGIES, StudySettings
 from glassloop.settings.training import CHOICES, TASKS, DataSettings, TrainingArguments
 from glassloop.settings.transformers_names import COMPILE, LOADER, REFUSED, SETTINGS, TRACKERS, UNNEEDED
 
@@ -114,10 +115,10 @@ class GroupedCommand(TyperCommand):
 
 
 # --- options made from settings --------------------------------------------------------------------------------------
-SettingsClass = type[TrainingArguments] | type[DataSettings]
+SettingsClass = type[TrainingArguments] | type[DataSettings] | type[StudySettings]
 NAMES = str | tuple[str, ...] | None  # in Python; an option takes the names as one text with commas
 METAVARS = {int: "<int>", float: "<float>"}
-COMPLETED = {**CHOICES, "task": TASKS, "report_to": TRACKERS}  # the values that a shell completes
+COMPLETED = {**CHOICES, "task": TASKS, "report_to": TRACKERS, "strategy": STRATEGIES}  # the values that a shell completes
 # Short names. A dash means the same as an underscore in every name, so --batch-size and --batch_size are one option.
 ALIASES = {
     "learning_rate": "--lr",
@@ -192,11 +193,10 @@ def given_for(kind: SettingsClass, options: Mapping[str, object]) -> dict[str, o
 
 
 def given_settings(
-    config: str | None, data: str | None, model: str | None, new_head: bool, options: Mapping[str, object], **search: object
+    config: str | None, data: str | None, model: str | None, new_head: bool, options: Mapping[str, object]
 ) -> GivenSettings:
-    training, settings = given_for(TrainingArguments, options), given_for(DataSettings, options)
-    searched = {name: value for name, value in search.items() if value is not None}
-    return read_settings(config).overridden_by(GivenSettings(data, model, training, settings, new_head, searched))
+    training, settings, search = (given_for(kind, options) for kind in (TrainingArguments, DataSettings, StudySettings))
+    return read_settings(config).overridden_by(GivenSettings(data, model, training, settings, new_head, search))
 
 
 def with_resume_value(arguments: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from glassloop.base.errors import SettingsError, did_you_mean, visible
 from glassloop.base.files import user_path
-from glassloop.settings.training import Problem, Setting, refuse, translated
+from glassloop.settings.training import Setting, refuse, translated
 from glassloop.settings.training import TrainingArguments as Settings
 from glassloop.settings.transformers_names import KEPT, RENAMED, SETTINGS, Setters
 
@@ -95,18 +95,18 @@ READ_AS: dict[str, Callable[[Stored], object]] = {
 }
 
 
-def contradictions(stored: Stored) -> list[Problem]:
+def contradictions(stored: Stored) -> list[SettingsError]:
     problems = []
     if stored.get("fp16_full_eval") and stored.get("bf16_full_eval"):
-        problems.append(Problem("fp16_full_eval and bf16_full_eval are both set", "set one of them"))
+        problems.append(SettingsError("fp16_full_eval and bf16_full_eval are both set", "set one of them"))
     cache = stored.get("torch_empty_cache_steps")
     if cache is not None and not (isinstance(cache, int) and cache > 0):
-        problems.append(Problem(f"torch_empty_cache_steps is {cache!r}", "set it to 1 or more, or omit it"))
+        problems.append(SettingsError(f"torch_empty_cache_steps is {cache!r}", "set it to 1 or more, or omit it"))
     if stored.get("dataloader_prefetch_factor") and not stored.get("dataloader_num_workers"):
-        problems.append(Problem("dataloader_prefetch_factor needs workers", "set dataloader_num_workers to 1 or more"))
+        problems.append(SettingsError("dataloader_prefetch_factor needs workers", "set dataloader_num_workers to 1 or more"))
     if stored["save_strategy"] == "best" and best_metric(stored) is None:
         text = "`args.metric_for_best_model` must be provided if save_strategy is best"
-        problems.append(Problem(text, "set metric_for_best_model, such as to loss"))
+        problems.append(SettingsError(text, "set metric_for_best_model, such as to loss"))
     return problems
 
 

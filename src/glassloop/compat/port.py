@@ -578,7 +578,7 @@ class Port:
             with redirect_stderr(StringIO()):
                 problems = translated({name: value}, OwnSettings)[1]
             for problem in problems:
-                self.note(place, f"{name}={value!r}" if theirs else problem.text, problem.remedy.removeprefix(f"{name}: "))
+                self.note(place, f"{name}={value!r}" if theirs else problem.problem, problem.remedy.removeprefix(f"{name}: "))
 
     def check_assignment(self, node: ast.Assign) -> None:
         """Check settings that are assigned later, and outputs of models that are unpacked: they are no tuples any more."""

@@ -11,7 +11,7 @@ from glassloop.base.errors import SettingsError, listed
 from glassloop.base.files import kind_of_special, user_path, write_text
 from glassloop.base.records import KINDS, described, entry
 from glassloop.settings import training
-from glassloop.settings.training import DataSettings, Problem, TrainingArguments, problems_of, refuse
+from glassloop.settings.training import DataSettings, TrainingArguments, problems_of, refuse
 
 MOST_BYTES = 1_000_000  # settings have a few kilobytes
 ENTRIES = {"source": str, "model": str, "new_head": bool, "data": dict, "training": dict, "study": dict}
@@ -49,7 +49,7 @@ class GivenSettings:
     def __post_init__(self) -> None:
         # An unset variable in a shell does not ask for the default.
         empty = [what for what, name in (("data", self.source), ("model", self.model)) if name is not None and not name.strip()]
-        refuse([Problem(f"the name of the {what} is empty", "give a name, or omit it") for what in empty])
+        refuse([SettingsError(f"the name of the {what} is empty", "give a name, or omit it") for what in empty])
 
     def overridden_by(self, other: GivenSettings) -> GivenSettings:
         """Return these settings with those of `other` in place of the same ones."""
@@ -86,7 +86,7 @@ def read_settings(path: str | None) -> GivenSettings:
     for name in [name for name, kind in ENTRIES.items() if not isinstance(content.get(name, kind()), kind)]:
         wanted = KINDS.get(ENTRIES[name])
         remedy = f"set {name} to {wanted}" if wanted else f"write [{name}]"
-        problems.append(Problem(f"{name} is not {wanted or 'a table'}", remedy))
+        problems.append(SettingsError(f"{name} is not {wanted or 'a table'}", remedy))
         del content[name]
     data = content.get("data", {})
     known = [entry.name for entry in fields(DataSettings)]
@@ -97,7 +97,7 @@ def read_settings(path: str | None) -> GivenSettings:
     if problems:
         problems += problems_of(training.training_arguments, arguments)
         problems += problems_of(training.data_settings, {name: value for name, value in data.items() if name in known})
-        refuse([Problem(f"config {path}: {problems[0].text}", problems[0].remedy), *problems[1:]])
+        refuse([SettingsError(f"config {path}: {problems[0].problem}", problems[0].remedy), *problems[1:]])
     return GivenSettings(**{**content, "training": arguments})
 
 

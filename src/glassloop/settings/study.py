@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import product
 
 from glassloop.base.errors import SettingsError, counted, listed, visible
+from glassloop.base.records import entry
 from glassloop.settings import training
-from glassloop.settings.training import Problem, Rules, problems_of, refuse
+from glassloop.settings.training import Rules, problems_of, refuse
 
 LOG, LINEAR = "log", "linear"
 RANGE = re.compile(r"(log|linear):(.+?)\.\.(.+)")
@@ -95,9 +96,9 @@ def vary_of(texts: Sequence[str]) -> dict[str, str]:
         name = name.strip().replace("-", "_")
         if not sign or not name or not values.strip():
             remedy = "write --vary learning_rate=2e-5,5e-5 or --vary learning_rate=log:1e-5..1e-3"
-            problems.append(Problem(f"--vary {visible(text)} is not name=values", remedy))
+            problems.append(SettingsError(f"--vary {visible(text)} is not name=values", remedy))
         elif name in settings:
-            problems.append(Problem(f"--vary names {name} twice", "list all its values in one --vary"))
+            problems.append(SettingsError(f"--vary names {name} twice", "list all its values in one --vary"))
         else:
             settings[name] = values.strip()
     refuse(problems)
@@ -111,18 +112,19 @@ def vary_text(value: object) -> str:
     return value if isinstance(value, str) else value_text(value)  # type: ignore[arg-type]  # checked as text
 
 
-def vary_problems(name: str, text: str) -> list[Problem]:
+def vary_problems(name: str, text: str) -> list[SettingsError]:
     """Return what is wrong with the values of one varied setting."""
     if name in NOT_VARIED:
-        return [Problem(f"{name} cannot be varied", f"{name}: {'use seeds' if name == 'seed' else 'set it for all runs'}")]
+        remedy = "use seeds" if name == "seed" else "set it for all runs"
+        return [SettingsError(f"{name} cannot be varied", f"{name}: {remedy}")]
     if name not in VARIED:
         return training.unknown_names([name], VARIED, "glassloop train --help lists all settings", where=" to vary")
     try:
         values = parsed(name, text)
     except SettingsError as error:
-        return [Problem(error.problem, error.remedy)]
+        return [error]
     if isinstance(values, Choices) and len({*values.values}) < len(values.values):
-        return [Problem(f"{name} has a value twice: {values}", "list each value once")]
+        return [SettingsError(f"{name} has a value twice: {values}", "list each value once")]
     tried = values.values if isinstance(values, Choices) else (values.at(0), values.at(1))
     check = training.training_arguments
     return [*dict.fromkeys(problem for value in tried if name != MODEL for problem in problems_of(check, {name: value}))]
@@ -178,22 +180,23 @@ class Budget:
 
 @dataclass(frozen=True)
 class StudySettings:
-    """What a study tries."""
+    """What a study tries. The command's help is generated from the same sentences."""
 
-    # the values of each setting: choices or a range, as text in the form of `--vary`. Of a script, Optuna's JSON.
-    vary: dict[str, str] = field(default_factory=dict)
-    seeds: int = 3  # number of random seeds of each setting
-    strategy: str = "auto"  # auto, grid, random, halving or optuna
-    budget: str | None = None  # the most that the search may cost, such as 2h or 200_runs
-    fold: int | None = None  # number of cross-validation folds to choose on. None: hold out a tenth of the training rows.
-    samples: int | None = None  # number of settings that random, optuna and ranges try. None: what the budget allows, else 16.
+    vary: dict[str, str] = entry({}, "Choices or a range of each setting, in the form of `--vary`; of a script, Optuna's JSON.")
+    seeds: int = entry(3, "Number of random seeds for each setting, starting at --seed.")
+    strategy: str = entry("auto", f"How to search: {', '.join(STRATEGIES)}. auto is grid for up to 6 settings, else halving.")
+    budget: str | None = entry(None, "The most that the search may cost: a time (30m, 2h) or runs (200_runs).")
+    fold: int | None = entry(
+        None, "Choose settings by cross-validation with this many folds. Default: on a tenth of the training rows."
+    )
+    samples: int | None = entry(None, "Number of settings to draw for ranges, random and optuna. [default: 16]")
 
     def __post_init__(self) -> None:
         if self.strategy not in (SCRIPT, SEEDS):  # what a script suggests has no form of its own, and seeds vary nothing
             problems = training.value_problems(self, training.types_of(StudySettings), {"strategy": STRATEGIES}, RULES)
             if not self.vary:
                 remedy = "name at least one setting, for example --vary learning_rate=2e-5,5e-5"
-                problems.append(Problem("the study varies no setting", remedy))
+                problems.append(SettingsError("the study varies no setting", remedy))
             refuse(problems + [problem for name, text in self.vary.items() for problem in vary_problems(name, text)])
             refuse(cost_problems(self))
 
@@ -254,7 +257,7 @@ def study_settings(given: Mapping[str, object]) -> StudySettings:
     problems = training.unknown_names(given, known, f"use {listed(known)}", where=" in [study]")
     vary = given.get("vary", {})
     if not isinstance(vary, Mapping):
-        problems.append(Problem("vary in [study] is not a table", "write [study.vary]"))
+        problems.append(SettingsError("vary in [study] is not a table", "write [study.vary]"))
     refuse(problems)
     values = {**given, "vary": {str(name): vary_text(value) for name, value in dict(vary).items()}}  # type: ignore[call-overload]
     return StudySettings(**values)  # type: ignore[arg-type]  # each value is checked when the settings are made
@@ -271,17 +274,17 @@ RULES: Rules = (
 )
 
 
-def cost_problems(settings: StudySettings) -> list[Problem]:
+def cost_problems(settings: StudySettings) -> list[SettingsError]:
     """Return what is wrong with the number of runs, once every value is right."""
     each, every, limit = settings.runs_per_setting, settings.grid_size, settings.limit.runs
     problems = []
     if settings.strategy == GRID and every is None:
         drawn = [name for name, part in settings.space.items() if isinstance(part, Range)]
-        problems.append(Problem(f"a grid cannot contain ranges: {listed(drawn)}", "list values, or use strategy random"))
+        problems.append(SettingsError(f"a grid cannot contain ranges: {listed(drawn)}", "list values, or use strategy random"))
     if limit is not None and limit < each:
         text = f"a budget of {counted(limit, 'run', 'runs')} is less than the {each} runs of one setting"
-        problems.append(Problem(text, "raise the budget, or use fewer seeds or folds"))
+        problems.append(SettingsError(text, "raise the budget, or use fewer seeds or folds"))
     elif settings.strategy == GRID and every and limit and every * each > limit:
         text = f"the grid needs {every * each:,} runs, but the budget is {limit:,}"
-        problems.append(Problem(text, "raise the budget, or use strategy random"))
+        problems.append(SettingsError(text, "raise the budget, or use strategy random"))
     return problems

@@ -56,46 +56,38 @@ def types_of(kind: type[Dataclass]) -> dict[str, str]:
     return {entry.name: str(entry.type) for entry in fields(kind)}
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong with the settings, and how to correct it."""
-
-    text: str
-    remedy: str
-
-
-def wrong(name: str, value: object, wanted: str) -> Problem:
+def wrong(name: str, value: object, wanted: str) -> SettingsError:
     """Return the problem of a setting whose value is not `wanted`, for example "1 or more". A long value is cut."""
-    return Problem(f"{name} is {shortened(repr(value), MOST_SHOWN)}, not {wanted}", f"set {name} to {wanted}")
+    return SettingsError(f"{name} is {shortened(repr(value), MOST_SHOWN)}, not {wanted}", f"set {name} to {wanted}")
 
 
-def wrong_choice(name: str, value: object, choices: Sequence[str]) -> Problem:
+def wrong_choice(name: str, value: object, choices: Sequence[str]) -> SettingsError:
     """Return the problem of a setting that is none of its choices; the remedy is the closest one, if any is close."""
     text = f"{name} is {visible(value)}, not one of {listed(choices)}"
-    return Problem(text, f"set {name} to {closest(str(value), choices) or alternatives(choices)}")
+    return SettingsError(text, f"set {name} to {closest(str(value), choices) or alternatives(choices)}")
 
 
-def refuse(problems: Sequence[Problem]) -> None:
+def refuse(problems: Sequence[SettingsError]) -> None:
     """Raise one `SettingsError` with all problems and all remedies, if there are any."""
     if problems:
-        texts = dict.fromkeys(problem.text for problem in problems)
+        texts = dict.fromkeys(problem.problem for problem in problems)
         raise SettingsError("; ".join(texts), "; ".join(dict.fromkeys(problem.remedy for problem in problems)))
 
 
 def unknown_names(
     names: Iterable[str], known: Collection[str], remedy: str, what: str = "setting", where: str = ""
-) -> list[Problem]:
+) -> list[SettingsError]:
     """Return a problem for each name that is not known, with the closest one that is."""
     unknown = [name for name in names if name not in known]
-    return [Problem(f"unknown {what} {visible(name)}{where}{did_you_mean(name, known)}", remedy) for name in unknown]
+    return [SettingsError(f"unknown {what} {visible(name)}{where}{did_you_mean(name, known)}", remedy) for name in unknown]
 
 
-def problems_of(check: Callable[[Mapping[str, object]], object], values: Mapping[str, object]) -> list[Problem]:
+def problems_of(check: Callable[[Mapping[str, object]], object], values: Mapping[str, object]) -> list[SettingsError]:
     """Return what a function that raises `SettingsError` finds wrong with values."""
     try:
         check(values)
     except SettingsError as error:
-        return [Problem(error.problem, error.remedy)]
+        return [error]
     return []
 
 
@@ -105,7 +97,7 @@ Rules: TypeAlias = Sequence[tuple[Sequence[str], str, Callable[[Any], object]]]
 
 def value_problems(
     settings: Dataclass, types: Mapping[str, str], choices: Mapping[str, Sequence[str]], rules: Rules, paths: Sequence[str] = ()
-) -> list[Problem]:
+) -> list[SettingsError]:
     """Return a problem for each setting that is none of its choices, breaks a rule or is an impossible path."""
     stored = vars(settings)
     problems = [wrong_choice(name, stored[name], allowed) for name, allowed in choices.items() if stored[name] not in allowed]
@@ -115,7 +107,7 @@ def value_problems(
     for name in paths:
         path = stored[name]
         if isinstance(path, str | Path) and str(path) and (reason := path_problem(path)):
-            problems.append(Problem(f"{name} is {visible(path)}: {reason}", f"set {name} to another path"))
+            problems.append(SettingsError(f"{name} is {visible(path)}: {reason}", f"set {name} to another path"))
     return problems
 
 
@@ -286,19 +278,20 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def name_problems(settings: DataSettings) -> list[Problem]:
+def name_problems(settings: DataSettings) -> list[SettingsError]:
     """Return what is wrong with the names of columns and labels, alone and together."""
     columns = [*settings.text_columns, *settings.pair_columns, *settings.label_columns]
     labels = settings.label_names or ()
     names = [*columns, *labels, *settings.column_names, settings.name or "", settings.sheet or ""]
-    problems = [Problem(text, "use a shorter or printable name") for name in names if (text := name_problem(name))]
+    problems = [SettingsError(text, "use a shorter or printable name") for name in names if (text := name_problem(name))]
     if settings.text_pair is not None and settings.text is None:
-        problems.append(Problem("text_pair is set, but text is not", "set text to the column with the first text"))
+        problems.append(SettingsError("text_pair is set, but text is not", "set text to the column with the first text"))
     for what, several in (("column", columns), ("column", settings.column_names), ("label", labels)):
-        problems += [Problem(f"{what} {visible(name)} is named twice", f"name each {what} once") for name in repeated(several)]
+        twice = repeated(several)
+        problems += [SettingsError(f"{what} {visible(name)} is named twice", f"name each {what} once") for name in twice]
     several_texts = [texts for texts in (settings.text, settings.text_pair) if isinstance(texts, tuple) and len(texts) > 1]
     for name in (name for texts in several_texts for name in texts if "," in name):
-        problems.append(Problem(f"column {visible(name)} contains a comma and cannot be joined", "rename the column"))
+        problems.append(SettingsError(f"column {visible(name)} contains a comma and cannot be joined", "rename the column"))
     return problems
 
 
@@ -399,8 +392,8 @@ class TrainingArguments:
         for name in unfit:  # so that the rest can be checked; a problem with these would be about their defaults
             object.__setattr__(self, name, defaults[name])
         if type(self) is TrainingArguments and given.get("train_sampling_strategy") == SEQUENTIAL:
-            problems.append(Problem("train_sampling_strategy sequential is not supported here", "use glassloop.Trainer"))
-        refuse([*problems, *unfit.values(), *(one for one in wrong_values(self) if not {*one.text.split()} & {*unfit})])
+            problems.append(SettingsError("train_sampling_strategy sequential is not supported here", "use glassloop.Trainer"))
+        refuse([*problems, *unfit.values(), *(one for one in wrong_values(self) if not {*one.problem.split()} & {*unfit})])
         if self.output_dir is not None:
             object.__setattr__(self, "output_dir", str(user_path(self.output_dir)))
 
@@ -432,7 +425,7 @@ def training_arguments(given: Mapping[str, object]) -> TrainingArguments:
     return TrainingArguments(**given)  # type: ignore[arg-type]  # each value is checked when the settings are made
 
 
-def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tuple[dict[str, object], list[Problem]]:
+def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tuple[dict[str, object], list[SettingsError]]:
     """Return the settings under their present names, and a problem for each name that is not accepted or has two values."""
 
     def quoted(value: object) -> str:
@@ -461,7 +454,7 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
         elif name == "warmup_ratio" and isinstance(value, int | float) and not 0 <= value < 1:
             problems.append(wrong("warmup_ratio", value, "a fraction from 0 to less than 1"))
         elif theirs.outcome != RENAMED and theirs.refuses(value):
-            problems.append(Problem(f"{name} is not supported", f"{name}: {theirs.text}"))
+            problems.append(SettingsError(f"{name} is not supported", f"{name}: {theirs.text}"))
         elif theirs.outcome == UNNEEDED:
             unneeded.append(name)
         else:  # a setting that is only kept is read by scripts under its old name, too
@@ -477,13 +470,13 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
             continue
         if settings.get(today, known[today]) not in (known[today], value):
             text = f"{today} is set twice: {origins[today]}, and {quoted(value)} as {name}"
-            problems.append(Problem(text, f"set {today} once"))
+            problems.append(SettingsError(text, f"set {today} once"))
         settings[today] = value
         origins[today] = f"{quoted(value)} as {name}"
     return settings, problems
 
 
-def wrong_types(args: TrainingArguments) -> dict[str, Problem]:
+def wrong_types(args: TrainingArguments) -> dict[str, SettingsError]:
     """Return a problem for each setting whose value has the wrong type. A whole number is accepted as a fraction."""
 
     def fits(value: object, kinds: str) -> bool:
@@ -531,21 +524,21 @@ RULES: Rules = (
 )
 
 
-def wrong_values(args: TrainingArguments) -> list[Problem]:
+def wrong_values(args: TrainingArguments) -> list[SettingsError]:
     """Return a problem for each value or combination of values that is not allowed."""
     problems = value_problems(args, TYPES, CHOICES, RULES, ("output_dir",))
     if args.num_train_epochs <= 0 and args.max_steps < 1:
         text = f"num_train_epochs is {args.num_train_epochs} and max_steps is {args.max_steps}, so there is nothing to train"
-        problems.append(Problem(text, "set num_train_epochs above 0, or max_steps to 1 or more"))
+        problems.append(SettingsError(text, "set num_train_epochs above 0, or max_steps to 1 or more"))
     wanted = {"load_best_model_at_end": args.load_best_model_at_end, "early_stopping_patience": args.early_stopping_patience}
     for name, value in {**wanted, "save_strategy best": args.save_strategy == "best"}.items():
         if args.eval_strategy == "no" and value not in (None, False):
             text = f"{name} needs evaluations, but eval_strategy is no"
-            problems.append(Problem(text, "set eval_strategy to steps or epoch"))
+            problems.append(SettingsError(text, "set eval_strategy to steps or epoch"))
     for name in args.trackers:
         if name not in TRACKERS:
             text = f"report_to lists {visible(name)}, not one of {listed(TRACKERS)}{did_you_mean(name, TRACKERS)}"
-            problems.append(Problem(text, "name a supported tracker, or none"))
+            problems.append(SettingsError(text, "name a supported tracker, or none"))
     if args.run_name and (text := name_problem(args.run_name) or ""):
-        problems.append(Problem(text, "choose another run_name"))
+        problems.append(SettingsError(text, "choose another run_name"))
     return problems

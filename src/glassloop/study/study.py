@@ -29,7 +29,7 @@ from glassloop.scores.statistics import detectable_by_rows
 from glassloop.settings import study as searches
 from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.study import MODEL, Choices, StudySettings, Values, setting_name, study_settings, vary_text
-from glassloop.settings.training import TYPES, DataSettings, Problem, data_settings, refuse, training_arguments, wrong_choice
+from glassloop.settings.training import TYPES, DataSettings, data_settings, refuse, training_arguments, wrong_choice
 from glassloop.study.conclusions import conclude
 from glassloop.study.ray import RayTrials, refuse_unreachable
 from glassloop.study.run import SharedParts, check_run, chosen_settings, examples_for
@@ -91,7 +91,7 @@ class Study:
         known = [*TYPES, *(entry.name for entry in fields(DataSettings))]
         advice = "glassloop train --help lists all settings"
         unknown = [name for name in settings if name not in known]
-        refuse([Problem(f"unknown setting {visible(name)}{did_you_mean(name, known)}", advice) for name in unknown])
+        refuse([SettingsError(f"unknown setting {visible(name)}{did_you_mean(name, known)}", advice) for name in unknown])
         training = {name: value for name, value in settings.items() if name in TYPES}
         data = {name: value for name, value in settings.items() if name not in TYPES}
         self.given = GivenSettings(source, model, training, data)
@@ -145,9 +145,9 @@ def checked(given: GivenSettings, settings: StudySettings) -> None:
     if settings.strategy in (searches.SCRIPT, searches.SEEDS):
         refuse([wrong_choice("strategy", settings.strategy, searches.STRATEGIES)])
     both = [name for name in settings.vary if name in given.training or (name == MODEL and given.model)]
-    problems = [Problem(f"{name} is both set and varied", f"omit {name}, or do not vary it") for name in both]
+    problems = [SettingsError(f"{name} is both set and varied", f"omit {name}, or do not vary it") for name in both]
     if "selection_fold" in given.data:
-        problems.append(Problem("selection_fold is set by the study", "use --fold for cross-validation"))
+        problems.append(SettingsError("selection_fold is set by the study", "use --fold for cross-validation"))
     refuse(problems)
 
 

@@ -22,6 +22,7 @@ from glassloop.base.output import CommandResult
 from glassloop.cli import main as cli
 from glassloop.cli.options import ALIASES, default_of
 from glassloop.settings.file import GivenSettings
+from glassloop.settings.study import StudySettings
 from glassloop.settings.training import FILE_SETTINGS, DataSettings, TrainingArguments
 
 COMMANDS = typer.main.get_command(cli.app).commands
@@ -38,7 +39,7 @@ FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
     "train": ("data", f"{TRAINED} --restart --processes --seeds --seeds_at_once --no_report --json", BOTH),
     "evaluate": ("run data", "--split --metric --positive_label -o --out --overwrite --device --batch_size --json", DATA),
     "calibrate": ("run", "--target --recall --precision --cost --split --positive_label --folds --force --remove --json", ()),
-    "study": ("data", f"--vary --seeds --strategy --budget --fold --samples {TRAINED} --at_once --on --json", BOTH),
+    "study": ("data", f"--vary {TRAINED} --at_once --on --json", (StudySettings, *BOTH)),
     "predict": (
         "run text text_pair",
         f"--file -o --out --text --text_pair --overwrite --processes --device --precision --json {' '.join(FILE_FLAGS)}",
