@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -17,26 +18,7 @@ from glassloop import __version__
 from glassloop.base import output as outputs
 from glassloop.base.errors import GlassloopError, ResourceError, resource_error
 from glassloop.base.output import CommandResult, TolerantStream, say, show
-from glassloop.cli.calibrate import calibrate
-from glassloop.cli.compare import compare
-from glassloop.cli.data import describe_data
-from glassloop.cli.doctor import doctor
-from glassloop.cli.eject import eject
-from glassloop.cli.evaluate import evaluate
-from glassloop.cli.export import export
-from glassloop.cli.init import init
-from glassloop.cli.list import list_runs
 from glassloop.cli.options import GroupedCommand, end_of_own, underscored, usage_error, with_resume_value
-from glassloop.cli.port import port
-from glassloop.cli.predict import predict
-from glassloop.cli.push import push
-from glassloop.cli.report import report
-from glassloop.cli.run import run_script
-from glassloop.cli.serve import serve
-from glassloop.cli.study import study
-from glassloop.cli.train import train
-from glassloop.cli.ui import ui
-from glassloop.cli.verify import verify
 from glassloop.settings.training import refuse_invalid_bytes
 from glassloop.training.processes import report as report_error
 
@@ -51,19 +33,20 @@ app = typer.Typer(
     },
 )
 
-COMMANDS = (  # in the order of the help page
-    *(describe_data, train, evaluate, calibrate, study, predict, serve, push, export, report, compare),
-    *(list_runs, init, eject, port, run_script, verify, doctor, ui),
+COMMANDS = (  # in the order of the help page; each has a module of its name
+    *("data", "train", "evaluate", "calibrate", "study", "predict", "serve", "push", "export", "report", "compare"),
+    *("list", "init", "eject", "port", "run", "verify", "doctor", "ui"),
 )
-NAMES = {describe_data: "data", list_runs: "list", run_script: "run"}  # others have the names of their functions
+FUNCTIONS = {"data": "describe_data", "list": "list_runs", "run": "run_script"}  # others have the names of their commands
 FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui"}
 FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of commands that print their result without them
 BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
 
 
-for command in COMMANDS:
-    interspersed = {"allow_interspersed_args": command is not run_script}  # what follows the script belongs to it
-    app.command(NAMES.get(command, command.__name__), cls=GroupedCommand, context_settings=interspersed)(command)
+for name in COMMANDS:
+    interspersed = {"allow_interspersed_args": name != "run"}  # what follows the script belongs to it
+    function = getattr(import_module(f"glassloop.cli.{name}"), FUNCTIONS.get(name, name))
+    app.command(name, cls=GroupedCommand, context_settings=interspersed)(function)
 
 
 def main() -> None:
