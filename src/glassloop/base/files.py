@@ -224,7 +224,7 @@ def reserved(path: Path, num_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def assigned(owner: object, **values: object) -> Iterator[None]:
-    """Give attributes of an object, or names of a module, other values while the block runs."""
+    """Give attributes of an object, or names of a module, other values while a block runs."""
     before = {name: getattr(owner, name) for name in values}
     vars(owner).update(values)
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, TextIO, cast
 
 from glassloop.base.errors import GlassloopError, printable
+from glassloop.base.files import assigned
 
 # Titles of stages that several rooms begin.
 LOADING, EVALUATING, PREDICTING = "loading the model", "evaluating", "predicting"
@@ -75,12 +76,9 @@ def stage(title: str, total: int | None = None) -> Iterator[None]:
 @contextmanager
 def part_of_stage(num_rows: int) -> Iterator[None]:
     """Count the block as exactly `num_rows` rows, although steps inside it, such as tokenizing, count the same rows again."""
-    CHOSEN.room = num_rows
-    try:
+    with assigned(CHOSEN, room=num_rows):
         yield
-        advance(CHOSEN.room)
-    finally:
-        CHOSEN.room = None
+        advance(CHOSEN.room or 0)
 
 
 def advance(num_rows: int) -> None:
@@ -159,14 +157,12 @@ def tolerant_streams() -> Iterator[TolerantStream]:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = tolerant(sys.stdout), tolerant(sys.stderr)
-    try:
-        yield cast("TolerantStream", sys.stdout)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        sys.stdout, sys.stderr = before
+    with assigned(sys, stdout=tolerant(sys.stdout), stderr=tolerant(sys.stderr)):
+        try:
+            yield cast("TolerantStream", sys.stdout)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
 
 
 def clear() -> None:

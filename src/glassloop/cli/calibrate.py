@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from glassloop.base.errors import ModelError, counted
+from glassloop.base.errors import counted
 from glassloop.base.files import sha256_of, user_path
 from glassloop.base.output import CommandResult, say, show
 from glassloop.base.records import package_version
@@ -50,9 +50,7 @@ def calibrate(
         return calibration.remove_calibration(run)
     folder = user_path(run)
     name = calibration.named_target(target, recall, precision, cost)
-    model, record = model_of_run(folder)
-    if not record.finished:
-        raise ModelError(f"{folder}: the run is not finished", f"train it to the end: glassloop train --resume {folder}")
+    model, record = model_of_run(folder, finished=True)
     split = calibration.chosen_split(folder, split)
     rows = calibration.usable_rows(folder, record, split)
     positive = calibration.positive_class(record, positive_label)

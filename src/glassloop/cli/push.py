@@ -36,9 +36,7 @@ def push(
         raise ModelError(f"{folder}: there is no such folder", "name the folder of a finished run, or of a model")
     model = folder
     if is_run(folder):
-        model, record = model_of_run(folder)
-        if not record.finished:
-            raise ModelError(f"{folder}: the run is not finished", f"train it to the end: glassloop train --resume {folder}")
+        model, _ = model_of_run(folder, finished=True)
         if not (model / CARD_NAME).exists():
             update_card(folder)
     report = folder / REPORT_NAME

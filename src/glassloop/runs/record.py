@@ -387,13 +387,13 @@ def write_run(folder: Path, record: RunRecord) -> None:
     write_sealed(folder / RUN_NAME, record)
 
 
-def model_of_run(folder: Path) -> tuple[Path, RunRecord]:
+def model_of_run(folder: Path, *, finished: bool = False) -> tuple[Path, RunRecord]:
     """Return the folder of a run's model, and its record. Raises `ModelError` if it has none yet or if its files changed."""
     run = read_run(folder)
     model = folder / MODEL_NAME
-    if not model.is_dir():
-        problem = f"{folder}: the run is {run.status} and has no model yet"
-        raise ModelError(problem, f"train it to the end: glassloop train --resume {folder}")
+    if not model.is_dir() or (finished and not run.finished):
+        problem = "the run is not finished" if model.is_dir() else f"the run is {run.status} and has no model yet"
+        raise ModelError(f"{folder}: {problem}", f"train it to the end: glassloop train --resume {folder}")
     check_files(model, run.files, "the run wrote it", f"restore the file, or use the model as it is now: name {model} instead")
     return model, run
 
