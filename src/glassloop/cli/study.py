@@ -8,13 +8,10 @@ from typer import Option
 
 from glassloop.base.output import CommandResult
 from glassloop.cli.options import Config, Json, Model, NewHead, TrainingData, completed_runs, given_settings, with_settings
-from glassloop.settings.study import StudySettings, vary_of
+from glassloop.settings.study import VARY_HELP, StudySettings, vary_of
 from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.training.progress import starting
 
-VARY_HELP = (
-    "Setting to vary: learning_rate=2e-5,5e-5, learning_rate=log:1e-5..1e-3 or weight_decay=linear:0..0.1. Can be repeated."
-)
 RESUME_HELP = "Continue this study. Without a value, the one in --output_dir."
 AT_ONCE_HELP = "Number of runs to train at the same time on each GPU, or on the CPU. Default: as many as fit."
 ON_HELP = "Train on a Ray cluster: ray for the local or running one, or ray://host:port."

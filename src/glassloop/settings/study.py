@@ -32,6 +32,9 @@ DEFAULT_SAMPLES = 16
 HELD_OUT_FOLDS = 10  # without --fold, one of ten parts of the training rows is held out to choose on
 BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)|(\d+)[ _]?runs?", re.IGNORECASE)
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+VARY_HELP = (
+    "Setting to vary: learning_rate=2e-5,5e-5, learning_rate=log:1e-5..1e-3 or weight_decay=linear:0..0.1. Can be repeated."
+)
 
 Value = bool | int | float | str | None
 Values = dict[str, Value]  # the value of each varied setting
@@ -182,7 +185,7 @@ class Budget:
 class StudySettings:
     """What a study tries. The command's help is generated from the same sentences."""
 
-    vary: dict[str, str] = entry({}, "Choices or a range of each setting, in the form of `--vary`; of a script, Optuna's JSON.")
+    vary: dict[str, str] = entry({}, VARY_HELP)  # choices or a range of each setting, as text; of a script, Optuna's JSON
     seeds: int = entry(3, "Number of random seeds for each setting, starting at --seed.")
     strategy: str = entry("auto", f"How to search: {', '.join(STRATEGIES)}. auto is grid for up to 6 settings, else halving.")
     budget: str | None = entry(None, "The most that the search may cost: a time (30m, 2h) or runs (200_runs).")
