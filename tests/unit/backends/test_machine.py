@@ -203,7 +203,7 @@ def healthy(monkeypatch: pytest.MonkeyPatch, torch_stub: SimpleNamespace) -> Non
     monkeypatch.setattr(machine, "BF16_TRIAL", "print('gain', 2)")
     monkeypatch.setattr(machine, "hub_unreachable", lambda: None)
     monkeypatch.setattr(machine, "quickstart_model", lambda: Path("model"))
-    monkeypatch.setattr(machine, "version", lambda name: "1.0")
+    monkeypatch.setattr(machine, "package_version", lambda name: "1.0")
 
 
 def run_doctor(columns: int) -> tuple[int, list[str]]:
