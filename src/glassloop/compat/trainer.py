@@ -824,7 +824,7 @@ class Trainer(core.Trainer):
             return loss, self._predictions(outputs, self._ignore_keys), batch.labels
 
         def predict(model: torch.nn.Module, batch: Batch) -> Prediction:
-            with self._within(_needs_logits_only=not shows_outputs):
+            with assigned(self, _needs_logits_only=not shows_outputs):
                 loss, logits, labels = (with_step if by_step or own_loss else with_usual_loss)(model, batch)
             if change is not None:
                 logits = change(logits, None if labels is None else each_array(move, labels))
