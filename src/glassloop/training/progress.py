@@ -19,6 +19,8 @@ from glassloop.runs.record import Plan
 from glassloop.training.callbacks import Callback, State
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from glassloop.data.batches import Batch
 
 LINE_SECONDS = 5.0  # between two plain lines, at least
@@ -63,13 +65,13 @@ class Pace:
         return (time.perf_counter() - self.began) / max(self.num_steps, 1) * steps
 
 
-def drawn_bar(form: str, **options: object) -> Any:  # tqdm has no types
+def drawn_bar(form: str, **options: object) -> tqdm:
     from tqdm import tqdm
 
     return tqdm(bar_format=form, file=messages(), **options)
 
 
-def write_line(line: str, bar: Any) -> None:
+def write_line(line: str, bar: tqdm | None) -> None:
     """Write a line above the bar, if there is one."""
     note(line) if bar is None else bar.write(printable(line), file=bar.fp)
 
