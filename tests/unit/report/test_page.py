@@ -9,8 +9,8 @@ from hashlib import sha256
 from drawn import HOSTILE
 from markupsafe import Markup
 
-from glassloop.markup.templates import PERCENT, piece, policy
-from glassloop.report.page import PAGE_JS, PARTS, Section, number, page, score
+from glassloop.markup.templates import piece, policy
+from glassloop.report.page import PAGE_JS, PARTS, Number, Section, page, score
 
 HTML = page(
     HOSTILE, [Section("a", HOSTILE, "<p>one</p>"), Section("b", "Empty", "")], subtitle="<p>two</p>", script="let more;"
@@ -63,7 +63,7 @@ def test_every_part_escapes_its_texts() -> None:
 
 
 def test_numbers_carry_the_value_they_are_sorted_by_and_empty_parts_are_omitted() -> None:
-    html = part("table", ["a", "b"], [["x", number(0.256, PERCENT)], ["y", None]], sortable=True)
+    html = part("table", ["a", "b"], [["x", Number(0.256, "25.6 %")], ["y", None]], sortable=True)
     assert '<td class="n" data-value="0.256">25.6 %</td>' in html
     assert '<td class="n" data-value="">–</td>' in html
     assert '<th scope="col" class="n"><button type="button">b</button></th>' in html
