@@ -275,6 +275,7 @@ class Predictions(InOrder):
 SCRIPTS = scripts.scripts_of(Columns, Order, Predictions)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_rows_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     theirs, ours = (SCRIPTS[name](lib, tmp_path) for lib in (transformers, glassloop))

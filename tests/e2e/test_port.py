@@ -194,6 +194,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_ported_script_runs(name: str, here: Path, tiny_model_dir: Path) -> None:
     text, findings = rewritten(SCRIPTS[name])

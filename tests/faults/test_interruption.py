@@ -67,7 +67,7 @@ def fault_points(runs: Any, folder: Path, **settings: Any) -> list[str]:
 # 1 to 7: kills
 
 
-@every(3)
+@every(5)
 def test_01_killed_at_random_moments(runs: Any, every: int) -> None:
     """More of these, over more settings: benchmarks/kills.py."""
     reference = runs.reference()
@@ -88,7 +88,7 @@ def test_01_killed_at_random_moments(runs: Any, every: int) -> None:
         trial(case)
 
 
-@every(15)
+@every(25)
 def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, every: int) -> None:
     """Each in turn, from the first line of run.json to the last; 17: at least one complete checkpoint once there was one."""
     points = fault_points(runs, tmp_path, **SHORT)
@@ -304,7 +304,7 @@ def test_08_a_second_signal_while_saving(runs: Any) -> None:
 # 9 and 10: disk
 
 
-@every(9)
+@every(14)
 def test_09_a_full_disk_at_every_point_of_a_checkpoint(runs: Any, tmp_path: Path, every: int) -> None:
     points = fault_points(runs, tmp_path, **SHORT)
     first = points.index("rename checkpoint-3") + 2
@@ -408,7 +408,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@every(8)
+@every(12)
 def test_11_any_file_of_the_newest_checkpoint_damaged(runs: Any, stopped: Path, tmp_path: Path, every: int) -> None:
     files = [path.relative_to(stopped) for path in sorted(checkpoints(stopped)[0].rglob("*")) if path.is_file()]
     assert len(files) == 10
