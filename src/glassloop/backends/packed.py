@@ -166,7 +166,9 @@ class PackedBackend(PlainBackend):
             return batches
         numbers = savings.vocabulary.new_ids if savings.vocabulary is not None else None
         flash = self.compute_dtype is not torch.float32
-        return packing.PackedBatches(batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash)
+        return packing.PackedBatches(
+            batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash, towers=savings.towers
+        )
 
     def logits_of(self, rows: Sequence[Row]) -> np.ndarray | None:
         """Return the logits of some tokenized rows in their order, by one forward pass on a CPU; None where it cannot be."""
@@ -175,7 +177,8 @@ class PackedBackend(PlainBackend):
         if not isinstance(savings, InferenceLayers) or sum(lengths) > EVALUATION_TOKENS["cpu"]:
             return None
         order = np.argsort([-length for length in lengths], kind="stable")
-        inputs = packing.packed_rows([rows[place] for place in order], savings.uncounted, savings.limits)
+        ordered = [rows[place] for place in order]
+        inputs = packing.packed_rows(ordered, savings.uncounted, savings.limits, towers=savings.towers)
         with torch.inference_mode():
             logits = savings.run(packing.Packing.from_inputs(torch.from_numpy(inputs["packed"]), inputs)).numpy()
         found = np.empty_like(logits)
@@ -212,7 +215,7 @@ class PackedBackend(PlainBackend):
     def describe_savings(self, model: Model, use: TrainingUse) -> list[str]:
         names = ["one-pass AdamW"] if why_not_packed(model) else ["packed batches", "one-pass AdamW"]
         if layers_of(model):
-            names.insert(1, "last layer for first tokens only")
+            names[1:1] = ["last layer for first tokens only"] if encoder_parts.reads_first_tokens(model) else []
             if (words := choose_vocabulary(model, use.data_sets, use.weight_decay)) is not None:
                 names.append(f"{len(words.used):,} of {len(words.new_ids):,} word vectors")
             if self.compute_dtype is not torch.float32:

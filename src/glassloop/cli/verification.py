@@ -80,7 +80,7 @@ class Trial:
         rows = encode(self.examples, self.tokenizer, longest_input(self.tokenizer, config))["train"].rows
         self.rows = rows.select(range(min(len(rows), STEPS * BATCH + 3)))  # the last group is short
         dropouts = [name for name, value in vars(config).items() if "dropout" in name and isinstance(value, float)]
-        self.no_dropout = dict.fromkeys(dropouts, 0.0)
+        self.no_dropout: dict[str, Any] = dict.fromkeys(dropouts, 0.0)
         self.model, self.folder, self.number = model, folder, 0
 
     def initial_model(self, dropout: bool = True) -> Model:

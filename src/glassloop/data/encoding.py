@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -148,10 +148,13 @@ def cut_rows(encoded: BatchEncoding, texts: Texts, tokenizer: Tokenizer, max_len
     return found
 
 
-def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int) -> list[list[tuple[int, int]]]:
+def kept_parts(tokenizer: Tokenizer, texts: Texts, max_length: int, *, towers: bool = False) -> list[list[tuple[int, int]]]:
     """Return, for each row, the first and the last character of each text that the model reads."""
     if not texts[0] or not getattr(tokenizer, "is_fast", False):  # one that does not know the places of its tokens
         return []
+    if towers:
+        apart = [kept_parts(tokenizer, [column], max_length) for column in texts]
+        return [[span for (span,) in spans] for spans in zip(*apart, strict=True)]
     encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_offsets_mapping=True, verbose=False)
     found = []
     for row, places in enumerate(encoded["offset_mapping"]):
@@ -184,13 +187,38 @@ def shortened(text: str, limit: int, side: str = "right") -> str:
     return text[:limit] if text[limit].isspace() else LAST_WORD.sub("", text[:limit])
 
 
-def tokenized_groups(tokenizer: Tokenizer, columns: Texts, max_length: int) -> Iterator[tuple[BatchEncoding, Texts]]:
-    """Tokenize rows, truncated to `max_length`; yield groups of encoded rows with their texts."""
+class EncodedGroup(NamedTuple):
+    """Some rows as token ids by the name of the input, what truncation cut from them by their place, and their texts."""
+
+    ids: Mapping[str, list[list[int]]]
+    cut: dict[int, Truncation]
+    texts: Texts
+
+
+def tokenized_groups(tokenizer: Tokenizer, columns: Texts, max_length: int, *, towers: bool = False) -> Iterator[EncodedGroup]:
+    """Tokenize rows, truncated to `max_length`, and yield groups of them. With `towers`, each text of a pair on its own."""
     limit = most_characters(max_length)
     columns = [[shortened(text, limit, tokenizer.truncation_side) for text in column] for column in columns]
     for rows in groups_of([sum(map(len, texts)) for texts in zip(*columns, strict=True)]):
         texts = [column[rows] for column in columns]
-        yield tokenized(tokenizer, texts, max_length), texts
+        if not towers:
+            encoded = tokenized(tokenizer, texts, max_length)
+            yield EncodedGroup(encoded, cut_rows(encoded, texts, tokenizer, max_length), texts)
+            continue
+        apart = [tokenized(tokenizer, [column], max_length) for column in texts]
+        cut: dict[int, Truncation] = {}
+        for place, (encoded, column) in enumerate(zip(apart, texts, strict=True)):
+            for row, lost in cut_rows(encoded, [column], tokenizer, max_length).items():
+                sides = replace(lost, num_first=int(place == 0), num_second=int(place == 1))
+                cut[row] = replace(cut[row] + sides, num_rows=1) if row in cut else sides
+        yield EncodedGroup(joined_towers([encoded["input_ids"] for encoded in apart]), cut, texts)
+
+
+def joined_towers(ids: Sequence[list[list[int]]]) -> dict[str, list[list[int]]]:
+    """Return both texts of each pair as one row, each with its own special tokens; token types say where a token belongs."""
+    rows = [*zip(*ids, strict=True)]
+    types = [[place for place, part in enumerate(row) for _ in part] for row in rows]
+    return {"input_ids": [[*chain.from_iterable(row)] for row in rows], "token_type_ids": types}
 
 
 def tokenized(tokenizer: Tokenizer, texts: Texts, max_length: int) -> BatchEncoding:
@@ -241,14 +269,13 @@ class EncodedTexts:
         return sum((row.cut for row in self.rows), NOTHING_CUT)
 
 
-def encode_texts(tokenizer: Tokenizer, columns: Texts, max_length: int) -> EncodedTexts:
+def encode_texts(tokenizer: Tokenizer, columns: Texts, max_length: int, *, towers: bool = False) -> EncodedTexts:
     found: list[EncodedText] = []
     typed = NONE_TYPED
-    for encoded, read in tokenized_groups(tokenizer, columns, max_length):
+    for ids, cut, read in tokenized_groups(tokenizer, columns, max_length, towers=towers):
         typed += typed_tokens(read, tokenizer)
-        cut = cut_rows(encoded, read, tokenizer, max_length)
         rows = range(len(read[0]))
-        found += [EncodedText({key: encoded[key][row] for key in encoded}, cut.get(row, NOTHING_CUT)) for row in rows]
+        found += [EncodedText({key: ids[key][row] for key in ids}, cut.get(row, NOTHING_CUT)) for row in rows]
     return EncodedTexts(found, typed)
 
 
@@ -292,13 +319,14 @@ class Encoding:
         return limit.notes(Counts(len(self.rows), self.truncation, self.typed))
 
 
-def encode(examples: Examples, tokenizer: Tokenizer, max_length: int) -> dict[str, Encoding]:
+def encode(examples: Examples, tokenizer: Tokenizer, max_length: int, *, towers: bool = False) -> dict[str, Encoding]:
     """Return all splits as token ids. The result is cached by texts, tokenizer and length.
 
     Args:
         examples: What `load_examples` returned.
         tokenizer: What `load_tokenizer` returned, or any tokenizer of transformers.
         max_length: Number of tokens after which a row is cut.
+        towers: Whether each text of a pair is encoded, and cut, on its own, for a model with two towers.
 
     Returns:
         An `Encoding` for each split.
@@ -310,11 +338,12 @@ def encode(examples: Examples, tokenizer: Tokenizer, max_length: int) -> dict[st
     if not isinstance(max_length, int) or max_length < LEAST_LENGTH:
         raise SettingsError(f"max_length is {max_length!r}", f"use a whole number of {LEAST_LENGTH} or more")
     tokens_key = tokenizer_key(tokenizer)
+    towers = towers and examples.columns.text_pair is not None
     encoded = {}
     for name, fact in examples.facts.items():
         parts = [FORMAT, fact.fingerprint, tokens_key, max_length, examples.task, examples.num_labels, fact.unlabelled]
-        key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-        build = partial(write_encoding, examples=examples, name=name, tokenizer=tokenizer, max_length=max_length)
+        key = hashlib.sha256(json.dumps([*parts, *(["towers"] if towers else [])]).encode()).hexdigest()[:32]
+        build = partial(write_encoding, examples=examples, name=name, tokenizer=tokenizer, max_length=max_length, towers=towers)
         with stage(f"tokenizing {name}", fact.num_rows):
             encoded[name] = open_or_build("encodings", key, build, partial(load_encoding, split=name))
     return encoded
@@ -333,7 +362,9 @@ def load_encoding(folder: Path, split: str) -> Encoding:
     return Encoding(rows, lengths_of(rows), decoded(Truncation, counts["truncation"]), decoded(TypedTokens, counts["typed"]))
 
 
-def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Tokenizer, max_length: int) -> None:
+def write_encoding(
+    folder: Path, examples: Examples, name: str, tokenizer: Tokenizer, max_length: int, *, towers: bool = False
+) -> None:
     """Tokenize one split into an Arrow file in `folder`, and write the counts beside it."""
     label = None if examples.facts[name].unlabelled else examples.columns.label_name
     cut, num_shortened, typed, writer = NOTHING_CUT, 0, NONE_TYPED, None
@@ -341,12 +372,12 @@ def write_encoding(folder: Path, examples: Examples, name: str, tokenizer: Token
         texts = [table[column].to_pylist() for column in examples.columns.texts]
         num_shortened += sum(len(text) > most_characters(max_length) for column in texts for text in column)
         ids: dict[str, list[list[int]]] = {}
-        for encoded, read in tokenized_groups(tokenizer, texts, max_length):
-            cut += sum(cut_rows(encoded, read, tokenizer, max_length).values(), NOTHING_CUT)
+        for found, lost, read in tokenized_groups(tokenizer, texts, max_length, towers=towers):
+            cut += sum(lost.values(), NOTHING_CUT)
             typed += typed_tokens(read, tokenizer)
             advance(len(read[0]))
-            for kind in ID_KINDS.keys() & encoded.keys():
-                ids.setdefault(kind, []).extend(encoded[kind])
+            for kind in ID_KINDS.keys() & found.keys():
+                ids.setdefault(kind, []).extend(found[kind])
         columns = {}
         for kind, dtype in ID_KINDS.items():
             if kind in ids:

@@ -16,7 +16,7 @@ import torch
 from glassloop.base.errors import ModelError, SettingsError, listed, resource_error, shortened, visible
 from glassloop.base.records import Json
 from glassloop.data.interfaces import Config
-from glassloop.models.light import LightOutput
+from glassloop.models.interface import LogitsOutput
 from glassloop.models.loading import load_config
 from glassloop.runs.export import EXPORT_NAME, MODEL_FILES, RESTORE, TORCH, ExportRecord
 
@@ -191,7 +191,7 @@ class ExportedModel(torch.nn.Module):
         self.config, self.run, self.inputs, self.runtime, self.path = config, run, inputs, runtime, path
         self.eval()
 
-    def forward(self, **inputs: torch.Tensor) -> LightOutput:
+    def forward(self, **inputs: torch.Tensor) -> LogitsOutput:
         """Return the logits of padded rows. Raises `ModelError` if the model, its record and its tokenizer do not fit."""
         if missing := [name for name in self.inputs if name not in inputs]:
             problem = f"{self.path.parent / EXPORT_NAME}: the model needs the input {visible(missing[0])}"
@@ -206,7 +206,7 @@ class ExportedModel(torch.nn.Module):
         wanted = (len(next(iter(inputs.values()))), self.config.num_labels)
         if tuple(logits.shape) != wanted or not logits.is_floating_point():
             raise ModelError(f"{self.path}: the exported model does not return {wanted[1]:,} logits per row", RESTORE)
-        return LightOutput(logits)
+        return LogitsOutput(logits)
 
 
 def load_exported(folder: Path, record: ExportRecord, device: torch.device) -> ExportedModel:

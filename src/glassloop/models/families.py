@@ -97,6 +97,11 @@ class Family:
     like: str | None = None  # the family whose code transformers copies for this one; exhaustive tests run that one
 
     @property
+    def encoder(self) -> str:
+        """The class of the encoder inside the classifier."""
+        return self.classifier.replace("ForSequenceClassification", "Model")
+
+    @property
     def packing(self) -> Packing:
         return "layers" if self.layout else "modules" if self.packs_modules else "none"
 

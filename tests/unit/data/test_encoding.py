@@ -144,7 +144,7 @@ def test_ids_are_those_of_the_whole_text(blank, pairs, side, tokenizer_tokenizin
     tokenizer_tokenizing.truncation_side = side
     first = [random_text(seed, size, blank) for seed, size in enumerate((5, 1499, 1501, 1502, 4000, 20_000, 80, 1510))]
     columns = [first, [random_text(seed, 30 + seed, blank) for seed in range(len(first))]] if pairs else [first]
-    found = [ids for encoded, _ in encoding.tokenized_groups(tokenizer_tokenizing, columns, 60) for ids in encoded["input_ids"]]
+    found = [ids for group in encoding.tokenized_groups(tokenizer_tokenizing, columns, 60) for ids in group.ids["input_ids"]]
     assert found == tokenizer_tokenizing(*columns, truncation=True, max_length=60)["input_ids"]
 
 

@@ -21,7 +21,9 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from glassloop.data.interfaces import Model
+from glassloop.models import pooled
 from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
+from glassloop.models.pooled import PooledClassifier
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +90,16 @@ class EmbeddingParts:
 
 
 HeadParts = tuple[nn.Linear, Callable[[torch.Tensor], torch.Tensor], nn.Linear]  # of first tokens, its activation, outputs
+
+
+def encoder_in(model: Model) -> Model:
+    """Return what takes packed tokens as one long row: a classifier of transformers itself, or the encoder of a pooled one."""
+    return model.base_model if isinstance(model, PooledClassifier) else model
+
+
+def reads_first_tokens(model: Model) -> bool:
+    """Return whether the head of a model with fast layers reads only the first token of each row."""
+    return not isinstance(model, PooledClassifier) or model.pooling.mode == "cls"
 
 
 def layers_of(model: Model) -> list[LayerParts]:
@@ -170,19 +182,22 @@ def weight_ids(layers: Sequence[LayerParts], embeddings: EmbeddingParts) -> set[
 
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# Where the code of torch and transformers is, and that of the context managers they write as methods.
+# Where the code of torch and transformers is, that of the context managers they write as methods, and that of our own head.
 LIBRARIES = (
     *(f"{os.path.dirname(str(spec.origin))}{os.sep}" for spec in map(find_spec, ("torch", "transformers")) if spec),  # noqa: PTH120
     contextlib.__file__,
+    pooled.__file__,
 )
 MAY_CHANGE = ("training", "p", "inplace", "gradient_checkpointing")  # attributes that a fast path reads in each step
 
 
 def packing_form(model: Model) -> str:
     """Return how a model runs packed batches: by fast "layers", by its own "modules", or by "none"."""
-    kind, family = type(model), FAMILIES.get(model.config.model_type)
+    family, is_pooled = FAMILIES.get(model.config.model_type), type(model) is PooledClassifier
+    kind = type(model.base_model) if is_pooled else type(model)
     of_transformers = kind.__module__.startswith("transformers.models.")
-    return family.packing if family is not None and of_transformers and family.classifier == kind.__name__ else "none"
+    known = family is not None and kind.__name__ == (family.encoder if is_pooled else family.classifier)
+    return family.packing if family is not None and of_transformers and known else "none"
 
 
 def why_not_packed(model: Model) -> str | None:
@@ -202,7 +217,7 @@ def why_not_packed(model: Model) -> str | None:
     changes = any(table.max_norm is not None or table.sparse or table.scale_grad_by_freq for table in tables)
     if embeddings is None or changes:
         return f"{kind} has embeddings without a fast form"
-    if "position_ids" not in inspect.signature(type(model).forward).parameters:
+    if "position_ids" not in inspect.signature(type(encoder_in(model)).forward).parameters:
         return f"{kind} does not accept position_ids"
     known = weight_ids(layers, embeddings)
     run_as_they_are = tuple(f"{part}." for part in FAMILIES[model.config.model_type].unpacked)
@@ -217,7 +232,7 @@ def why_not_unmodified(model: Model) -> str | None:
     # A fast path reads weights without calling their modules, and a captured CUDA graph calls no Python at all: a part that
     # was replaced, patched or hooked would be ignored.
     kind = type(model)
-    if not kind.__module__.startswith("transformers.models."):
+    if not kind.__module__.startswith("transformers.models.") and kind is not PooledClassifier:
         return f"{kind.__name__} is not a class of transformers"
     if any(getattr(torch_module, f"_global{name}", None) for name in HOOKS):
         return "hooks are registered for all modules"

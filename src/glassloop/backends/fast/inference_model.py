@@ -14,10 +14,11 @@ from torch import nn
 from torch.nn import functional
 
 from glassloop.backends.fast.encoder_parts import LayerParts, embeddings_of, head_of, layer_calls, layers_of, projection_of
-from glassloop.backends.fast.packing import Packing
+from glassloop.backends.fast.packing import Packing, positions_within
 from glassloop.base.errors import ModelError
 from glassloop.data.interfaces import Model
-from glassloop.models.light import LightOutput
+from glassloop.models.interface import LogitsOutput
+from glassloop.models.pooled import PooledClassifier
 
 TYPICAL_TOKENS = 512  # a layout is chosen for about this many tokens, and works for any number
 SHORT = 64  # up to this length, plain products are faster than torch's attention kernel
@@ -87,10 +88,12 @@ class Group(NamedTuple):
 
 def groups_of(packing: Packing) -> list[Group]:
     """Return the sequences of a packed batch in groups of one length. Sorted rows form the fewest groups."""
-    bounds = packing.bounds.numpy()
-    lengths = np.diff(bounds)
+    return groups_of_lengths(np.diff(packing.bounds.numpy()))
+
+
+def groups_of_lengths(lengths: np.ndarray) -> list[Group]:
     starts = np.flatnonzero(np.diff(lengths, prepend=-1))
-    counts = np.diff(starts, append=len(lengths))
+    counts, bounds = np.diff(starts, append=len(lengths)), np.cumsum(lengths) - lengths
     return [Group(int(bounds[at]), int(rows), int(lengths[at])) for at, rows in zip(starts, counts, strict=True)]
 
 
@@ -290,9 +293,11 @@ class InferenceLayers:
     def __init__(self, model: Model, ranges: dict[nn.Module, Ranges] | None = None, *, quantized: bool = False) -> None:
         """Layers in fp32 fill `ranges`; then, `quantized`, those whose ranges are known run in int8."""
         embeddings, head = embeddings_of(model), head_of(model)
-        if embeddings is None or head is None:
+        self.pooled = model if isinstance(model, PooledClassifier) else None
+        if embeddings is None or (head is None and self.pooled is None):
             raise ModelError(f"{type(model).__name__} has embeddings or a head without a fast form", "use backend plain")
         self.model, self.embeddings, self.projection, self.head = model, embeddings, projection_of(model), head
+        self.towers = self.pooled is not None and self.pooled.pooling.towers
         layers: list[InferenceLayer | Int8Layer] = []
         for parts in layers_of(model):
             seen = ranges.get(parts.module) if ranges is not None and quantized else None  # nobody measures the last layer
@@ -308,21 +313,55 @@ class InferenceLayers:
     def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> object:
         if packed is None:
             return self.plain_forward(*args, **inputs)
-        return LightOutput(self.run(Packing.from_inputs(packed, inputs)))
+        return LogitsOutput(self.run(Packing.from_inputs(packed, inputs)))
 
     def run(self, packing: Packing) -> torch.Tensor:
-        parts, groups = self.embeddings, groups_of(packing)
-        total = functional.embedding(packing.ids, parts.words.weight)
+        """Return the logits of the rows."""
+        if self.pooled is not None:
+            return self.pooled.classify(self.vectors(packing))
+        if self.head is None:
+            raise ModelError(f"{type(self.model).__name__} has a head without a fast form", "use backend plain")
+        dense, activate, outputs = self.head
+        logits: torch.Tensor = outputs(activate(dense(self.vectors(packing))))
+        return logits
+
+    def vectors(self, packing: Packing) -> torch.Tensor:
+        """Return what the head reads of each sequence: its first token, or its pooled tokens."""
+        mode = self.pooled.pooling.mode if self.pooled is not None else "cls"
+        order = np.argsort(-np.diff(packing.bounds.numpy()), kind="stable") if self.towers else None
+        ids, positions, types, groups = packing.ids, packing.positions, packing.types, groups_of(packing)
+        if order is not None:  # the lengths of two texts differ, and sorted sequences form fewer groups
+            ids, positions, types, groups = sorted_tokens(packing, order)
+        parts = self.embeddings
+        total = functional.embedding(ids, parts.words.weight)
         if parts.types is not None:
-            total += functional.embedding(packing.types, parts.types.weight)
-        total += functional.embedding(packing.positions, parts.positions.weight)
+            total += functional.embedding(types, parts.types.weight)
+        total += functional.embedding(positions, parts.positions.weight)
         hidden: torch.Tensor = parts.norm(total)
         x = filled(hidden if self.projection is None else self.projection(hidden))
         for layer in self.layers:
             x = layer(x, groups)
-        dense, activate, outputs = self.head
-        logits: torch.Tensor = outputs(activate(dense(self.last_layer.first_tokens(x, groups, packing.first_tokens))))
-        return logits
+        if mode == "cls":
+            starts = [group.start + row * group.length for group in groups for row in range(group.rows)]
+            found = self.last_layer.first_tokens(x, groups, torch.tensor(starts))
+        else:
+            x = self.last_layer(x, groups)
+            found = torch.cat([pool_grid(group.grid(x), mode) for group in groups])
+        return found if order is None else found.index_select(0, torch.from_numpy(np.argsort(order)))
+
+
+def pool_grid(tokens: torch.Tensor, mode: str) -> torch.Tensor:
+    """Return one vector per sequence of a grid without padding."""
+    return tokens[:, -1] if mode == "last" else tokens.amax(1) if mode == "max" else tokens.mean(1)
+
+
+def sorted_tokens(packing: Packing, order: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[Group]]:
+    """Return ids, positions and types of all tokens with the sequences in another order, and the groups of these."""
+    bounds = packing.bounds.numpy()
+    lengths = np.diff(bounds)[order]
+    tokens = torch.from_numpy(np.repeat(bounds[:-1][order], lengths) + positions_within(lengths))
+    parts = [part.index_select(0, tokens) for part in (packing.ids, packing.positions, packing.types)]
+    return parts[0], parts[1], parts[2], groups_of_lengths(lengths)
 
 
 @cache

@@ -270,12 +270,13 @@ class PackedBatches:
     """The batches of `Batches`, packed, in their order. Several at a time are uploaded to a GPU ahead of their steps."""
 
     # Positions start after the id `uncounted` and skip it. `vocabulary` is the new id of each token id, if only some word
-    # vectors are trained. `limits` are the most tokens of a row, and the number of word vectors.
+    # vectors are trained. `limits` are the most tokens of a row, and the number of word vectors. With `towers`, a row is two
+    # sequences.
     def __init__(
         self, batches: Batches, device: torch.device, uncounted: int | None = None, vocabulary: torch.Tensor | None = None,
-        limits: tuple[int, int] | None = None, *, flash: bool = False,
+        limits: tuple[int, int] | None = None, *, flash: bool = False, towers: bool = False,
     ) -> None:  # fmt: skip
-        self.padded, self.device, self.uncounted, self.limits = batches, device, uncounted, limits
+        self.padded, self.device, self.uncounted, self.limits, self.towers = batches, device, uncounted, limits, towers
         self.multiples = (LENGTH_MULTIPLE, FLASH_MULTIPLE if flash else LENGTH_MULTIPLE) if device.type == "cuda" else None
         self.batch_size, self.order, self.row_hashes = batches.batch_size, batches.order, batches.row_hashes
         self.vocabulary = vocabulary.numpy() if vocabulary is not None else None
@@ -316,6 +317,7 @@ class PackedBatches:
         pending: list[tuple[PackedInputs, np.ndarray | None, np.ndarray]] = []
         for index, numbers in enumerate(order):
             tokens, others = self.columns(numbers)
+            tokens = two_sequences(tokens) if self.towers else tokens
             inputs = packed_tokens(tokens, self.uncounted, self.limits, self.multiples, self.vocabulary, ordered=ordered)
             pending.append((inputs, labels_among(others), numbers))
             if index + 1 < len(order) and sum(inputs["tokens"] for inputs, _, _ in pending) < most:
@@ -351,11 +353,19 @@ class PackedBatches:
         return tokens, others
 
 
-def packed_rows(rows: Sequence[Row], uncounted: int | None, limits: tuple[int, int]) -> PackedInputs:
-    """Return tokenized rows as one packed batch for a CPU. `uncounted` and `limits` are those of `PackedBatches`."""
+def packed_rows(rows: Sequence[Row], uncounted: int | None, limits: tuple[int, int], *, towers: bool = False) -> PackedInputs:
+    """Return tokenized rows as one packed batch for a CPU. Further arguments are those of `PackedBatches`."""
     refuse_other_columns([*rows[0]])
     tokens = {name: join_rows([np.asarray(row[name]) for row in rows]) for name in rows[0]}
-    return packed_tokens(tokens, uncounted, limits, ordered=False)
+    return packed_tokens(two_sequences(tokens) if towers else tokens, uncounted, limits, ordered=False)
+
+
+def two_sequences(tokens: dict[str, Ragged]) -> dict[str, Ragged]:
+    """Return the tokens of pairs with twice as many rows: token types say which of two texts a token belongs to."""
+    types, lengths = tokens["token_type_ids"]
+    second = np.bincount(np.repeat(np.arange(len(lengths)), lengths), types, len(lengths)).astype(np.int32)
+    parts = np.stack([lengths - second, second], 1).ravel().astype(np.int32)
+    return {name: (values, parts) for name, (values, _) in tokens.items() if name != "token_type_ids"}
 
 
 def packed_tokens(

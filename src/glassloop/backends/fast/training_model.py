@@ -12,13 +12,15 @@ from torch import nn
 from torch.autograd.function import FunctionCtx
 from torch.utils.hooks import RemovableHandle
 
-from glassloop.backends.fast import operations
+from glassloop.backends.fast import encoder_parts, operations
 from glassloop.backends.fast.encoder_parts import EmbeddingParts, LayerParts, embeddings_of, layer_calls, layers_of, weight_ids
 from glassloop.backends.fast.operations import DropoutMasks, Saved, TensorPair, TorchOperations, apply_mask, aten, with_filler
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
 from glassloop.base.errors import ModelError
 from glassloop.data.interfaces import Model
+from glassloop.models.interface import LogitsOutput
+from glassloop.models.pooled import PooledClassifier
 
 PACKED_ATTENTION = "glassloop_packed"
 PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
@@ -199,6 +201,8 @@ class FastModel(ABC):
         self.hooks: list[RemovableHandle] = []
         self.packing: Packing | None = None
         self.plain_forward = model.forward
+        self.pooled = model if isinstance(model, PooledClassifier) else None
+        self.towers = self.pooled is not None and self.pooled.pooling.towers
 
     def open_for_training(self) -> None:
         """Allocate gradients and moments, and let autograd write the gradients of all other modules into the storage."""
@@ -261,8 +265,9 @@ class OwnLayers(FastModel):
             AttentionInterface.register(PACKED_ATTENTION, packed_attention)
             AttentionMaskInterface.register(PACKED_ATTENTION, no_mask)
             model.forward = self.forward
-            self.hooks.append(model.base_model.final_norm.register_forward_hook(self.keep_hidden))
-            self.hooks.append(model.head.register_forward_pre_hook(self.pool))
+            if self.pooled is None:
+                self.hooks.append(model.base_model.final_norm.register_forward_hook(self.keep_hidden))
+                self.hooks.append(model.head.register_forward_pre_hook(self.pool))
 
     def run(self, packing: Packing) -> object:
         config = self.model.config
@@ -272,7 +277,10 @@ class OwnLayers(FastModel):
         config._attn_implementation = PACKED_ATTENTION
         tokens = {"input_ids": packing.ids[None], "position_ids": packing.positions[None]}
         try:
-            return self.plain_forward(**tokens, packing=packing, dropout_masks=self.masks)
+            if self.pooled is None:
+                return self.plain_forward(**tokens, packing=packing, dropout_masks=self.masks)
+            hidden = self.pooled.base_model(**tokens, packing=packing, dropout_masks=self.masks).last_hidden_state
+            return LogitsOutput(self.pooled.classify(pool_packed(hidden[0], packing, self.pooled.pooling.mode)))
         finally:
             config._attn_implementation = usual
             self.hidden = None
@@ -285,12 +293,22 @@ class OwnLayers(FastModel):
         """Return the first token, or the mean, of each row as the input of the head; None for a padded batch."""
         if self.packing is None or self.hidden is None:
             return None
-        tokens, packing = self.hidden[0], self.packing
-        if self.model.config.classifier_pooling == "cls":
-            return (tokens.index_select(0, packing.first_tokens),)
-        row = torch.arange(packing.rows, device=tokens.device)[:, None]
-        inside = (packing.slot_of_token // packing.longest == row).to(tokens.dtype)
-        return (inside @ tokens / inside.sum(1, keepdim=True),)
+        return (pool_packed(self.hidden[0], self.packing, self.model.config.classifier_pooling),)
+
+
+def pool_packed(tokens: torch.Tensor, packing: Packing, mode: str) -> torch.Tensor:
+    """Return one vector per sequence from the vectors of all tokens, as `models.pooled.pooled` does for padded rows."""
+    if mode == "cls":
+        return tokens.index_select(0, packing.first_tokens)
+    if mode == "last":
+        return tokens.index_select(0, packing.bounds[1 : packing.rows + 1] - 1)
+    if mode == "max":
+        grid = tokens.index_select(0, packing.token_of_slot).masked_fill(packing.has_token == 0, torch.finfo(tokens.dtype).min)
+        return grid.view(packing.sequences, packing.longest, -1)[: packing.rows].amax(1)
+    # A matrix multiplication adds in the same order each time; scattered additions on a GPU would not.
+    sequence = torch.arange(packing.rows, device=tokens.device)[:, None]
+    inside = (packing.slot_of_token // packing.longest == sequence).to(tokens.dtype)
+    return inside @ tokens / inside.sum(1, keepdim=True)
 
 
 class PackedAttention(torch.autograd.Function):
@@ -336,6 +354,7 @@ class ReplacedLayers(FastModel):
         vocabulary: ReducedVocabulary | None = None, low_precision_gradients: bool = False, first_tokens_only: bool = True,
     ) -> None:  # fmt: skip
         embeddings, layers = embeddings_of(model), layers_of(model)
+        first_tokens_only = first_tokens_only and encoder_parts.reads_first_tokens(model)
         if embeddings is None:
             raise ModelError(f"{type(model).__name__} has embeddings without a fast form", "use backend plain")
         storage = FlatStorage(
@@ -347,7 +366,7 @@ class ReplacedLayers(FastModel):
         super().__init__(model, storage, replaced, weight_ids(layers, embeddings))
         self.embeddings, self.vocabulary, self.first_tokens_only = embeddings, vocabulary, first_tokens_only
         self.uncounted, self.limits = embeddings.uncounted, embeddings.limits
-        self.takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
+        self.takes_types = "token_type_ids" in inspect.signature(encoder_parts.encoder_in(model).forward).parameters
         device = next(model.parameters()).device
         if device.type == "cuda":
             from glassloop.backends.fast.triton_operations import TritonOperations
@@ -372,7 +391,12 @@ class ReplacedLayers(FastModel):
         try:
             # The layers choose their precision themselves. The head has few rows and runs in fp32.
             with torch.autocast(packing.numbers.device.type, enabled=False):
-                return self.plain_forward(**tokens)
+                if self.pooled is None:
+                    return self.plain_forward(**tokens)
+                hidden = self.pooled.base_model(**tokens).last_hidden_state
+                mode = self.pooled.pooling.mode
+                vectors = hidden[:, 0] if mode == "cls" else pool_packed(hidden[0], packing, mode)
+                return LogitsOutput(self.pooled.classify(vectors))
         finally:
             # Through autograd the last output refers to these operations, a circle that Python never frees.
             self.last_output = self.ops.last_low = None
@@ -380,7 +404,7 @@ class ReplacedLayers(FastModel):
     def layer_forward(
         self, layer: LayerParts, plain: PlainForward, hidden_states: torch.Tensor, *args: object, **inputs: object
     ) -> torch.Tensor:
-        """Run one layer over the packed batch; the last one returns only the first token of each row, for the head."""
+        """Run one layer over the packed batch; the last one may return only the first token of each row, for the head."""
         if self.packing is None:
             return plain(hidden_states, *args, **inputs)
         self.num_layers_run += 1
@@ -391,7 +415,7 @@ class ReplacedLayers(FastModel):
             x, layer.query.weight, layer, self.packing, self.storage, self.ops, self.model.training,
             last and self.first_tokens_only, before is not None,
         )  # fmt: skip
-        if not last:
+        if not last or not encoder_parts.reads_first_tokens(self.model):
             self.last_output = (y, y[None])
             return self.last_output[1]
         return (y if self.first_tokens_only else y.index_select(0, self.packing.first_tokens))[:, None]
