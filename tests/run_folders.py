@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from families import VOCABULARY, WITH_TOKEN_TYPES, tiny_model
 
 from glassloop import Predictor
+from glassloop.models.pooled import HEAD_KEY, PooledClassifier, Pooling
 from glassloop.runs import record as records
 from glassloop.runs.history import END, RESUME, START, note_moment, write_history
 from glassloop.runs.record import FINISHED, Columns, Gain, SplitFacts, write_run
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.metrics import decide, default_measures
-from glassloop.scores.result import label_of, rows_of, verdict_on
+from glassloop.scores.result import constant_baseline, label_of, rows_of, verdict_on
 from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.file import RunSettings
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, TrainingArguments
@@ -140,7 +143,8 @@ def write_fake_run(
     measures = default_measures(task, names or ())
     scores = measures.scores(logits, references, task, names or ["score"])
     counts = {} if names is None else {name: num_rows - place for place, name in enumerate(names)}
-    verdict = verdict_on(rows_of(logits, references, task, names or ()), {CLASSES: 0, SCORE: 3.0}.get(task, 1)).sentence
+    scored = rows_of(logits, references, task, names or ())
+    verdict = verdict_on(scored, [constant_baseline(scored, {CLASSES: 0, SCORE: 3.0}.get(task, 1))]).sentence
     baseline = {"accuracy": 0.5} if task == CLASSES else {"mse": 1.0} if task == SCORE else {}
     train = SplitFacts(num_rows, counts, fingerprint="abc")
     data = replace(
@@ -286,14 +290,17 @@ def sentence(number: int) -> str:
 
 
 def make_run(
-    folder: Path, family: str = "bert", task: str = CLASSES, labels: int = 2, *, pairs: bool = False, rows: int = 24
-) -> Path:
+    folder: Path, family: str = "bert", task: str = CLASSES, labels: int = 2, *, pairs: bool = False, rows: int = 24,
+    pooling: Pooling | None = None,
+) -> Path:  # fmt: skip
     """Write a finished run, and return its folder. Every third label is not what the model answers."""
     from transformers import BertTokenizerFast
 
     names = [f"label {number}" for number in range(labels)] if task != SCORE else ["LABEL_0"]
     model = tiny_model(family, num_labels=len(names), problem_type=task, initializer_range=0.3)
     model.config.id2label, model.config.label2id = dict(enumerate(names)), {name: place for place, name in enumerate(names)}
+    if pooling is not None:
+        model = pooled_model(model, pooling)
     model.save_pretrained(folder / "model")
     inputs = ["input_ids", *(["token_type_ids"] if family in WITH_TOKEN_TYPES else []), "attention_mask"]
     vocabulary = {word: number for number, word in enumerate(VOCABULARY)}
@@ -302,9 +309,22 @@ def make_run(
     data = records.DataRecord("rows.csv", task, columns, RECORD.data.splits, labels=None if task == SCORE else tuple(names))
     settings = TrainingArguments("out", max_length=32)
     record = replace(RECORD, status=FINISHED, data=data, settings=settings, max_length=32, metrics=METRICS[task])
-    write_run(folder, record)
+    found = replace(RECORD.model, name=str(folder / "model"), type=family, pooling=asdict(pooling) if pooling else None)
+    write_run(folder, replace(record, model=found))
     write_rows(folder, columns, rows)
     return folder
+
+
+def pooled_model(model: Any, pooling: Pooling) -> PooledClassifier:
+    """Return the encoder of a classifier with a pooled head whose answers differ from text to text."""
+    config = copy.deepcopy(model.config)
+    setattr(config, HEAD_KEY, asdict(pooling))
+    torch.manual_seed(12)
+    found = PooledClassifier(config).eval()
+    found.base_model.load_state_dict(model.base_model.state_dict(), strict=False)  # without a pooler
+    torch.nn.init.normal_(found.head.weight, std=0.3)
+    torch.nn.init.normal_(found.head.bias)
+    return found
 
 
 def write_rows(folder: Path, columns: Columns, number: int) -> None:

@@ -21,7 +21,7 @@ from glassloop.runs.record import is_run, is_seeds_folder, is_study
 from glassloop.settings.defaults import CHOSEN_SETTINGS
 from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.settings.study import STRATEGIES, StudySettings
-from glassloop.settings.training import CHOICES, TASKS, DataSettings, TrainingArguments
+from glassloop.settings.training import AUTO, CHOICES, TASKS, DataSettings, TrainingArguments
 from glassloop.settings.transformers_names import COMPILE, LOADER, REFUSED, SETTINGS, TRACKERS, UNNEEDED
 
 if TYPE_CHECKING:
@@ -37,13 +37,16 @@ GROUPS = {
     DATA: (),
     "Study": ("vary", "strategy", "budget", "fold", "samples", "at_once", "on"),
     "Model": ("model", "new_head", "max_length"),
-    TRAINING: ("num_train_epochs", "max_steps", "per_device_train_batch_size", "learning_rate", "seed", "seeds"),
+    TRAINING: (
+        *("method", "pooling", "pair_form", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
+        *("learning_rate", "seed", "seeds"),
+    ),
     "Optimizer": (
         *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay"),
         *("adam_beta1", "adam_beta2", "adam_epsilon", "optim", "max_grad_norm"),
     ),
     "Evaluation": (
-        *("split", "metric", "positive_label"),
+        *("split", "metric", "positive_label", "baselines"),
         *("eval_strategy", "eval_steps", "eval_on_start", "per_device_eval_batch_size"),
         *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
         *("early_stopping_patience", "early_stopping_threshold"),
@@ -58,7 +61,8 @@ GROUPS = {
 }
 # The settings that `--help` shows. A command's own options are shown too, except for these rare ones. `--help-all` shows all.
 COMMON = (
-    *("text", "text_pair", "label", "num_train_epochs", "per_device_train_batch_size", "learning_rate", "max_length"),
+    *("text", "text_pair", "label", "method", "num_train_epochs", "per_device_train_batch_size", "learning_rate"),
+    *("max_length", "baselines"),
     *("seed", "eval_strategy", "load_best_model_at_end", "positive_label", "device", "output_dir"),
 )
 RARE = ("new_head", "restart", "processes", "seeds_at_once", "no_report")
@@ -157,6 +161,7 @@ def options_of(kind: SettingsClass) -> list[inspect.Parameter]:
         option = Option(
             *([ALIASES[entry.name]] if entry.name in ALIASES else []),
             f"--{entry.name}" + (f"/--no-{entry.name}" if hint in (bool, bool | None) else ""),
+            *([f" /--no_{entry.name}"] if entry.default is True else []),  # as in --no_report
             help=entry.metadata["help"] + default_of(entry.name, entry.default),
             show_default=False,
             parser=number_or_text(number) if number else None,
@@ -170,7 +175,7 @@ def options_of(kind: SettingsClass) -> list[inspect.Parameter]:
 
 def default_of(name: str, value: object) -> str:
     """Return how a help page shows a default. The default of an option that is off is not shown."""
-    if name in CHOSEN_SETTINGS:
+    if name in CHOSEN_SETTINGS and value != AUTO:
         return f"  [default: chosen from the data and the model; {value} for GLUE]"
     return "" if value is None or value is False else f"  [default: {value}]"
 

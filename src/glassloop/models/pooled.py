@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from copy import deepcopy
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
@@ -13,12 +14,14 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
+from glassloop.base.errors import ModelError, shortened
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.interfaces import Config, Model
 from glassloop.models.interface import WEIGHTS_NAME, LogitsOutput
+from glassloop.settings.training import POOLING_MODES
 
 HEAD_KEY = "glassloop_head"  # the entry of config.json with the settings of the head
-MODES = ("mean", "cls", "max", "last")
+HEAD_NAME = "head"  # of the linear layer, among the names of the weights
 MODULES_NAME, POOLING_DIR, NORMALIZE_DIR, DENSE_DIR = "modules.json", "1_Pooling", "2_Normalize", "3_Dense"
 # The poolings of sentence-transformers that exist here, under the name of each and under its former entry.
 NAMES = {"mean": "mean", "cls": "cls", "max": "max", "lasttoken": "last"}
@@ -43,7 +46,7 @@ class Pooling:
     towers: bool = False  # whether the two texts of a pair go through the encoder apart
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
+        if self.mode not in POOLING_MODES:
             raise ValueError(f"the pooling is {self.mode}")
 
     def num_features(self, width: int) -> int:
@@ -63,10 +66,19 @@ class Pooling:
 def pooling_of(config: Config) -> Pooling | None:
     """Return how a trained model of this kind pools, from its config; None for any other model."""
     stored = getattr(config, HEAD_KEY, None)
+    return None if stored is None else decoded_pooling(stored)
+
+
+def decoded_pooling(stored: object) -> Pooling:
+    """Return the pooling in a config or in the record of a run. Raise `ModelError` if this version does not know it."""
+    # A head that is not understood must not become the fresh one that transformers would put in its place.
     try:
-        return decoded(Pooling, dict(stored)) if isinstance(stored, Mapping) else None
+        if isinstance(stored, Mapping) and {*stored} <= {entry.name for entry in fields(Pooling)}:
+            return decoded(Pooling, dict(stored))
     except (NotARecordError, ValueError):
-        return None
+        pass
+    problem = f"this version does not know the head of the model ({HEAD_KEY}): {shortened(stored)}"
+    raise ModelError(problem, "use the version of Glassloop that trained it, or restore its config.json")
 
 
 def declared_pooling(read: Callable[[str], Json]) -> tuple[Pooling | None, str]:
@@ -86,7 +98,7 @@ def declared_pooling(read: Callable[[str], Json]) -> tuple[Pooling | None, str]:
     modes = [NAMES.get(str(name), str(name)) for name in wanted or ()]
     if wanted is None:
         modes = [mode for name, mode in FORMER.items() if settings.get(name)] or ["mean"]
-    if len(modes) != 1 or modes[0] not in MODES:
+    if len(modes) != 1 or modes[0] not in POOLING_MODES:
         return None, f"the pooling {' and '.join(modes)} is not supported"
     others = [kind for kind in kinds if kind not in ALONE]
     return Pooling(modes[0], "Normalize" in kinds), f"its module {others[0]} is not used" if others else ""
@@ -97,6 +109,8 @@ class PooledClassifier(nn.Module):
 
     # The encoder has the name that transformers gives it inside a classifier, so that `AutoModel` and sentence-transformers
     # find it in the saved file.
+    embeds = False  # return the pooled vectors of each row in place of its logits
+
     def __init__(self, config: Config, encoder: Model | None = None) -> None:
         super().__init__()
         pooling = pooling_of(config)
@@ -134,7 +148,10 @@ class PooledClassifier(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, token_type_ids: torch.Tensor | None = None
     ) -> LogitsOutput:
-        """Return the logits of padded rows. With towers, `token_type_ids` says which of the two texts a token belongs to."""
+        """Return the logits of padded rows. With towers, `token_type_ids` says which of the two texts a token belongs to.
+
+        With towers, `input_ids` may also have the shape (pairs, 2, tokens): both texts of each pair, already apart.
+        """
         return LogitsOutput(self.classify(self.vectors(input_ids, attention_mask, token_type_ids)))
 
     def vectors(
@@ -143,15 +160,18 @@ class PooledClassifier(nn.Module):
         """Return the pooled vector of each row; with towers, two of each row, one after the other."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         if self.pooling.towers:
-            types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-            input_ids, mask = split_towers(input_ids, mask, types, int(self.config.pad_token_id or 0))
-            token_type_ids = None
+            if input_ids.ndim == 2:
+                types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+                input_ids, mask = split_towers(input_ids, mask, types, self.config)
+            input_ids, mask, token_type_ids = input_ids.flatten(0, 1), mask.flatten(0, 1), None
         types_given = {"token_type_ids": token_type_ids} if self.takes_types and token_type_ids is not None else {}
         hidden = self.base_model(input_ids=input_ids, attention_mask=mask, **types_given).last_hidden_state
         return pooled(hidden, mask, self.pooling.mode)
 
     def classify(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the logits of rows from the pooled vectors of their texts."""
+        """Return the logits of rows from the pooled vectors of their texts; these vectors themselves if it `embeds`."""
+        if self.embeds:
+            return vectors.reshape(len(vectors) // (1 + self.pooling.towers), -1)
         logits: torch.Tensor = self.head(self.dropout(self.pooling.features(vectors)))
         return logits
 
@@ -190,6 +210,16 @@ def module_files(pooling: Pooling, width: int, num_labels: int) -> dict[str, obj
     return files
 
 
+def frozen_copy(model: Model, pooling: Pooling) -> PooledClassifier:
+    """Return the encoder of a classifier with a pooled head of its own, to compute embeddings with."""
+    encoder = deepcopy(model.base_model)
+    if "pooler" in encoder._modules:  # which would not be used, and which a pooled classifier is built without
+        del encoder.pooler
+        encoder.__dict__["pooler"] = None
+    setattr(encoder.config, HEAD_KEY, asdict(pooling))
+    return PooledClassifier(encoder.config, encoder).to(next(encoder.parameters()).device).eval()
+
+
 def encoder_options(config: Config) -> dict[str, bool]:
     """Return the options with which transformers builds the encoder of a config without a pooler, which would not be used."""
     from transformers import MODEL_MAPPING
@@ -218,25 +248,25 @@ def pooled(hidden: torch.Tensor, mask: torch.Tensor, mode: str) -> torch.Tensor:
         return hidden.masked_fill(weights == 0, torch.finfo(hidden.dtype).min).amax(1)
     places = torch.arange(mask.shape[1], device=mask.device)
     place = (mask * (places + 1)).argmax(1) if mode == "last" else mask.to(torch.int64).argmax(1)
-    return hidden[torch.arange(len(hidden), device=mask.device), place]
+    return hidden[torch.arange(hidden.shape[0], device=mask.device), place]
 
 
-def split_towers(ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor, padding: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each text of each pair as a padded row of its own: both texts of the first pair, then those of the next one."""
-    number, width = ids.shape
-    places = torch.arange(width, device=ids.device).expand(number, width)
+def split_towers(
+    ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor, config: Config
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the ids and the mask of both texts of each pair, padded to the longest text: (pairs, 2, tokens)."""
+    width = ids.shape[1]
+    places = torch.arange(width, device=ids.device).expand_as(ids)
     parts = []
     for tower in (0, 1):
         inside = (mask == 1) & (types == tower)
         start = inside.to(torch.int64).argmax(1, keepdim=True)
         length = inside.sum(1, keepdim=True)
-        taken = (start + places).clamp(max=width - 1)
-        parts.append((ids.gather(1, taken), (places < length).to(mask.dtype)))
-    both = [torch.stack([first, second], 1).view(2 * number, width) for first, second in zip(*parts, strict=True)]
-    if not torch.compiler.is_exporting():  # a program for any input cannot depend on the lengths of one
-        longest = int(both[1].sum(1).max())
-        both = [part[:, :longest] for part in both]
-    return torch.where(both[1] == 1, both[0], padding), both[1]
+        parts.append((ids.gather(1, (start + places).clamp(max=width - 1)), places < length))
+    texts, tokens = (torch.stack(part, 1) for part in zip(*parts, strict=True))
+    longest = int(tokens.sum(2).max())
+    texts, tokens = texts[:, :, :longest], tokens[:, :, :longest]
+    return torch.where(tokens, texts, int(config.pad_token_id or 0)), tokens.to(mask.dtype)
 
 
 def head_settings(pooling: Pooling) -> dict[str, object]:

@@ -20,6 +20,7 @@ TRAINER_NAME = "trainer.json"  # the record of a training by a Trainer, which ha
 REPORT_NAME = "report.html"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
+START_HEAD_NAME = "head.safetensors"  # the head that a training started from, if it was fitted to the training rows
 MODEL_NAME = "model"
 CARD_NAME, CALIBRATION_NAME = "README.md", "calibration.json"  # in the folder of the model, written after it
 KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: checkpoints.kept-1
@@ -31,7 +32,7 @@ CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
 EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
 NAMES = (
     *(RUN_NAME, TRAINER_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME),
-    *(CARD_NAME, CALIBRATION_NAME),
+    *(CARD_NAME, CALIBRATION_NAME, START_HEAD_NAME),
 )
 WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")
@@ -241,6 +242,7 @@ class ModelRecord:
     type: str
     parameters: int
     new_head: bool = False
+    pooling: dict[str, object] | None = None  # of a head on pooled tokens; None for the head of the model's family
 
 
 @described
@@ -306,6 +308,42 @@ class ClassRecord:
 
 
 @dataclass(frozen=True)
+class MetricRecord:
+    """A metric with its 95 % interval; None if there is none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class BaselineRecord:
+    """A simple method that a run is compared with: fitted to the same training rows, evaluated on the same split."""
+
+    name: str  # "class frequencies", "words" or "frozen encoder"
+    scores: dict[str, MetricRecord]  # by the name of the metric; with labels also log_loss, brier and calibration_error
+    rows: int  # training rows that it was fitted to
+    seconds: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ProbabilityRecord:
+    """How good the probabilities of a run are on its first validation split: log loss, Brier score, calibration error."""
+
+    rows: int
+    temperature: float  # that predictions use, fitted to all of these rows
+    before: dict[str, float]  # at the temperature 1
+    after: dict[str, MetricRecord]  # each row at a temperature that was fitted without it
+    frequencies: float  # the log loss of the class frequencies of the training rows
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether the probabilities are better than the class frequencies."""
+        return self.after["log_loss"].value < self.frequencies
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """Everything run.json says about a run. Results are None until the run is finished."""
 
@@ -338,7 +376,9 @@ class RunRecord:
     baseline: dict[str, float] | None = None
     classes: dict[str, ClassRecord] | None = None
     balanced_accuracy: float | None = None
-    verdict: str | None = None  # how the result compares with always giving the same answer
+    baselines: tuple[BaselineRecord, ...] = ()  # what simple methods reach on the first validation split
+    probabilities: ProbabilityRecord | None = None  # None for scores, and without validation rows
+    verdict: str | None = None  # how the result compares with the best baseline
     advice: tuple[str, ...] = ()  # what to try if it is no better
     best_step: int | None = None
     seconds: float | None = None

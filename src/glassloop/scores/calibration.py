@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glassloop.runs.record import COST, F1, PRECISION, Gain, Target
+from glassloop.runs.record import COST, F1, PRECISION, Gain, MetricRecord, ProbabilityRecord, Target
 from glassloop.scores.metrics import Array, probabilities
 from glassloop.scores.statistics import ScoredRows, share_interval, t_interval
 from glassloop.settings.training import CLASSES, SEVERAL
@@ -93,6 +93,74 @@ def determined_temperature(rows: ScoredRows) -> float:
     """Return the fitted temperature, or 1 if the rows do not determine one, such as rows without errors."""
     fitted = fitted_temperature(rows)
     return fitted if LEAST_SURE < fitted < MOST_SURE else 1.0
+
+
+# --- the temperature that every run gets ---------------------------------------------------------------------------------
+LOG_LOSS, BRIER, EXPECTED_ERROR = "log_loss", "brier", "calibration_error"
+PROBABILITY_TITLES = {LOG_LOSS: "log loss", BRIER: "Brier score", EXPECTED_ERROR: "calibration error"}
+TRIED = np.exp(np.linspace(np.log(0.2), np.log(12.0), 165))  # temperatures, 2.5 % apart
+# Few rows hardly determine a temperature, so it stays near the usual one: log-normal, with this standard deviation
+# (docs/log.md, "Temperatures"). A few hundred rows outweigh it.
+PRIOR_DEVIATION = 0.3
+MOST_FITTED = 5_000  # rows; more do not change a single number
+FITTED_FOLDS = 10
+
+
+def shrunk_temperatures(rows: ScoredRows, usual: float = 1.0) -> tuple[float, Array]:
+    """Return the temperature of all rows, and for each row (rows x 1) one that was fitted without it, near the `usual` one."""
+    place = fold_numbers(rows, min(FITTED_FOLDS, len(rows)))
+    used = np.arange(len(rows))
+    if len(rows) > MOST_FITTED:
+        used = np.sort(np.random.default_rng(0).choice(len(rows), MOST_FITTED, replace=False))
+    sample = some_rows(rows, used)
+    losses = np.stack([row_losses(sample, float(temperature)) for temperature in TRIED], axis=1) * loss_unit(rows)
+    pull = np.square(np.log(TRIED / usual) / PRIOR_DEVIATION) / 2
+    total = losses.sum(axis=0)
+    of_fold = [TRIED[np.argmin(total - losses[place[used] == fold].sum(axis=0) + pull)] for fold in range(place.max() + 1)]
+    return float(TRIED[np.argmin(total + pull)]), np.asarray(of_fold)[place][:, None]
+
+
+def loss_unit(rows: ScoredRows) -> int:
+    """Return how many labels the loss of a row is the mean of."""
+    return rows.logits.shape[1] if rows.task == SEVERAL else 1
+
+
+def row_briers(rows: ScoredRows, temperature: float | Array = 1.0) -> Array:
+    """Return the squared error of the probabilities of each row: summed over classes, or the mean of several labels."""
+    likely = probabilities(rows.logits / temperature, rows.task)
+    if rows.task == SEVERAL:
+        return np.asarray(np.square(likely - rows.references).mean(axis=1))
+    right = likely[np.arange(len(rows)), rows.references]
+    return np.asarray(np.square(likely).sum(axis=1) - 2 * right + 1)
+
+
+def probability_scores(rows: ScoredRows, temperature: float | Array = 1.0) -> dict[str, MetricRecord]:
+    """Return log loss, Brier score and calibration error at a temperature, or one of each row (rows x 1)."""
+    found = {}
+    for name, values in ((LOG_LOSS, row_losses(rows, temperature)), (BRIER, row_briers(rows, temperature))):
+        found[name] = MetricRecord(float(values.mean()))
+        if len(rows) > 1:
+            span = t_interval(float(values.mean()), float(values.var(ddof=1)) / len(values), len(values) - 1)
+            found[name] = MetricRecord(float(values.mean()), max(span.low, 0.0), span.high)
+    found[EXPECTED_ERROR] = MetricRecord(reliability(*confidences(rows, temperature)).error)
+    return found
+
+
+def probability_record(
+    rows: ScoredRows, prior: Array, usual: float = 1.0, temperature: float | None = None
+) -> ProbabilityRecord:
+    """Return how good the probabilities of a split are; `prior` are the logits of the class frequencies in training.
+
+    They are judged at the `temperature` of the model; without one, at a temperature that is fitted to the split, near the
+    `usual` one, and for each row without it.
+    """
+    without: float | Array = 1.0 if temperature is None else temperature
+    if temperature is None:
+        temperature, without = shrunk_temperatures(rows, usual)
+    before = {name: score.value for name, score in probability_scores(rows).items()}
+    frequencies = replace(rows, logits=np.broadcast_to(prior, rows.logits.shape))
+    level = negative_log_likelihood(frequencies)
+    return ProbabilityRecord(len(rows), temperature, before, probability_scores(rows, without), level)
 
 
 # --- thresholds ----------------------------------------------------------------------------------------------------------

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypedDict
 
 import numpy as np
 
 from glassloop.base.errors import counted, listed, visible
 from glassloop.base.records import Json
-from glassloop.runs.record import ClassRecord, RunRecord, held_out_splits
+from glassloop.runs.record import BaselineRecord, ClassRecord, MetricRecord, ProbabilityRecord, RunRecord, held_out_splits
 from glassloop.scores import statistics
+from glassloop.scores.calibration import probability_scores
 from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
 from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, ScoredRows, class_counts
-from glassloop.settings.defaults import learning_rate, num_epochs
+from glassloop.settings.defaults import learning_rate, num_epochs, started_epochs, started_rate
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 # The verdict compares one metric, whatever the metrics of the run are. It exists for a constant answer in every task: F1 of a
@@ -64,7 +66,9 @@ class Result:
     measures: Measures
     metrics: Mapping[str, float]  # their values by key, and the loss
     baseline: Mapping[str, float] | None = None  # of always giving the same answer; None if the training rows are not known
-    verdict: Verdict | None = None  # what the result means next to the baseline; None without one
+    verdict: Verdict | None = None  # what the result means next to the baselines; None without one
+    baselines: Sequence[BaselineRecord] = ()  # what simple methods reach on the same rows
+    probabilities: ProbabilityRecord | None = None  # how good its probabilities are; None for scores
     timed: Mapping[str, float] = field(default_factory=dict)  # as the loop reports them: `eval_accuracy`, and with timings
     entries: Sequence[Mapping[str, Json]] = ()  # the lines of the predictions file, if the result was read from a run folder
 
@@ -171,23 +175,99 @@ def answer_name(choice: float | Array, names: Sequence[str]) -> str:
 
 
 # --- the verdict -------------------------------------------------------------------------------------------------------
-def verdict_on(rows: ScoredRows, answer: float | Array, facts: TrainingFacts | None = None) -> Verdict:
-    """Return whether a model is better than always giving one answer on the same rows, with advice if the facts are known."""
-    key = VERDICT_KEYS[rows.task]
-    constant = constant_rows(rows, answer)
-    value, level = (metric.value for metric in statistics.row_metrics_of([rows, constant], key))
-    difference = statistics.compare({0: constant}, {0: rows}, key)
+FREQUENCIES, WORDS, FROZEN_ENCODER = "class frequencies", "words", "frozen encoder"  # the baselines, by their names
+FINE_TUNING, THE_FROZEN_ENCODER = "fine-tuning", "the frozen encoder"  # what a verdict calls the method of a run
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a simple method predicts for the rows of a split."""
+
+    name: str
+    rows: ScoredRows
+    num_train: int  # rows that it was fitted to
+    seconds: float
+    note: str = ""  # what is special about it, such as that it was fitted to a sample
+
+    @property
+    def title(self) -> str:
+        """What a sentence calls it; a constant answer is named by the answer."""
+        if self.name == FREQUENCIES:
+            return f"always answering {answer_name(self.rows.predictions[0], self.rows.labels)}"
+        return {WORDS: "a regression on words", FROZEN_ENCODER: THE_FROZEN_ENCODER}[self.name]
+
+    def record(self, measures: Measures) -> BaselineRecord:
+        """Return its metrics with their intervals, and how good its probabilities are."""
+        scores, keys = {}, [key for key in measures.keys if key in COMPUTED[self.rows.task]]
+        if self.name == FREQUENCIES:
+            known = Measures(tuple(keys), measures.positive)
+            keys = [*baseline_scores(self.rows, self.rows.predictions[0], known)] if keys else []
+        for key in keys:
+            estimate = statistics.metric_estimate(self.rows, key, measures.positive)
+            span = estimate.interval
+            scores[key] = MetricRecord(estimate.value, span.low if span else None, span.high if span else None)
+        if self.rows.task != SCORE:
+            scores |= probability_scores(self.rows)
+        return BaselineRecord(self.name, scores, self.num_train, self.seconds, self.note)
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """What simple methods predict for a split, or for a sample of its rows."""
+
+    split: str
+    numbers: Array  # these rows of the split
+    each: Sequence[Baseline]
+
+
+def constant_baseline(rows: ScoredRows, answer: float | Array, num_train: int = 0) -> Baseline:
+    """Return what always giving one answer predicts for the rows of a split."""
+    return Baseline(FREQUENCIES, constant_rows(rows, answer), num_train, 0.0)
+
+
+def best_baseline(baselines: Sequence[Baseline]) -> Baseline:
+    """Return the baseline with the best value of the metric of the verdict; of equal ones, the first."""
+    key = VERDICT_KEYS[baselines[0].rows.task]
+    values = [metric.value for metric in statistics.row_metrics_of([one.rows for one in baselines], key)]
+    return baselines[int(np.argmin(values) if key in LOWER_IS_BETTER else np.argmax(values))]
+
+
+class TrainingWords(TypedDict, total=False):
+    """What a verdict calls the training, such as "fine-tuning", and how long that took."""
+
+    what: str
+    seconds: float
+
+
+def verdict_on(
+    rows: ScoredRows, baselines: Sequence[Baseline], facts: TrainingFacts | None = None, *, what: str = "", seconds: float = 0.0
+) -> Verdict:
+    """Return whether a model is better than the best of some baselines on the same rows, by a paired test.
+
+    Args:
+        rows: The predictions of the model.
+        baselines: What simple methods predict for the same rows.
+        facts: What is known about the training, for advice.
+        what: What the sentence calls the model, such as "fine-tuning".
+        seconds: How long the training took.
+    """
+    key, rival = VERDICT_KEYS[rows.task], best_baseline(baselines)
+    value, level = (metric.value for metric in statistics.row_metrics_of([rows, rival.rows], key))
+    difference = statistics.compare({0: rival.rows}, {0: rows}, key)
     # A single row has no spread: the error of one score would count as certain.
-    verdict = statistics.decided(difference, key, margin=0.0) if len(rows) > 1 else ComparisonVerdict(UNDECIDED, margin=0.0)
+    margin = 0.0 if rival.name == FREQUENCIES else statistics.margin_for(key, level)
+    verdict = statistics.decided(difference, key, margin) if len(rows) > 1 else ComparisonVerdict(UNDECIDED, margin)
     likely = "p < 0.001" if difference.p_value < 0.001 else f"p = {difference.p_value:.3f}"
     low, high = difference.interval.low, difference.interval.high
     tested = f"difference {difference.value:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, {likely}, {difference.method}, "
     text = (
-        f"{VERDICT_WORDS[verdict.kind]} always answering {answer_name(answer, rows.labels)}: {key.replace('_', ' ')} "
+        f"{VERDICT_WORDS[verdict.kind]} {rival.title}: {key.replace('_', ' ')} "
         f"{value:.4f} against {level:.4f} ({tested if len(rows) > 1 else ''}{counted(len(rows), 'row', 'rows')})"
     )
     if verdict.more_rows:
         text += f"; about {counted(verdict.more_rows, 'more row', 'more rows')} would decide"
+    if what and rival.name != FREQUENCIES and len(rows) > 1:
+        text = f"{gain_of(difference, rows.task, verdict.kind, what, rival, seconds)}. {text}"
     classes = class_scores(rows)
     balanced = balanced_accuracy(classes) if rows.task == CLASSES else None
     gain = level - value if rows.task == SCORE else value - level
@@ -200,7 +280,29 @@ def verdict_on(rows: ScoredRows, answer: float | Array, facts: TrainingFacts | N
         text += f"; balanced accuracy {balanced[0]:.4f} against {balanced[1]:.4f}"
     if facts is None or (verdict.kind == BETTER and not missed):
         return Verdict(verdict.kind, text)
-    return Verdict(verdict.kind, text, advice_on(facts) if gain <= 0 else usual_tips(facts, missed))
+    nothing_learned = gain <= 0 and rival.name == FREQUENCIES
+    return Verdict(verdict.kind, text, advice_on(facts) if nothing_learned else usual_tips(facts, missed))
+
+
+def gain_of(difference: statistics.Difference, task: str, kind: str, what: str, rival: Baseline, seconds: float) -> str:
+    """Return what a training gained over a baseline, and whether that was worth its time, in a sentence without an end."""
+    unit, factor = ("of mean squared error", 1.0) if task == SCORE else ("points", 100.0)
+    sign = -1.0 if task == SCORE else 1.0
+    ends = sorted(sign * factor * end for end in (difference.interval.low, difference.interval.high))
+    size = f"{abs(difference.value) * factor:.3g} {unit}" if task == SCORE else f"{abs(difference.value) * factor:.1f} {unit}"
+    span = f"({ends[0]:.3g} to {ends[1]:.3g})" if task == SCORE else f"({ends[0]:.1f} to {ends[1]:.1f})"
+    name = what.capitalize()
+    if kind == BETTER:
+        return f"{name} gains {size} over {rival.title} {span}"
+    times = seconds / rival.seconds if rival.seconds > 0 else 0.0
+    cheaper = f" and {times:,.0f} times cheaper" if times >= 1.5 else ""
+    if kind == WORSE:
+        return f"{name} loses {size} to {rival.title} {span}, which is better{cheaper}"
+    if kind == SAME:
+        return f"{name} gains nothing here: {rival.title} is as good{cheaper}"
+    return f"{name} shows no clear gain over {rival.title} {span}" + (
+        f", which is {times:,.0f} times cheaper" if cheaper else ""
+    )
 
 
 def mean_verdict(score: Score) -> str:
@@ -228,6 +330,12 @@ class TrainingFacts:
     rows: int = 0
     weighted: bool = False  # whether classes have weights in the loss
     counts_steps: bool = False  # whether the user set the number of steps, not of epochs
+    started: bool = False  # whether the head started from a regression, so that few steps are enough
+
+    @property
+    def usual_epochs(self) -> int:
+        """How many epochs the default rule chooses."""
+        return started_epochs(self.rows) if self.started else num_epochs(self.steps_per_epoch, max(1, len(self.counts)))
 
     @property
     def fall(self) -> tuple[float, float] | None:
@@ -241,18 +349,21 @@ def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights
     plan, train = record.plan, record.data.splits.get("train")
     losses = [float(loss) for entry in history if isinstance(loss := entry.get("loss"), int | float)]
     counts = train.label_counts if train else {}
-    usual = num_epochs(plan.steps_per_epoch, max(1, len(counts))) * plan.steps_per_epoch
-    return TrainingFacts(
+    facts = TrainingFacts(
         steps=plan.max_steps,
         steps_per_epoch=plan.steps_per_epoch,
         rate=record.settings.learning_rate,
-        usual_rate=learning_rate(weights, max(plan.max_steps, usual)),
+        usual_rate=started_rate(train.num_rows if train else 0),
         losses=losses,
         counts=counts,
         rows=train.num_rows if train else 0,
         weighted=record.class_weights is not None,
         counts_steps=record.settings.max_steps > 0,
+        started=record.model.pooling is not None,
     )
+    if facts.started:
+        return facts
+    return replace(facts, usual_rate=learning_rate(weights, max(facts.steps, facts.usual_epochs * facts.steps_per_epoch)))
 
 
 def usual_tips(facts: TrainingFacts, names: Iterable[str]) -> tuple[str, ...]:
@@ -263,9 +374,9 @@ def usual_tips(facts: TrainingFacts, names: Iterable[str]) -> tuple[str, ...]:
         if rare := sorted((counts[name], name) for name in names if counts.get(name, most) < most):
             count, name = rare[0]
             tips.append(f"--class_weights balanced: {visible(name)} has only {count:,} of {facts.rows:,} training rows")
-    epochs = num_epochs(facts.steps_per_epoch, max(1, len(counts)))
+    epochs = facts.usual_epochs
     steps = epochs * facts.steps_per_epoch
-    if steps >= 1.5 * facts.steps:
+    if steps >= 1.5 * facts.steps > 0:  # the frozen encoder needs none
         setting = f"--max_steps {steps}" if facts.counts_steps else f"--num_train_epochs {epochs}"
         tips.append(f"{setting}: {counted(facts.steps, 'step is', 'steps are')} few")
     return tuple(tips)

@@ -1,4 +1,4 @@
-"""Choose batch size, epochs, learning rate and warm-up from the data and the model, as docs/explanation/defaults.md says."""
+"""Choose method, pooling, batch size, epochs and learning rate from the data and the model (docs/explanation/defaults.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from glassloop.base.errors import counted, listed
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import AUTO, FAMILY_HEAD, FINE_TUNE, FROZEN, ONE_SEQUENCE, TWO_TOWERS, TrainingArguments
 
 BATCH_SIZES = {1_000: 8, 10_000: 16}  # up to so many rows; beyond, LARGE_BATCH
 LARGE_BATCH = 32
@@ -17,7 +17,16 @@ BASE_RATE, BASE_WEIGHTS = 3e-5, 12 * 12 * 768**2  # the learning rate of an enco
 MOST_RATE = 3e-4
 MOST_FEW_STEPS = 2.0  # how much higher the learning rate is at most if there are fewer steps than wanted
 WARMUP, LEAST_STEPS_WITH_WARMUP = 0.1, 20  # a step of warm-up begins at a learning rate of zero
+# A head that starts from a regression on the embeddings needs only a short training at a low learning rate.
+STARTED_BATCH, STARTED_RATE, MANY_ROWS, STARTED_RATE_OF_MANY = 16, 2e-5, 3_000, 3e-5
+STARTED_STEPS, STARTED_ROWS, STARTED_POWER = 125, 200, 0.6  # so many steps for 200 rows; they grow with a power of the rows
+LEAST_STARTED_EPOCHS, MOST_STARTED_EPOCHS = 2, 10
+TOWERS_UP_TO = 2_500  # training rows of pairs: with more, both texts in one sequence are better
+FAMILY_HEAD_FROM = 10_000  # training rows: from so many on, a model that declares no pooling keeps the head of its family
 CHOSEN_SETTINGS = {
+    "method": "method",
+    "pooling": "pooling",
+    "pair_form": "form of pairs",
     "per_device_train_batch_size": "batch size",
     "num_train_epochs": "epochs",
     "learning_rate": "learning rate",
@@ -41,32 +50,78 @@ def has_own_settings(source: str | None) -> bool:
     return source is not None and (source == "glue" or source.startswith("glue/"))
 
 
-def choose_settings(
-    args: TrainingArguments, given: Collection[str], rows: int, labels: int, weights: int | None, processes: int = 1
-) -> Chosen:
+@dataclass(frozen=True)
+class Facts:
+    """What the rule chooses settings from."""
+
+    rows: int  # for training
+    labels: int
+    weights: int | None  # of the encoder
+    pairs: bool = False
+    declared: str | None = None  # the pooling that the model declares for sentence embeddings
+    has_head: bool = True  # the model has a classification head that is kept
+    processes: int = 1
+
+
+def choose_method(args: TrainingArguments, facts: Facts) -> TrainingArguments:
+    """Return settings in which method, pooling and pair form are no longer auto."""
+    pooling, pair_form, method = args.pooling, args.pair_form, args.method
+    if pooling == AUTO and method == FROZEN:
+        pooling = facts.declared or "mean"
+    elif pooling == AUTO:
+        keeps = facts.has_head or (facts.declared is None and facts.rows >= FAMILY_HEAD_FROM)
+        pooling = FAMILY_HEAD if keeps else facts.declared or "mean"
+    if pair_form == AUTO:
+        towers = facts.pairs and pooling != FAMILY_HEAD and facts.rows <= TOWERS_UP_TO
+        pair_form = TWO_TOWERS if towers else ONE_SEQUENCE
+    return replace(args, method=FINE_TUNE if method == AUTO else method, pooling=pooling, pair_form=pair_form)
+
+
+def choose_settings(args: TrainingArguments, given: Collection[str], facts: Facts) -> Chosen:
     """Return settings in which the rule has chosen everything but the settings that the user gave, whose names are `given`."""
     # A small function of rows, labels and encoder size, so that its choice can be predicted and written on one page. It
     # looks at no scores: a search would need the validation rows.
-    shares = args.gradient_accumulation_steps * processes
-    chosen: dict[str, int | float] = {}
+    resolved = choose_method(args, facts)
+    shares = args.gradient_accumulation_steps * facts.processes
+    chosen: dict[str, int | float | str] = {
+        name: getattr(resolved, name)
+        for name in ("method", "pooling", *(["pair_form"] if facts.pairs else []))
+        if getattr(args, name) == AUTO
+    }
+    rates: dict[str, int | float] = {}
+    started = resolved.pooling != FAMILY_HEAD
     if "per_device_train_batch_size" not in given:  # few rows make small batches, so that an epoch has enough steps
-        batch = next((size for most, size in BATCH_SIZES.items() if rows <= most), LARGE_BATCH)
-        chosen["per_device_train_batch_size"] = max(1, batch // shares)
-    per_epoch = math.ceil(rows / (chosen.get("per_device_train_batch_size", args.per_device_train_batch_size) * shares))
+        batch = next((size for most, size in BATCH_SIZES.items() if facts.rows <= most), LARGE_BATCH)
+        rates["per_device_train_batch_size"] = max(1, (max(batch, STARTED_BATCH) if started else batch) // shares)
+    per_epoch = math.ceil(facts.rows / (rates.get("per_device_train_batch_size", args.per_device_train_batch_size) * shares))
     if "num_train_epochs" not in given and args.max_steps < 1:
-        chosen["num_train_epochs"] = num_epochs(per_epoch, labels)
-    epochs = chosen.get("num_train_epochs", args.num_train_epochs)
+        rates["num_train_epochs"] = started_epochs(facts.rows) if started else num_epochs(per_epoch, facts.labels)
+    epochs = rates.get("num_train_epochs", args.num_train_epochs)
     steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * epochs)
     if "learning_rate" not in given:
-        chosen["learning_rate"] = learning_rate(weights, steps)
+        rates["learning_rate"] = started_rate(facts.rows) if started else learning_rate(facts.weights, steps)
     if "warmup_steps" not in given:
-        chosen["warmup_steps"] = WARMUP if steps >= LEAST_STEPS_WITH_WARMUP else 0.0
+        rates["warmup_steps"] = WARMUP if steps >= LEAST_STEPS_WITH_WARMUP else 0.0
+    chosen |= rates if resolved.method != FROZEN else {}  # which takes no steps
     if not chosen:
-        return Chosen(args)
-    sizes = [counted(rows, "training row", "training rows"), counted(labels, "output", "outputs")]
-    sizes += [f"{weights / 1e6:,.1f} M encoder weights"] if weights else []
+        return Chosen(resolved)
+    sizes = [counted(facts.rows, "training row", "training rows"), counted(facts.labels, "output", "outputs")]
+    sizes += [f"{facts.weights / 1e6:,.1f} M encoder weights"] if facts.weights else []
     reason = f"{listed(CHOSEN_SETTINGS[name] for name in chosen)}: from {', '.join(sizes)}"
-    return Chosen(replace(args, **chosen), tuple(chosen), reason)  # type: ignore[arg-type]  # names and values of settings
+    if "pooling" in chosen and facts.declared == resolved.pooling:
+        reason += f"; the model declares {facts.declared} pooling"
+    return Chosen(replace(resolved, **chosen), tuple(chosen), reason)  # type: ignore[arg-type]  # names and values of settings
+
+
+def started_epochs(rows: int) -> int:
+    """Return how many epochs a model is trained whose head starts from a regression."""
+    steps = STARTED_STEPS * (rows / STARTED_ROWS) ** STARTED_POWER
+    return int(min(max(round(steps * STARTED_BATCH / rows), LEAST_STARTED_EPOCHS), MOST_STARTED_EPOCHS))
+
+
+def started_rate(rows: int) -> float:
+    """Return the peak learning rate of such a model."""
+    return STARTED_RATE if rows < MANY_ROWS else STARTED_RATE_OF_MANY
 
 
 def num_epochs(per_epoch: int, labels: int) -> int:

@@ -29,6 +29,10 @@ SCHEDULES = (
     *("linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt"),
     *("cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay"),
 )
+# How a run trains, what its head reads, and how a pair of texts is read.
+AUTO, FINE_TUNE, FROZEN = "auto", "fine_tune", "frozen"
+FAMILY_HEAD, POOLING_MODES = "head", ("mean", "cls", "max", "last")
+ONE_SEQUENCE, TWO_TOWERS = "one_sequence", "two_towers"
 OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop")
 CHOICES: dict[str, tuple[str, ...]] = {
     "eval_strategy": ("no", "steps", "epoch"),
@@ -39,6 +43,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "precision": ("auto", "fp32", "bf16", "fp16"),
     "device": ("auto", "cpu", "cuda", "mps"),
     "backend": ("auto", "plain", "packed", "graphs", "accelerate"),
+    "method": (AUTO, FINE_TUNE, FROZEN),
+    "pooling": (AUTO, FAMILY_HEAD, *POOLING_MODES),
+    "pair_form": (AUTO, ONE_SEQUENCE, TWO_TOWERS),
 }
 DATA_CHOICES: dict[str, tuple[str, ...]] = {
     "task": TASKS,
@@ -324,6 +331,20 @@ class TrainingArguments:
 
     output_dir: str | None = setting(None, "Run folder. Default: the next free runs/run-001.")
     overwrite_output_dir: bool = setting(False, "Start again in a folder that contains a run. The old run is moved aside.")
+    method: str = setting(
+        AUTO,
+        "What glassloop train trains: fine_tune (all weights), frozen (only a linear head on the embeddings of the encoder, "
+        "in seconds), or auto (chosen from the data).",
+    )
+    pooling: str = setting(
+        AUTO,
+        "What the head reads: mean or max of all tokens, cls (the first token), last (the last token), or head (the "
+        "classification head of the model family). Default: what the model was trained with, and head for GLUE.",
+    )
+    pair_form: str = setting(
+        AUTO, "How a pair is read: one_sequence (both texts together), two_towers (each text alone), or auto (by the data)."
+    )
+    baselines: bool = setting(True, "Compare with simple methods, which are fitted before the training.")
     num_train_epochs: float = setting(3.0, "Number of training epochs.")
     max_steps: int = setting(-1, "Number of training steps. Overrides num_train_epochs; -1 means no limit.")
     per_device_train_batch_size: int = setting(8, "Training batch size per device.")

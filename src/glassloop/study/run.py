@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,37 +15,50 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from safetensors.torch import load_file, save_file
 
 from glassloop.backends.choose import choose_backend, choose_device
 from glassloop.backends.machine import memory_need
 from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import LockedError, SettingsError, listed, printable
-from glassloop.base.files import absolute_name, locked, near_name
+from glassloop.base.files import absolute_name, locked, near_name, replacing, share_files
 from glassloop.base.output import LOADING, note, say, stage
 from glassloop.base.records import collection_paused
-from glassloop.data.batches import padding_waste
+from glassloop.data.batches import PaddingCollator, padding_waste
 from glassloop.data.columns import LabelSet
 from glassloop.data.encoding import Encoding, encode, notes_on, tokenizer_key
 from glassloop.data.examples import Examples, length_facts
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.sources import load_examples
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit
-from glassloop.models.loading import load_config, load_model, load_tokenizer
+from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
+from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy, pooling_of
+from glassloop.predict.baselines import FrozenEncoder, embedding_backend, fitted_baselines, fitted_head
+from glassloop.predict.calibration import store_temperature
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs import record as records
 from glassloop.runs import status
 from glassloop.scores.metrics import refuse_unknown_metric
-from glassloop.scores.result import Result, facts_of
-from glassloop.settings.defaults import Chosen, choose_settings, has_own_settings
+from glassloop.scores.result import FINE_TUNING, THE_FROZEN_ENCODER, Baselines, Result, facts_of
+from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings
-from glassloop.settings.training import TrainingArguments, data_settings, training_arguments
+from glassloop.settings.training import FAMILY_HEAD, FROZEN, TWO_TOWERS, TrainingArguments, data_settings, training_arguments
 from glassloop.trainer import Trainer
 from glassloop.training import session
 from glassloop.training.callbacks import Callback, refuse_missing
 from glassloop.training.checkpoints import weights_fingerprint
-from glassloop.training.evaluate import Interrupted, length_entries, prefixes, result_of, scored, show_result, write_predictions
+from glassloop.training.evaluate import (
+    Interrupted,
+    baselines_table,
+    length_entries,
+    prefixes,
+    result_of,
+    scored,
+    show_result,
+    write_predictions,
+)
 from glassloop.training.interfaces import Backend, Tensors
 from glassloop.training.progress import show_lines
 
@@ -87,24 +100,35 @@ class SharedParts:
         reset(tokenizer, self.kept(("call settings", name), lambda: call_settings(tokenizer)))
         return tokenizer
 
-    def encoded(self, name: str, tokenizer: Tokenizer, examples: Examples, length: int) -> dict[str, Encoding]:
+    def declared(self, name: str) -> Pooling | None:
+        """Return the pooling that a model declares for sentence embeddings, and report what of it is not used."""
+        pooling, unused = self.kept(("declared", name), lambda: declared_by(name))
+        if unused:
+            note(f"{name}: {unused}")
+        return pooling
+
+    def encoded(
+        self, name: str, tokenizer: Tokenizer, examples: Examples, length: int, *, towers: bool = False
+    ) -> dict[str, Encoding]:
         """Return the splits as token ids of the tokenizer of a model, which stays as it is."""
         settings = call_settings(tokenizer)
-        key = ("encoded", name, length, examples.task, examples.num_labels, rows_key(examples))
-        encoded = self.kept(key, lambda: encode(examples, tokenizer, length))
+        key = ("encoded", name, length, towers, examples.task, examples.num_labels, rows_key(examples))
+        encoded = self.kept(key, lambda: encode(examples, tokenizer, length, towers=towers))
         reset(tokenizer, settings)
         return encoded
 
-    def model(self, name: str, examples: Examples, *, new_head: bool, seed: int) -> tuple[Model, str]:
+    def model(
+        self, name: str, examples: Examples, *, new_head: bool, seed: int, pooling: Pooling | None = None
+    ) -> tuple[Model, str]:
         """Return a model to train and the fingerprint of its weights. A new head is drawn with the seed, as always."""
 
         def load() -> Model:
-            return load_model(name, labels=examples.labels, task=examples.task, new_head=new_head, seed=seed)
+            return load_model(name, labels=examples.labels, task=examples.task, new_head=new_head, seed=seed, pooling=pooling)
 
         if not self.keeps:
             network = load()
             return network, weights_fingerprint(network)
-        key = (name, examples.labels, examples.task, new_head)
+        key = (name, examples.labels, examples.task, new_head, pooling)
         if self.initial is None or self.initial[0] != key:
             self.initial = (key, load())  # only the last model: those of a study may be large
             self.drawn = {}
@@ -149,10 +173,15 @@ class PreparedRun:
     examples: Examples
     encoded: Mapping[str, Encoding]
     record: records.RunRecord
+    baselines: Baselines | None = None  # None without validation rows, or if they are not wanted
+    start: Tensors | None = None  # weight and bias of the head that a pooled model starts from
     reason: str = ""  # from what the default rule chose settings
 
 
-def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts | None = None) -> PreparedRun:
+def assemble(
+    given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts | None = None, *,
+    with_baselines: bool = True,
+) -> PreparedRun:  # fmt: skip
     """Load the data and the model of a run, and return everything it needs before its first step."""
     refuse_missing(args.trackers)
     shared = shared or SharedParts()
@@ -163,17 +192,40 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend, sh
         examples = examples_for(given, config, shared)
         with stage("loading the tokenizer"):
             tokenizer = shared.tokenizer(model)
+        # The default rule replaces the settings that `given` does not have.
+        declared = shared.declared(model)
+        chosen = chosen_settings(given, args, examples, config, backend.processes.num_processes, declared)
+        args = chosen.settings
+        pooling = pooling_for(args, declared, examples)
         limit = length_limit(examples, tokenizer, config, args.max_length)
-        encoded = shared.encoded(model, tokenizer, examples, limit.max_length)
+        towers = pooling is not None and pooling.towers
+        encoded = shared.encoded(model, tokenizer, examples, limit.max_length, towers=towers)
         examples = replace(examples, notes=[*examples.notes, *notes_on(encoded, limit)])
     if "train" not in encoded:
         raise SettingsError("the data set has no train split", "to score a trained model on it, use glassloop evaluate")
-    # The default rule replaces the settings that `given` does not have.
-    chosen = chosen_settings(given, args, examples, config, backend.processes.num_processes)
-    args = chosen.settings
     with stage(LOADING):
-        network, fingerprint = shared.model(model, examples, new_head=given.new_head, seed=args.seed)
+        network, fingerprint = shared.model(model, examples, new_head=given.new_head, seed=args.seed, pooling=pooling)
+    collate = PaddingCollator(tokenizer, args.pad_to_multiple_of)
+    start = baselines = None
+    with backend.processes.main_first():
+        network.to(backend.device)
+        head = frozen = None
+        if isinstance(network, PooledClassifier) and not keeps_head(config, given, pooling):
+            frozen = FrozenEncoder(network, collate, embedding_backend(backend))
+            head = fitted_head(frozen, examples, encoded["train"], whole=args.method == FROZEN)
+            stored = Path(args.output_dir or "") / records.START_HEAD_NAME
+            start = load_file(stored) if args.output_dir and stored.is_file() else head.tensors
+            network.head.load_state_dict(start)
     held_out = next(iter(records.held_out_splits(examples.facts)), None)
+    if with_baselines and args.baselines and held_out and backend.processes.is_main:
+        wanted = Pooling(declared.mode, declared.normalize) if declared else Pooling("mean")
+        wanted = replace(wanted, towers=examples.columns.text_pair is not None)
+        rows = encoded
+        if frozen is None or network.pooling != wanted:
+            frozen = FrozenEncoder(frozen_copy(network, wanted), collate, embedding_backend(backend))
+            rows = shared.encoded(model, tokenizer, examples, limit.max_length, towers=wanted.towers)
+            head = fitted_head(frozen, examples, rows["train"], whole=False)
+        baselines = fitted_baselines(examples, rows, held_out, frozen, head)
     trainer = Trainer(
         network,
         args,
@@ -195,6 +247,7 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend, sh
     if shared.keeps and parts.difference is not None:
         shared.parts[compared] = parts.difference
     number = sum(weight.numel() for weight in network.parameters())
+    head_form = asdict(network.pooling) if isinstance(network, PooledClassifier) else None
     data = records.DataRecord(
         source=absolute_name(given.source or "quickstart"),
         settings=data_settings(given.data).with_absolute_paths(),
@@ -206,7 +259,7 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend, sh
         notes=tuple(examples.notes),
     )
     record = replace(
-        session.started_record(parts, data, records.ModelRecord(model, config.model_type, number, given.new_head)),
+        session.started_record(parts, data, records.ModelRecord(model, config.model_type, number, given.new_head, head_form)),
         settings=args,
         chosen=chosen.names,
         max_length=limit.max_length,
@@ -219,7 +272,7 @@ def assemble(given: GivenSettings, args: TrainingArguments, backend: Backend, sh
         },
         identity=session.identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
-    return PreparedRun(trainer, parts, examples, encoded, record, chosen.reason)
+    return PreparedRun(trainer, parts, examples, encoded, record, baselines, start, chosen.reason)
 
 
 def examples_for(given: GivenSettings, config: Config, shared: SharedParts | None = None) -> Examples:
@@ -234,13 +287,47 @@ def examples_for(given: GivenSettings, config: Config, shared: SharedParts | Non
 
 
 def chosen_settings(
-    given: GivenSettings, args: TrainingArguments, examples: Examples, config: Config, processes: int = 1
-) -> Chosen:
+    given: GivenSettings, args: TrainingArguments, examples: Examples, config: Config, processes: int = 1,
+    declared: Pooling | None = None,
+) -> Chosen:  # fmt: skip
     """Return the settings of a run with those that the default rule chooses from its data and its model."""
-    if has_own_settings(given.source) or "train" not in examples.facts:
-        return Chosen(args)
-    rows = examples.facts["train"].num_rows
-    return choose_settings(args, given.training, rows, examples.num_labels, encoder_weights(config), processes)
+    rows = examples.facts["train"].num_rows if "train" in examples.facts else 0
+    facts = Facts(
+        rows,
+        examples.num_labels,
+        encoder_weights(config),
+        pairs=examples.columns.text_pair is not None,
+        declared=declared.mode if declared else None,
+        has_head=has_own_settings(given.source) or has_head(config, given),
+        processes=processes,
+    )
+    if has_own_settings(given.source) or not rows:
+        return Chosen(choose_method(args, facts))
+    return choose_settings(args, given.training, facts)
+
+
+def has_head(config: Config, given: GivenSettings) -> bool:
+    """Return whether a model was trained as a classifier, and keeps its head."""
+    trained = carried_labels(config) is not None or any("Classification" in name for name in config.architectures or ())
+    return (trained or pooling_of(config) is not None) and not given.new_head
+
+
+def keeps_head(config: Config, given: GivenSettings, pooling: Pooling | None) -> bool:
+    """Return whether a model with a pooled head keeps it."""
+    return pooling_of(config) is not None and pooling in (None, pooling_of(config)) and not given.new_head
+
+
+def pooling_for(args: TrainingArguments, declared: Pooling | None, examples: Examples) -> Pooling | None:
+    """Return how a new head pools tokens; None to keep the head that the model has, or that transformers has for it."""
+    towers = args.pair_form == TWO_TOWERS
+    if towers and examples.columns.text_pair is None:
+        raise SettingsError("pair_form is two_towers, but the rows have one text", "omit pair_form, or name text_pair")
+    if args.pooling == FAMILY_HEAD:
+        if towers or args.method == FROZEN:
+            name = "pair_form two_towers" if towers else "method frozen"
+            raise SettingsError(f"{name} needs a pooled head, but pooling is head", "omit pooling, or use pooling mean")
+        return None
+    return Pooling(args.pooling, bool(declared and declared.normalize), towers)
 
 
 def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
@@ -300,6 +387,10 @@ def train_run(
             else:
                 session.refuse_other_run(stored, run.record, from_start=restart or not records.has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
+            if run.start is not None and not (folder / records.START_HEAD_NAME).exists():
+                with replacing(folder / records.START_HEAD_NAME) as writing:
+                    save_file(run.start, writing)
+                share_files(folder, records.START_HEAD_NAME)
         run_to_end(run, checkpoint, began, restart=restart)
         if is_main:
             update_card(folder)
@@ -338,9 +429,13 @@ def run_to_end(
     console.print(banner(record, examples, folder, run.reason))
     for line in examples.notes:
         console.print(Text(f"• {printable(line)}", style="dim"))
+    if run.baselines is not None:
+        known = [one.record(trainer.measures) for one in run.baselines.each]
+        record = replace(record, baselines=tuple(known))
+        console.print(baselines_table(known, trainer.measures, f"{run.baselines.split}, before training"))
     with session.trained(run.parts, checkpoint, restart=restart, callbacks=callbacks) as metrics:
         record = replace(record, result=metrics, stop_reason=trainer.state.stop_reason)
-        results = evaluated(run)
+        results = evaluated(run, metrics.get("train_runtime", 0.0))
         if results:
             record = replace(scored(record, results), best_step=trainer.state.best_step)
         for result in results:
@@ -350,6 +445,8 @@ def run_to_end(
                 more = length_entries(examples, result.split, lengths, tokenizer, record.max_length)
                 with session.resume_named(folder):
                     write_predictions(folder / records.predictions_name(result.split), examples, result, more)
+                    if result.probabilities is not None:
+                        store_temperature(folder, record, result.split, result.probabilities)
         session.stop_if_asked(trainer.state, processes, run.parts.say)
         record = replace(record, status=records.FINISHED, seconds=time.perf_counter() - began)
         if processes.is_main:
@@ -361,13 +458,27 @@ def run_to_end(
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trainer.state.step:,} steps → {printable(str(folder))}"))
 
 
-def evaluated(run: PreparedRun) -> list[Result]:
+def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
+    """Return the result of each split that the run is evaluated on; `seconds` are those of its training."""
     trainer, splits, results = run.trainer, records.held_out_splits(run.examples.facts), []
     facts = facts_of(run.record, trainer.state.history, encoder_weights(trainer.model.config))
+    what = THE_FROZEN_ENCODER if run.record.settings.method == FROZEN else FINE_TUNING
     try:
         for split, prefix in zip(splits, prefixes(splits), strict=True):
             evaluation = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
-            results.append(result_of(run.examples, split, evaluation, trainer.measures, prefix, facts=facts))
+            known = run.baselines if run.baselines is not None and run.baselines.split == split else None
+            result = result_of(
+                run.examples,
+                split,
+                evaluation,
+                trainer.measures,
+                prefix,
+                facts=facts,
+                baselines=known,
+                what=what,
+                seconds=seconds,
+            )
+            results.append(result)
     except Interrupted:  # by a signal: the model is saved, and a resumed run evaluates it
         session.stop_if_asked(trainer.state, trainer.backend.processes, run.parts.say)
         raise

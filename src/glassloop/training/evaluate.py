@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -26,9 +26,11 @@ from glassloop.data.interfaces import Tokenizer
 from glassloop.markup.notebook import scores
 from glassloop.markup.terminal import bare_table, text
 from glassloop.runs.history import last_step
-from glassloop.runs.record import TIMINGS, ClassRecord, RunRecord, held_out_splits, seed_name
+from glassloop.runs.record import TIMINGS, BaselineRecord, ClassRecord, MetricRecord, RunRecord, held_out_splits, seed_name
 from glassloop.runs.study import SeedsRecord
 from glassloop.scores import result as scoring
+from glassloop.scores.baselines import prior_outputs
+from glassloop.scores.calibration import PROBABILITY_TITLES, probability_record, some_rows
 from glassloop.scores.metrics import COMPUTED, Array, Measures, no_better, short_metrics
 from glassloop.scores.statistics import BETTER, ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
@@ -44,9 +46,14 @@ READ_BATCHES = 16  # batches whose logits are copied from the device at once
 PADDING = -100  # what fills up outputs of rows that are shorter than others, as in transformers
 MOST_EXAMINED = 5_000  # rows of full length whose cut texts are found, which costs another tokenization
 NOTHING = "-"  # a score that does not exist
+USUAL_TEMPERATURE = 1.4  # of a fine-tuned model (docs/log.md, "Temperatures")
+SHORT_TITLES = {scoring.FREQUENCIES: "frequencies", scoring.FROZEN_ENCODER: "frozen"}  # of columns
 LARGEST = 8  # of many classes, so many of those with the most rows are shown; the rest of SHOWN_LABELS have the lowest F1
 LONGEST_NAME = 40  # characters of a class, so that its scores fit into 80 columns
-SPLIT_KEYS = ("rows", "metrics", "baseline", "positive_label", "classes", "balanced_accuracy", "verdict", "advice")
+SPLIT_KEYS = (
+    *("rows", "metrics", "baseline", "positive_label", "classes", "balanced_accuracy", "verdict", "advice"),
+    *("baselines", "probabilities"),
+)
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
@@ -233,23 +240,48 @@ def result_of(
     prefix: str = "eval",
     trained_on: Mapping[str, int] | None = None,
     facts: scoring.TrainingFacts | None = None,
+    baselines: scoring.Baselines | None = None,
+    temperature: float | None = None,
+    **training: Unpack[scoring.TrainingWords],
 ) -> scoring.Result:
-    """Return the result of an evaluation: with the baseline and a verdict, if the training rows are known.
+    """Return the result of an evaluation: with baselines and a verdict, if the training rows are known.
 
     `trained_on` counts the training rows of each class, if these are not among the examples. The advice depends on `facts`.
+    Without `baselines` of this split, a constant answer is the only one. `training` is for `verdict_on`. Probabilities are
+    judged at a `temperature`; without one, at one that is fitted to other rows of the split.
     """
     names = examples.labels.names if examples.labels else ()
     labels = found.labels if found.labels is not None else labels_of(examples, split)
     rows = scoring.rows_of(found.logits, labels, examples.task, names)
     result = scoring.Result(split, rows, measures, short_metrics(found.metrics, prefix), timed=found.metrics)
     if trained_on is not None and examples.task == CLASSES:
-        answer: float | Array = int(np.argmax([trained_on.get(name, 0) for name in names]))
+        targets: Array = np.repeat(np.arange(len(names)), [trained_on.get(name, 0) for name in names])
     elif "train" in examples.splits and split != "train":
-        answer = scoring.usual_answer(labels_of(examples, "train"), examples.task)
+        targets = labels_of(examples, "train")
     else:
         return result
-    verdict = scoring.verdict_on(rows, answer, facts)
-    return replace(result, baseline=scoring.baseline_scores(rows, answer, measures), verdict=verdict)
+    answer = scoring.usual_answer(targets, examples.task)
+    compared, rivals = rows, [scoring.constant_baseline(rows, answer)]
+    if baselines is not None:
+        compared, rivals = some_rows(rows, baselines.numbers), [*baselines.each]
+        if training.get("what") == scoring.THE_FROZEN_ENCODER:  # it is not compared with itself
+            rivals = [one for one in rivals if one.name != scoring.FROZEN_ENCODER]
+    probabilities = None
+    if examples.task != SCORE and len(rows):
+        prior = prior_outputs(targets, examples.task, len(names))
+        probabilities = probability_record(rows, prior, usual_temperature(training.get("what", "")), temperature)
+    return replace(
+        result,
+        baseline=scoring.baseline_scores(rows, answer, measures),
+        verdict=scoring.verdict_on(compared, rivals, facts, **training),
+        baselines=[one.record(measures) for one in baselines.each] if baselines else (),
+        probabilities=probabilities,
+    )
+
+
+def usual_temperature(what: str) -> float:
+    """Return the temperature that rows pull away from: fine-tuning makes probabilities too sure, a regression does not."""
+    return USUAL_TEMPERATURE if what == scoring.FINE_TUNING else 1.0
 
 
 def prefixes(splits: list[str]) -> list[str]:
@@ -276,6 +308,8 @@ def scored(record: RunRecord, results: Sequence[scoring.Result]) -> RunRecord:
         baseline=by_split(results)[1],
         classes=first.classes or None,
         balanced_accuracy=first.balanced[0] if first.balanced else None,
+        baselines=tuple(first.baselines),
+        probabilities=first.probabilities,
         verdict=first.verdict.sentence if first.verdict else None,
         advice=first.verdict.advice if first.verdict else (),
     )
@@ -348,13 +382,39 @@ def baseline_name(measures: Measures) -> str:
 
 
 def results_table(result: scoring.Result, title: str) -> Table:
-    table = bare_table(title, "this run", baseline_name(result.measures), right=1)
-    baseline = result.baseline or {}
-    rows = {result.measures.title(key): (value, baseline.get(key)) for key, value in result.metrics.items()}
+    """Return a table of the metrics: of this run, and of the baselines, or of a constant answer if there are no others."""
+    columns: list[tuple[str, Mapping[str, float | None]]] = [
+        (SHORT_TITLES.get(one.name, one.name), values_of(one.scores)) for one in result.baselines
+    ]
+    columns = columns or [(baseline_name(result.measures), result.baseline or {})]
+    table = bare_table(title, "this run", *(name for name, _ in columns), right=1)
+    for key, value in result.metrics.items():
+        table.add_row(text(result.measures.title(key)), *figures((value, *(values.get(key) for _, values in columns))))
     if result.balanced:
-        rows["balanced accuracy"] = (result.balanced[0], result.balanced[1] if result.baseline is not None else None)
-    for name, values in rows.items():
-        table.add_row(text(name), *figures(values))
+        level = result.balanced[1] if result.baseline is not None else None
+        table.add_row(text("balanced accuracy"), *figures((result.balanced[0], level, *[None] * (len(columns) - 1))))
+    likely = values_of(result.probabilities.after) if result.probabilities else {}
+    for key, value in likely.items():
+        table.add_row(text(PROBABILITY_TITLES[key]), *figures((value, *(values.get(key) for _, values in columns))))
+    return table
+
+
+def values_of(scores: Mapping[str, MetricRecord]) -> dict[str, float]:
+    return {key: score.value for key, score in scores.items()}
+
+
+def baselines_table(baselines: Sequence[BaselineRecord], measures: Measures, title: str) -> Table:
+    """Return a table of what simple methods reach, each with the 95 % interval of its first metric."""
+    first = next((key for key in measures.keys if any(key in one.scores for one in baselines)), None)
+    has_labels = any("log_loss" in one.scores for one in baselines)
+    heads = [*([measures.title(first), "95 % interval"] if first else []), *(["log loss"] if has_labels else []), "seconds"]
+    table = bare_table(title, *heads, right=1)
+    for one in baselines:
+        score = one.scores.get(first or "")
+        span = NOTHING if score is None or score.low is None else f"{score.low:.4f} to {score.high:.4f}"
+        cells = [*figures([score.value if score else None]), span] if first else []
+        cells += [*figures([one.scores["log_loss"].value])] if has_labels else []
+        table.add_row(text(f"{one.name} ({one.note})" if one.note else one.name), *cells, f"{one.seconds:.1f}")
     return table
 
 
@@ -415,7 +475,7 @@ def results_content(results: Iterable[scoring.Result]) -> Content:
     content: Content = {}
     for result in results:
         balanced, verdict = result.balanced[0] if result.balanced else None, result.verdict
-        meaning = (verdict.sentence, verdict.advice) if verdict else (None, ())
+        meaning = (*((verdict.sentence, verdict.advice) if verdict else (None, ())), result.baselines, result.probabilities)
         values = (result.metrics, result.baseline, result.measures.positive, result.classes or None, balanced, *meaning)
         content[result.split] = dict(zip(SPLIT_KEYS, (len(result.rows), *values), strict=True))
     return content
@@ -425,8 +485,16 @@ def run_content(folder: Path, record: RunRecord) -> Content:
     """Return the result of `glassloop train`, from the record of the run. The first validation split has the verdict."""
     splits: Content = {}
     for name in held_out_splits(record.data.splits) if record.evaluation else ():
-        first = (record.classes, record.balanced_accuracy, record.verdict, record.advice)
-        values = (*scoring.split_scores(record, name), record.positive_label, *((None, None, None, ()) if splits else first))
+        first = (
+            record.classes,
+            record.balanced_accuracy,
+            record.verdict,
+            record.advice,
+            record.baselines,
+            record.probabilities,
+        )
+        rest = (None, None, None, (), (), None) if splits else first
+        values = (*scoring.split_scores(record, name), record.positive_label, *rest)
         splits[name] = dict(zip(SPLIT_KEYS, (record.data.splits[name].num_rows, *values), strict=True))
     return {
         "run": folder,

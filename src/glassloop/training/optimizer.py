@@ -14,7 +14,7 @@ from torch.optim.optimizer import ParamsT
 
 from glassloop.base.errors import SettingsError, visible
 from glassloop.runs.record import Plan
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import FROZEN, TrainingArguments
 from glassloop.training.interfaces import LRScheduler, Optimizer, OptimizerFactory
 
 DEFAULT_LOGGING_STEPS, DEFAULT_EVAL_STEPS = 10, 500
@@ -26,6 +26,7 @@ def make_plan(args: TrainingArguments, num_batches: int, *, has_eval: bool) -> P
         raise SettingsError("dataloader_drop_last leaves no batches", "use a smaller batch size")
     per_epoch = math.ceil(num_batches / args.gradient_accumulation_steps)
     max_steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * args.num_train_epochs)
+    max_steps = 0 if args.method == FROZEN else max_steps  # its head is complete before the first step
 
     def every(strategy: str, steps: float) -> int:
         """Return the number of steps between two events, 0 for never."""

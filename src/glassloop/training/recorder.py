@@ -21,7 +21,7 @@ from glassloop.models.interface import config_of, label_names
 from glassloop.runs import record as records
 from glassloop.runs.record import RunRecord
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
-from glassloop.scores.result import baseline_scores, rows_of, usual_answer, verdict_on
+from glassloop.scores.result import baseline_scores, constant_baseline, rows_of, usual_answer, verdict_on
 from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.callbacks import Callback, State
@@ -181,7 +181,7 @@ def with_scores(record: RunRecord, found: Evaluation, measures: Measures | None,
     if train and train.labels is not None and found.labels is not None and can_be_stored(found, names):
         rows = scored(found, record)
         answer = usual_answer(train.labels.astype(found.labels.dtype), task)
-        verdict = verdict_on(rows, answer).sentence
+        verdict = verdict_on(rows, [constant_baseline(rows, answer)]).sentence
         known = Measures(tuple(key for key in used.keys if key in COMPUTED[task]), used.positive)
         baseline = baseline_scores(rows, answer, known) if known.keys else {}
         values = known.scores(found.logits, found.labels, task, names or ("score",)) if baseline else {}

@@ -13,7 +13,7 @@ from run_folders import RECORD
 from glassloop.runs.record import ClassRecord, SplitFacts
 from glassloop.scores import result as results
 from glassloop.scores.metrics import Measures
-from glassloop.scores.result import Result, baseline_scores, class_scores, label_of, mean_verdict, split_scores, verdict_on
+from glassloop.scores.result import Result, baseline_scores, class_scores, constant_baseline, label_of, mean_verdict, split_scores
 from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
@@ -23,6 +23,11 @@ def rows(answers: Sequence[Any], labels: Sequence[Any], task: str = CLASSES, nam
     given = np.asarray(answers)
     logits = np.eye(len(names))[given] if task == CLASSES else 2 * given - 1 if task == SEVERAL else given[:, None]
     return results.rows_of(logits, np.asarray(labels), task, names if task != SCORE else ())
+
+
+def verdict_on(answers: ScoredRows, constant: Any, facts: results.TrainingFacts | None = None) -> results.Verdict:
+    """The verdict on answers next to always giving one."""
+    return results.verdict_on(answers, [constant_baseline(answers, constant)], facts)
 
 
 # --- the class table ---------------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ LIBRARIES = (
     contextlib.__file__,
     pooled.__file__,
 )
-MAY_CHANGE = ("training", "p", "inplace", "gradient_checkpointing")  # attributes that a fast path reads in each step
+MAY_CHANGE = ("training", "embeds", "p", "inplace", "gradient_checkpointing")  # attributes that a fast path reads in each step
 
 
 def packing_form(model: Model) -> str:
