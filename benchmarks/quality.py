@@ -556,8 +556,9 @@ def work(pipe: Connection, sets: Path, models: dict[str, Path], device: str, thr
     device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     torch.ones(1, device=device)
     facts = {"versions": versions(), "device": torch.cuda.get_device_name() if device == "cuda" else device}
-    # Silent: libraries of many processes would write into one terminal.
-    sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # until the process ends
+    # Silent: libraries of many processes would write into one terminal. Their loggers keep the streams they were loaded with.
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     warnings.simplefilter("ignore")
     while True:
         try:
