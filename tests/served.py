@@ -20,7 +20,7 @@ from glassloop.serve.limits import Limits
 class CountingModel:
     """Answers each text with its number of words, and notes the batches."""
 
-    max_length = 128
+    max_length, towers = 128, False
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []

@@ -33,6 +33,7 @@ from glassloop.models.exported import device_of, load_exported
 from glassloop.models.interface import encoder_weights, label_names, longest_input, task_of
 from glassloop.models.light import load_light
 from glassloop.models.loading import load_model, load_tokenizer
+from glassloop.models.pooled import pooling_of
 from glassloop.predict.answers import Given, Prediction, answering_of, columns_of, finite
 from glassloop.predict.files import FileJob, model_key, predict_rows
 from glassloop.runs import record as records
@@ -57,6 +58,7 @@ MEASURED_ROWS = 64  # whose values set the ranges of the quantized layers
 COMPARED_ROWS = 1_000
 ALLOWED_DROP = 0.01  # of a metric
 USE_FP32 = "use precision fp32"
+PAIRS = "give pairs (first, second); in a file, name the column of the second texts"
 
 
 class LastCall(local):
@@ -93,6 +95,7 @@ class Predictor:
         answering: How logits become labels and probabilities.
         calibration: What `glassloop calibrate` stored, if it is used.
         limit: The length that texts are cut to, and on which side.
+        towers: Whether the model reads the two texts of a pair apart; each of them is cut on its own.
         agreement: How predictions in int8 agree with the stored ones; None in fp32.
 
     Raises:
@@ -116,6 +119,8 @@ class Predictor:
         self.max_length = (self.run and self.run.settings.max_length) or most
         self.limit = LengthLimit(self.max_length, most, self.tokenizer.truncation_side, trained=True)
         self.task, self.names = task_of(config), [*label_names(config)]
+        pooling = pooling_of(config)
+        self.towers = pooling is not None and pooling.towers
         self._collate, self.batch_size = PaddingCollator(self.tokenizer), batch_size
         answers = answering_of(self.model_dir, self.run, self.task, self.names, temperature, thresholds)
         self.answering, self.calibration = answers
@@ -229,8 +234,10 @@ class Predictor:
 
     def encoded(self, columns: Texts) -> EncodedTexts:
         """Return texts, or pairs in two `columns`, as token ids, each with what truncation has cut."""
+        if self.towers and len(columns) != 2:
+            raise DataError("the model compares two texts, but the rows have one", PAIRS)
         with self._tokenizer_lock:
-            return encoding.encode_texts(self.tokenizer, columns, self.max_length)
+            return encoding.encode_texts(self.tokenizer, columns, self.max_length, towers=self.towers)
 
     def forward(self, rows: Sequence[EncodedText]) -> np.ndarray:
         """Return the logits of `rows` that `encoded` returned, in their order.
@@ -557,7 +564,9 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     known = recorded_measures(record.metrics, record.positive_label, task, names) if record else examples.measures
     measures = scoring.chosen_measures(known, task, names, wanted.positive)
     measures = scoring.only_measures(measures, [name for text in wanted.metrics for name in split_names(text)], task)
-    encoded = encoding.encode(examples, predictor.tokenizer, predictor.max_length)
+    if predictor.towers and examples.columns.text_pair is None:
+        raise DataError(f"{source}: the model compares two texts, but the rows have one", PAIRS)
+    encoded = encoding.encode(examples, predictor.tokenizer, predictor.max_length, towers=predictor.towers)
     counted_rows = described.splits.get("train") if described and data is not None and task == CLASSES else None
     trained_on = counted_rows.label_counts if counted_rows else None
     limit = replace(predictor.limit, pairs=examples.columns.text_pair is not None)

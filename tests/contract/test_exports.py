@@ -20,11 +20,12 @@ from run_folders import make_run, sentence
 
 from glassloop import Predictor
 from glassloop.base.errors import ModelError, SettingsError
+from glassloop.models.pooled import Pooling
 from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.export import MODEL_FILES, checksums, read_record, write_export
-from glassloop.runs.record import Calibration, weights_of, write_calibration
+from glassloop.runs.record import Calibration, read_run, weights_of, write_calibration, write_run
 from glassloop.serve.hosted import load_hosted
-from glassloop.settings.training import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, POOLING_MODES, SCORE, SEVERAL
 from glassloop.share.export import Exported, export_run
 
 TASKS = {"two": (CLASSES, 2), "many": (CLASSES, 150), "several": (SEVERAL, 4), "score": (SCORE, 1)}
@@ -200,3 +201,61 @@ def test_texts_may_be_left_out(tmp_path: Path) -> None:
 def test_nothing_of_this_machine_is_in_the_model(calibrated: Path) -> None:
     with zipfile.ZipFile(calibrated / "model.pt2") as archive:
         assert not [name for name in archive.namelist() if b"site-packages" in archive.read(name)]
+
+
+# --- pooled heads, on single texts, on pairs as one sequence, and on pairs in two towers
+TEXTS = [*(sentence(row) for row in range(13)), "very " * 60, "good"]
+
+
+def pooled_export_agrees(run: Path, kind: str, pairs: bool) -> None:
+    """The export has the logits of its run for several batches, one row, and rows that are cut; so do the README's lines."""
+    found = exported(run, kind)
+    ours, theirs = Predictor(run, device="cpu"), Predictor(found.folder, device="cpu", batch_size=5)
+    for texts in (TEXTS, ["good"], ["very " * 60], ["very " * 60, "a"]):
+        columns = [texts, texts[::-1]] if pairs else [texts]
+        np.testing.assert_allclose(theirs.logits(*columns), ours.logits(*columns), atol=ALLOWED[kind])
+    assert found.check.largest_difference <= ALLOWED[kind]
+    assert not [path for path in found.folder.iterdir() if path.is_dir() or path.name == "modules.json"]
+    (hosted,) = load_hosted([str(found.folder)], "cpu")
+    assert hosted.checked == 16
+    if kind != "onnx-int8":
+        assert readme_answers(found.folder) == answers_of(found.folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", POOLING_MODES)
+@pytest.mark.parametrize("pair_form", ["one text", "one sequence", "two towers"])
+@pytest.mark.sample(4)
+def test_every_pooling(kind: str, mode: str, pair_form: str, tmp_path: Path) -> None:
+    pooling = Pooling(mode, normalize=mode in ("mean", "last"), towers=pair_form == "two towers")
+    pairs = pair_form != "one text"
+    pooled_export_agrees(make_run(tmp_path / "run", labels=3, pairs=pairs, pooling=pooling), kind, pairs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("towers", [False, True])
+@pytest.mark.sample(1)
+def test_pooled_heads_of_every_family(kind: str, family: str, towers: bool, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", family, pairs=True, pooling=Pooling("mean", towers=towers))
+    pooled_export_agrees(run, kind, pairs=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("task", [SEVERAL, SCORE])
+@pytest.mark.sample(1)
+def test_two_towers_of_every_task(kind: str, task: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", task=task, labels=4, pairs=True, pooling=Pooling("mean", towers=True))
+    pooled_export_agrees(run, kind, pairs=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sample(1)
+def test_both_texts_of_two_towers_may_be_as_long_as_the_model_takes(kind: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", pairs=True, rows=8, pooling=Pooling("mean", towers=True))
+    record = read_run(run)
+    write_run(run, replace(record, max_length=64, settings=replace(record.settings, max_length=64)))
+    columns = [["very " * 90, "a"], ["good " * 90, "good"]]
+    ours, theirs = Predictor(run, device="cpu"), Predictor(exported(run, kind).folder, device="cpu")
+    assert ours.encoded(columns).rows[0].num_tokens == 128, "more than the 80 positions that the model has"
+    np.testing.assert_allclose(theirs.logits(*columns), ours.logits(*columns), atol=ALLOWED[kind])

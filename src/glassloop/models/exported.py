@@ -18,6 +18,7 @@ from glassloop.base.records import Json
 from glassloop.data.interfaces import Config
 from glassloop.models.interface import LogitsOutput
 from glassloop.models.loading import load_config
+from glassloop.models.pooled import pooling_of, split_towers
 from glassloop.runs.export import EXPORT_NAME, MODEL_FILES, RESTORE, TORCH, ExportRecord
 
 if TYPE_CHECKING:
@@ -189,6 +190,8 @@ class ExportedModel(torch.nn.Module):
     def __init__(self, config: Config, run: RunInputs, inputs: tuple[str, ...], runtime: str, path: Path) -> None:
         super().__init__()
         self.config, self.run, self.inputs, self.runtime, self.path = config, run, inputs, runtime, path
+        pooling = pooling_of(config)
+        self.towers = pooling is not None and pooling.towers
         self.eval()
 
     def forward(self, **inputs: torch.Tensor) -> LogitsOutput:
@@ -196,6 +199,10 @@ class ExportedModel(torch.nn.Module):
         if missing := [name for name in self.inputs if name not in inputs]:
             problem = f"{self.path.parent / EXPORT_NAME}: the model needs the input {visible(missing[0])}"
             raise ModelError(f"{problem}, but the tokenizer produces {listed(inputs)}", RESTORE)
+        wanted = (len(next(iter(inputs.values()))), self.config.num_labels)
+        if self.towers:  # the program takes the texts of a pair apart: how long they are is not known when it is traced
+            ids, mask = split_towers(*(inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")), self.config)
+            inputs = {"input_ids": ids, "attention_mask": mask}
         try:
             logits = self.run({name: inputs[name] for name in self.inputs})
         except Exception as error:
@@ -203,7 +210,6 @@ class ExportedModel(torch.nn.Module):
                 raise
             reason = shortened(" ".join(str(error).split()) or type(error).__name__)
             raise ModelError(f"{self.path}: the exported model cannot be run: {reason}", RESTORE) from error
-        wanted = (len(next(iter(inputs.values()))), self.config.num_labels)
         if tuple(logits.shape) != wanted or not logits.is_floating_point():
             raise ModelError(f"{self.path}: the exported model does not return {wanted[1]:,} logits per row", RESTORE)
         return LogitsOutput(logits)

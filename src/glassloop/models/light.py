@@ -17,6 +17,7 @@ from glassloop.data.encoding import backend_state, key_of
 from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
 from glassloop.models.interface import WEIGHTS_NAME, LogitsOutput, longest_input
 from glassloop.models.loading import CONFIG_NAME, find_model, read_json_file
+from glassloop.models.pooled import HEAD_KEY, HEAD_NAME, pooled, pooling_of, split_towers
 from glassloop.runs.record import RunRecord
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ class LightConfig:
     embedding_size: int
     num_hidden_groups: int = 0  # ALBERT: the layers run several times
     inner_group_num: int = 1
+    glassloop_head: dict[str, object] | None = None  # of a `PooledClassifier`: how it pools
 
     @property
     def num_labels(self) -> int:
@@ -172,7 +174,7 @@ class LightConfig:
 
 
 class LightClassifier(nn.Module):
-    """An encoder with post-norm layers and its classification head, in evaluation only."""
+    """An encoder with post-norm layers and its classification head, that of its family or a pooled one, in evaluation only."""
 
     def __init__(self, config: LightConfig, weights: dict[str, torch.Tensor]) -> None:
         super().__init__()
@@ -180,6 +182,7 @@ class LightClassifier(nn.Module):
         if family.layout is None or family.head is None:
             raise ValueError(f"{family.title} has no layout")
         self.config, self.weights, self.layout, self.head = config, weights, family.layout, family.head
+        self.pooling = pooling_of(config)
         self.positions_after_padding = family.positions_after_padding
         # ELECTRA has a linear layer between the embeddings and the layers only for another width, ALBERT always.
         projects = config.model_type == "albert" or config.embedding_size != config.hidden_size
@@ -189,12 +192,24 @@ class LightClassifier(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> LogitsOutput:
+        if self.pooling is None:
+            first = self.encode(input_ids, attention_mask, token_type_ids)[:, 0]
+            activate = getattr(functional, self.head.activation)
+            return LogitsOutput(self.linear(self.head.outputs, activate(self.linear(self.head.dense, first))))
+        if self.pooling.towers:
+            types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+            apart = split_towers(input_ids, attention_mask, types, self.config)
+            input_ids, attention_mask, token_type_ids = apart[0].flatten(0, 1), apart[1].flatten(0, 1), None
+        vectors = pooled(self.encode(input_ids, attention_mask, token_type_ids), attention_mask, self.pooling.mode)
+        return LogitsOutput(self.linear(HEAD_NAME, self.pooling.features(vectors)))
+
+    def encode(self, ids: torch.Tensor, attention_mask: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
+        """Return the vectors of all tokens after the last layer."""
         mask = None if bool(attention_mask.all()) else attention_mask[:, None, None, :].bool()
-        hidden = self.embed(input_ids, token_type_ids)
+        hidden = self.embed(ids, types)
         for layer in self.layer_calls():
             hidden = self.run_layer(layer, hidden, mask)
-        first = getattr(functional, self.head.activation)(self.linear(self.head.dense, hidden[:, 0]))
-        return LogitsOutput(self.linear(self.head.outputs, first))
+        return hidden
 
     def embed(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
         """Return the sum of the word, position and token type vectors, normalized, in the width of the layers."""
@@ -248,10 +263,12 @@ class LightClassifier(nn.Module):
         tables = {layout.words: config.vocab_size, layout.positions: config.max_position_embeddings}
         tables |= {layout.token_types: config.type_vocab_size} if config.type_vocab_size else {}
         parts: dict[str, tuple[int, ...]] = {  # with a weight of this shape and a bias of its first size
-            self.head.dense: (width, width),
-            self.head.outputs: (config.num_labels, width),
             f"{layout.embeddings}.{layout.embeddings_norm}": (embedded,),
         }
+        if self.pooling is None:
+            parts |= {self.head.dense: (width, width), self.head.outputs: (config.num_labels, width)}
+        else:
+            parts |= {HEAD_NAME: (config.num_labels, self.pooling.num_features(width))}
         parts |= {self.projection: (width, embedded)} if self.projection else {}
         for layer in {*self.layer_calls()}:
             square = (layout.query, layout.key, layout.value, layout.attention_output)
@@ -303,7 +320,9 @@ def load_light_model(folder: Path, device: torch.device) -> LightClassifier | No
 def light_config(settings: Mapping[str, Json]) -> LightConfig | None:
     """Return the settings in a config.json; None if one is missing, has an unusual value or is unknown."""
     family, labels = FAMILIES.get(str(settings.get("model_type"))), settings.get("id2label")
-    if family is None or family.head is None or settings.get("architectures") != [family.classifier]:
+    if family is None or family.head is None:
+        return None
+    if settings.get("architectures") != [family.encoder if HEAD_KEY in settings else family.classifier]:
         return None
     if not isinstance(labels, dict) or {*labels} != {str(number) for number in range(len(labels))}:
         return None

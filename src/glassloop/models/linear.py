@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn needs it, too
 from torch.nn import functional
 
 from glassloop.base.errors import DataError
@@ -25,7 +28,9 @@ WORSE_IN_A_ROW = 2  # strengths with a higher loss than the best one, after whic
 LARGE, VERY_LARGE = 1e7, 1e8
 MOST_ROWS = 200_000  # more rows hardly change a linear model of a few hundred features
 MOST_ITERATIONS, TOLERANCE, CORRECTIONS = 100, 1e-6, 10
+ROUNDING = 1e-5  # of the length of features: those that differ by less are equal but for the rounding of an encoder in fp32
 SMALLEST = 1e-9  # principal axes with less than this share of the largest are rounding errors
+ROWS_AT_ONCE = 10_000  # rows that are copied to fp64 at a time
 
 
 @dataclass(frozen=True)
@@ -64,70 +69,98 @@ def fit_linear(
     rows = np.arange(len(features))
     if len(rows) > MOST_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(len(features), MOST_ROWS, replace=False))
-    center = features[rows].mean(axis=0, dtype=np.float64)
-    length = float(np.sqrt(np.square(features[rows] - center).sum(axis=1, dtype=np.float64).mean()))
-    factor = SQUARED_LENGTH**0.5 / length if length > 0 else 0.0
     size = len(rows) * min(features.shape) * num_outputs
-    fit = partial(solutions, task=task, num_outputs=num_outputs, dtype=torch.float32 if size > LARGE else torch.float64)
-    scaled = (features - center) * factor
+    dtype = torch.float32 if size > LARGE else torch.float64
     folds = assigned_folds(targets, task, groups)
-    used = [fold for fold in range(FOLDS) if (folds == fold).any() and (folds != fold).any()]
+    used = [fold for fold in range(FOLDS) if (folds == fold).any() and (folds[rows] != fold).any()]
     used = used if all_folds or size <= VERY_LARGE else used[:1]
-    paths = [fit(scaled[rows][folds[rows] != fold], targets[rows][folds[rows] != fold]) for fold in used]
-    best, place, worse = np.inf, 0, 0
-    found = np.full((len(features), num_outputs), np.nan)
-    for number in range(len(STRENGTHS)):
-        outputs = np.full_like(found, np.nan)
-        for fold, path in zip(used, paths, strict=True):
-            weights, bias = next(path)
-            outputs[folds == fold] = scaled[folds == fold] @ weights + bias
-        held = ~np.isnan(outputs[:, 0])
-        loss = float(row_losses(outputs[held], targets[held], task).mean()) if held.any() else 0.0
-        if loss < best:
-            best, place, found, worse = loss, number, outputs, 0
-        elif (worse := worse + 1) >= WORSE_IN_A_ROW:
-            break
-    path = fit(scaled[rows], targets[rows])
-    for _ in range(place):
-        next(path)
-    weights, bias = next(path)
-    return LinearModel(weights * factor, bias - (center * factor) @ weights, STRENGTHS[place], found)
+    # numpy, scipy and torch each have threads that wait in empty loops, so together they are up to a hundred times slower
+    # than one thread. Small problems are solved in one thread, large ones in those of torch.
+    with threadpool_limits(1, "blas" if size > LARGE else None):
+        scaled, center, factor = scaled_features(torch.from_numpy(features), rows, dtype)
+        fit = partial(solutions, rotated(scaled[rows]), targets[rows], task=task, num_outputs=num_outputs)
+        paths = [fit(folds[rows] != fold) for fold in used]
+        best, place, worse = np.inf, 0, 0
+        found = np.full((len(features), num_outputs), np.nan)
+        for number in range(len(STRENGTHS)):
+            outputs = np.full_like(found, np.nan)
+            for fold, path in zip(used, paths, strict=True):
+                weights, bias = next(path)
+                outputs[folds == fold] = torch.addmm(bias.to(dtype), scaled[folds == fold], weights.to(dtype)).numpy()
+            held = ~np.isnan(outputs[:, 0])
+            loss = float(row_losses(outputs[held], targets[held], task).mean()) if held.any() else 0.0
+            if loss < best:
+                best, place, found, worse = loss, number, outputs, 0
+            elif (worse := worse + 1) >= WORSE_IN_A_ROW:
+                break
+        weights, bias = next(islice(fit(np.ones(len(rows), dtype=bool)), place, None))
+        weights = weights * factor
+        return LinearModel(weights.numpy(), (bias - center @ weights).numpy(), STRENGTHS[place], found)
+
+
+def scaled_features(features: torch.Tensor, rows: Array, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Return features minus the center of some rows, times a factor that makes their mean squared length `SQUARED_LENGTH`."""
+    center = features[rows].mean(dim=0, dtype=torch.float64)
+    around = features.to(dtype) - center.to(dtype)
+    length = float(around[rows].square().sum(dim=1).mean(dtype=torch.float64)) ** 0.5
+    factor = SQUARED_LENGTH**0.5 / length if length > ROUNDING * float(center.norm()) else 0.0
+    return around.mul_(factor), center, factor
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """Centered features along their principal axes, where the penalized problem is nearly diagonal: few iterations solve it."""
+
+    # All folds share the axes: the penalty does not depend on the direction, so the solutions do not either.
+    features: torch.Tensor  # rows x axes
+    axes: torch.Tensor  # features x axes
+    squares: torch.Tensor  # along each axis
+
+
+def rotated(features: torch.Tensor) -> Rotated:
+    many = len(features) > features.shape[1]
+    squares, vectors = torch.linalg.eigh(product(features, features) if many else features.double() @ features.double().T)
+    kept = squares > SMALLEST * squares.max().clamp(min=1e-30)
+    squares, vectors = squares[kept], vectors[:, kept]
+    axes = vectors if many else features.double().T @ vectors / squares.sqrt()
+    return Rotated(features @ axes.to(features.dtype), axes, squares)
+
+
+def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return left^T @ right in fp64, without a copy of all rows in fp64."""
+    parts = zip(left.split(ROWS_AT_ONCE), right.split(ROWS_AT_ONCE), strict=True)
+    total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
+    for some, others in parts:
+        total.addmm_(some.double().T, others.double())
+    return total
 
 
 def solutions(
-    features: Array, targets: Array, *, task: str, num_outputs: int, dtype: torch.dtype
-) -> Iterator[tuple[Array, Array]]:
-    """Yield weights and bias for one strength after the other."""
-    # Along the principal axes the penalized problem is nearly diagonal: a handful of iterations solve it.
-    center = features.mean(axis=0)
-    matrix = torch.from_numpy(features - center).to(dtype)
-    gram = (matrix.T @ matrix if len(features) > features.shape[1] else matrix @ matrix.T).double()
-    squares, vectors = torch.linalg.eigh(gram)
-    kept = squares > SMALLEST * squares.max().clamp(min=1e-30)
-    squares, vectors = squares[kept], vectors[:, kept].to(dtype)
-    axes = vectors if len(features) > features.shape[1] else matrix.T @ vectors / squares.sqrt().to(dtype)
-    rotated, back = matrix @ axes, axes.double().numpy()
+    data: Rotated, targets: Array, chosen: Array, *, task: str, num_outputs: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield weights and bias, fitted to the `chosen` rows, for one strength after the other."""
+    features, targets = data.features[chosen], targets[chosen]
     start = prior_outputs(targets, task, num_outputs)
     if task == SCORE:
-        pull = (rotated.T @ torch.from_numpy(targets - start).to(dtype)).double().numpy()
+        center, others = features.mean(dim=0, dtype=torch.float64), data.features[~chosen]
+        gram = data.squares.diag() - product(others, others) - len(features) * center.outer(center)
+        pull = product(features, torch.from_numpy(targets - start)[:, None])
         for strength in STRENGTHS:
-            weights = back @ (pull / (squares.numpy() + 1 / strength))
-            yield weights[:, None], start - center @ weights
+            factors = torch.linalg.cholesky(gram + torch.eye(len(gram), dtype=torch.float64) / strength)
+            solution = torch.cholesky_solve(pull, factors)
+            yield data.axes @ solution, torch.from_numpy(start) - center @ solution
         return
-    curvature = squares.numpy() * (0.25 if task == SEVERAL else max(0.5 / num_outputs, 0.05))
-    solution = np.concatenate([np.zeros((rotated.shape[1], num_outputs)), start[None]])
+    curvature = data.squares.numpy() * (0.25 if task == SEVERAL else max(0.5 / num_outputs, 0.05))
+    values = np.concatenate([np.zeros((features.shape[1], num_outputs)), start[None]])
     for strength in STRENGTHS:
-        solution = minimized(rotated, targets, task, strength, solution, start, curvature)
-        weights = back @ solution[:-1]
-        yield weights, solution[-1] - center @ weights
+        values = minimized(features, targets, task, strength, values, start, curvature)
+        yield data.axes @ torch.from_numpy(values[:-1]), torch.from_numpy(values[-1])
 
 
 def minimized(
     features: torch.Tensor, targets: Array, task: str, strength: float, first: Array, prior: Array, curvature: Array
 ) -> Array:
     """Return weights, and below them the bias, that minimize the sum of the losses plus the penalty."""
-    from scipy.optimize import minimize
-
     # The bias has a penalty, too: it is as if each class had one row more, so that a class without rows stays finite.
     spread = np.append((curvature + 1 / strength) ** -0.5, (len(features) / (4 * max(len(prior), 2)) + 1) ** -0.5)[:, None]
     wanted = torch.from_numpy(targets)

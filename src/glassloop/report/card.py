@@ -35,7 +35,9 @@ TASK = "text-classification"
 LIBRARY = "transformers"
 QUICKSTART = "sentence-transformers/all-MiniLM-L6-v2"  # the packaged model
 MOST_LABELS = 30
+HEAD_SETTINGS = ("method", "pooling", "pair_form")
 SETTINGS = (
+    *HEAD_SETTINGS,
     *("learning_rate", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "lr_scheduler_type"),
     *("warmup_steps", "weight_decay", "optim", "max_grad_norm", "label_smoothing_factor", "seed"),
 )
@@ -118,10 +120,13 @@ def run_card(folder: Path) -> Card:
     stored = records.read_calibration(folder / MODEL_NAME, record.files)
     scores, base, data = results_of(source), base_model(record.model.name), data_name(record)
     head: dict[str, str | list[str]] = {"tags": ["glassloop"], **({"base_model": base} if base else {})}
+    if pooling := record.model.pooling:  # no class of transformers
+        head["library_name"] = "glassloop" if pooling["towers"] else "sentence-transformers"
     if metrics := sorted({score.key for score in scores}):
         head["metrics"] = metrics
     settings = record.settings.to_dict()
-    training: list[list[object]] = [[name, settings[name]] for name in SETTINGS if settings.get(name) is not None]
+    shown = SETTINGS if record.plan.max_steps else (*HEAD_SETTINGS, "seed")
+    training: list[list[object]] = [[name, settings[name]] for name in shown if settings.get(name) is not None]
     training += [["steps", f"{record.plan.max_steps:,}"], ["max_length", record.max_length], ["precision", record.precision]]
     training += [["backend", record.backend], ["machine", record.machine or record.device]]
     training += [[name, version] for name, version in record.versions.items()]
@@ -183,7 +188,7 @@ def usage(record: RunRecord, calibration: Calibration | None) -> str:
         by_number = dict([*by_number.items()][:1]) if len(labels) == 2 else {}
     pair = record.data.columns.text_pair is not None
     temperature = calibration.temperature if calibration else 1.0
-    return piece(TEMPLATE, "usage", record.data.task, pair, record.max_length, temperature, by_number)
+    return piece(TEMPLATE, "usage", record.data.task, pair, record.max_length, temperature, by_number, record.model.pooling)
 
 
 def data_parts(record: RunRecord) -> tuple[Markup, Markup]:

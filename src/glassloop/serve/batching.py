@@ -178,7 +178,7 @@ class Batcher:
                 continue
             self.meters.tokenizing.observe(self.clock() - began)
             if not job.truncate and (long := next((row for row in job.texts.rows if row.cut.num_rows), None)) is not None:
-                most = f"the model takes {long.num_tokens:,}"
+                most = f"the model takes {self.models[job.model].max_length:,}"
                 job.refuse(too_large(f"a text has {long.cut.longest:,} tokens, but {most}; set truncate"))
                 continue
             self.add(job, job.texts.rows)

@@ -74,7 +74,7 @@ def load_hosted(folders: Sequence[str], device: str, precision: str = "auto") ->
     for name, folder in zip(names, map(user_path, folders), strict=True):
         kind = SeedsPredictor if has_seeds(folder) else Predictor
         predictor = kind(folder, device=device, precision=precision)
-        pairs = predictor.run.data.columns.text_pair is not None if predictor.run else None
+        pairs = predictor.run.data.columns.text_pair is not None if predictor.run else predictor.towers or None
         models.append(Hosted(name, predictor, pairs, check_predictions(folder, predictor)))
     return models
 
@@ -140,11 +140,13 @@ def warm_up(predictor: Predictor, budget: int) -> None:
     row = sample_row(predictor)
     for tokens in (*range(16, 129, 16), *range(192, min(budget, 1_024) + 1, 64)):
         whole, rest = divmod(tokens, row.num_tokens)
-        short = EncodedText({name: cells[:rest] for name, cells in row.inputs.items()})
-        predictor.forward([row] * whole + [short] * (rest > 0))
+        short = [sample_row(predictor, rest)] if rest > predictor.towers else []
+        predictor.forward([row] * whole + short)
 
 
-def sample_row(predictor: Predictor) -> EncodedText:
-    length = min(ROW_TOKENS, predictor.max_length)
-    row = predictor.encoded([["a " * length]]).rows[0]
-    return EncodedText({name: list(cells[:length]) for name, cells in row.inputs.items()})
+def sample_row(predictor: Predictor, length: int = ROW_TOKENS) -> EncodedText:
+    """Return a row with so many tokens, or as many as the model takes: a text, or for two towers two texts of equal length."""
+    length, texts = min(length, predictor.max_length), 1 + predictor.towers
+    row = predictor.encoded([["a " * length]] * texts).rows[0]
+    places = [text * (row.num_tokens // texts) + token for text in range(texts) for token in range(length // texts)]
+    return EncodedText({name: [cells[place] for place in places] for name, cells in row.inputs.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from glassloop.data.interfaces import Config, Model
 from glassloop.models.exported import INSTALL
 from glassloop.models.families import FAMILIES
 from glassloop.models.loading import quiet_transformers, short_reason
+from glassloop.models.pooled import PooledClassifier, pooling_of
 from glassloop.runs.export import MODEL_FILES, ONNX_INT8, TORCH
 
 MOST_BYTES = 1_800_000_000  # of weights inside an ONNX file; its format ends at 2 GiB
@@ -34,7 +36,7 @@ class Logits(torch.nn.Module):
         self.model, self.inputs = model, inputs
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.model(**dict(zip(self.inputs, tensors, strict=True)), return_dict=True).logits
+        logits: torch.Tensor = self.model(**dict(zip(self.inputs, tensors, strict=True))).logits
         return logits
 
 
@@ -55,30 +57,34 @@ def refuse_unknown_family(config: Config, inputs: Sequence[str]) -> None:
 
     try:
         with quiet_transformers():
-            model = AutoModelForSequenceClassification.from_config(small).eval()
+            build = AutoModelForSequenceClassification.from_config if pooling_of(small) is None else PooledClassifier
+            model: Model = build(small).eval()
     except Exception:
         return  # settings of single layers do not fit: the whole model is exported without a rehearsal
     program_of(model, inputs)
 
 
 def example_inputs(config: Config, inputs: Sequence[str]) -> tuple[torch.Tensor, ...]:
-    """Return a padded batch that a model is traced with."""
-    ids = torch.arange(ROWS * TOKENS).reshape(ROWS, TOKENS) % max(2, min(config.vocab_size, 100))
+    """Return a padded batch that a model is traced with: rows of tokens or, with two towers, pairs of rows."""
+    pooling = pooling_of(config)
+    shape = (ROWS, 2, TOKENS) if pooling is not None and pooling.towers else (ROWS, TOKENS)
+    ids = torch.arange(math.prod(shape)).reshape(shape) % max(2, min(config.vocab_size, 100))
     mask = torch.ones_like(ids)
     padding = getattr(config, "pad_token_id", None) or 0
     ids[ids == padding] = padding + 1 if padding + 1 < config.vocab_size else padding - 1
-    ids[-1, -4:], mask[-1, -4:] = padding, 0
+    ids[-1, ..., -4:], mask[-1, ..., -4:] = padding, 0
     known = {"input_ids": ids, "attention_mask": mask}
     return tuple(known.get(name, torch.zeros_like(ids)) for name in inputs)
 
 
 def program_of(model: Model, inputs: Sequence[str]) -> torch.export.ExportedProgram:
     """Return a model as a program with any number of rows and tokens. Raises `ModelError` if torch cannot trace it."""
-    size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    example = example_inputs(model.config, inputs)
+    size = {0: torch.export.Dim.DYNAMIC, example[0].ndim - 1: torch.export.Dim.DYNAMIC}
     with converting(model.config), torch.no_grad():
         program = torch.export.export(
             Logits(model, inputs).eval(),
-            example_inputs(model.config, inputs),
+            example,
             dynamic_shapes=(tuple(size for _ in inputs),),
             strict=False,
         )

@@ -6,15 +6,27 @@ import json
 from pathlib import Path
 from pprint import pformat
 
+import torch
 from markupsafe import Markup
+from safetensors.torch import load_file, save_file
 
-from glassloop.base.errors import DataError, ResourceError, SettingsError
+from glassloop.base.errors import DataError, ModelError, ResourceError, SettingsError
 from glassloop.base.files import write_text
 from glassloop.data.columns import LabelSet
+from glassloop.data.interfaces import Config
 from glassloop.data.sources import load_examples
 from glassloop.markup.templates import rendered
-from glassloop.models.loading import find_model
-from glassloop.runs.record import RunRecord, read_run, split_changes
+from glassloop.models.loading import find_model, load_config, load_model
+from glassloop.models.pooled import (
+    HEAD_KEY,
+    OF_COSINE,
+    OF_ONE_TEXT,
+    PooledClassifier,
+    decoded_pooling,
+    dropout_of,
+    encoder_options,
+)
+from glassloop.runs.record import START_HEAD_NAME, RunRecord, held_out_splits, read_run, split_changes
 
 SCRIPT_NAME = "train.py"
 
@@ -53,8 +65,21 @@ def eject_run(run_dir: Path, target: Path) -> Path:
             texts = {name: row[name] for name in columns.texts}
             lines.append(json.dumps({**texts, "label": label}, ensure_ascii=False))
         write_text(target / f"{split}.jsonl", "\n".join(lines) + "\n")
+    if run.model.pooling is not None:
+        save_file(start_head(run_dir, run), target / START_HEAD_NAME)
     write_text(target / SCRIPT_NAME, script_of(run))
     return target / SCRIPT_NAME
+
+
+def start_head(run_dir: Path, run: RunRecord) -> dict[str, torch.Tensor]:
+    """Return weight and bias of the head that a training on pooled tokens started from."""
+    path = run_dir / START_HEAD_NAME
+    if path.is_file():
+        return load_file(path)
+    model = load_model(run.model.name)  # trained before, with this head
+    if not isinstance(model, PooledClassifier) or model.pooling != decoded_pooling(run.model.pooling):
+        raise ModelError(f"{path}: missing", "restore the file, or train the run again")
+    return dict(model.head.state_dict())
 
 
 def refuse_full(target: Path) -> None:
@@ -65,7 +90,9 @@ def refuse_full(target: Path) -> None:
 
 def script_of(run: RunRecord) -> str:
     """Return the script of a run. Its template writes every value as a literal, never as code."""
-    weights = f"torch.tensor({[*run.class_weights]!r}, device=logits.device)" if run.class_weights else "None"
+    trains = run.plan.max_steps > 0
+    weights = f"torch.tensor({[*run.class_weights]!r}, device=logits.device)" if run.class_weights and trains else "None"
+    pooling = decoded_pooling(run.model.pooling) if run.model.pooling is not None else None
     return rendered(
         "share/train.py.j2",
         run=run,
@@ -76,4 +103,14 @@ def script_of(run: RunRecord) -> str:
         weights=Markup(weights),
         schedule_options=json.loads(run.settings.lr_scheduler_kwargs or "{}"),
         savings=Markup(", ".join(map(repr, run.savings))),
+        trains=trains,
+        split=next(iter(held_out_splits(run.data.splits)), "train"),
+        pooling=pooling,
+        **(head_values(load_config(run.model.name)) if pooling is not None else {}),
     )
+
+
+def head_values(config: Config) -> dict[str, object]:
+    """Return what the script of a run with a pooled head contains besides its pooling."""
+    names = {"head_key": HEAD_KEY, "head_name": START_HEAD_NAME, "of_one_text": OF_ONE_TEXT, "of_cosine": OF_COSINE}
+    return {**names, "dropout": dropout_of(config), "has_pooler": not encoder_options(config)}

@@ -24,6 +24,7 @@ from glassloop.data.encoding import EncodedText
 from glassloop.markup.templates import rendered
 from glassloop.markup.terminal import bare_table, text
 from glassloop.models.loading import CONFIG_NAME
+from glassloop.models.pooled import MODULES_NAME
 from glassloop.predict.answers import Answering
 from glassloop.predictor import Predictor
 from glassloop.report.comparison import answer_text, measures_of
@@ -117,7 +118,9 @@ def speeds(
     return {name: len(rows) / max(seconds, 1e-9) for name, seconds in best.items()}
 
 
-def readme_text(record: exports.ExportRecord, check: exports.ExportCheck, *, calibrated: bool, has_reference: bool) -> str:
+def readme_text(
+    record: exports.ExportRecord, check: exports.ExportCheck, *, calibrated: bool, has_reference: bool, towers: bool = False
+) -> str:
     """Return the README of an exported folder. It contains no texts of the data."""
     title = measures_of(record.run).title
     return rendered(
@@ -126,13 +129,15 @@ def readme_text(record: exports.ExportRecord, check: exports.ExportCheck, *, cal
         check=check,
         metrics={title(key): change for key, change in check.metrics.items()},
         pair=record.run.data.columns.text_pair is not None,
+        towers=towers,
         calibrated=calibrated,
         has_reference=has_reference,
         model_file=exports.MODEL_FILES[record.kind],
     )
 
 
-WEIGHTS = (".safetensors", ".safetensors.index.json", ".md")  # what an exported folder does not take from the model's
+# What an exported folder does not take from the model's: weights, the card, and the modules of sentence-transformers.
+WEIGHTS = (".safetensors", ".safetensors.index.json", ".md", MODULES_NAME)
 
 
 @dataclass(frozen=True)
@@ -168,6 +173,8 @@ def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = Tr
     plain.use(PlainBackend("cpu"))
     first = plain.encoded([column[:1] for column in rows.columns]).rows
     inputs = tuple(PaddingCollator(plain.tokenizer)([row.inputs for row in first]))
+    if plain.towers:  # the exported model takes the texts of a pair apart, without types that say where one ends
+        inputs = tuple(name for name in inputs if name != "token_type_ids")
     refuse_unknown_family(plain.model.config, inputs)
     ours = Predictor(folder, device="cpu")
     check_predictions(folder, ours)
@@ -184,7 +191,9 @@ def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = Tr
         exports.write_export(writing, replace(record, files=exports.checksums(writing)))
         found = compared(record, rows, writing, {"glassloop": ours, "transformers": plain}, stores_texts=stores_texts)
         calibrated = (writing / records.CALIBRATION_NAME).exists()
-        text = readme_text(record, found.check, calibrated=calibrated, has_reference=stores_texts)
+        text = readme_text(
+            record, found.check, calibrated=calibrated, has_reference=stores_texts, towers=plain.towers
+        )
         write_text(writing / exports.README_NAME, text)
         record = replace(record, check=found.check, files=exports.checksums(writing))
         exports.write_export(writing, record)

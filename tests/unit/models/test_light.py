@@ -13,13 +13,16 @@ import pytest
 import torch
 import transformers
 from families import FAST, VOCABULARY, WITH_TOKEN_TYPES, families_packed_by, tiny_model, tiny_tokenizer
+from run_folders import pooled_model
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers, trainers
 
+from glassloop.base.errors import ModelError
 from glassloop.data.encoding import tokenizer_key, typed_tokens
 from glassloop.models.families import FAMILIES
 from glassloop.models.light import load_light_model, load_light_tokenizer
 from glassloop.models.loading import load_model, load_tokenizer
+from glassloop.models.pooled import HEAD_KEY, Pooling
 
 CPU = torch.device("cpu")
 EVERY = tuple(families_packed_by("layers"))
@@ -93,6 +96,39 @@ def test_token_types_are_zero_by_default_and_the_config_names_outputs_and_sizes(
     assert (light.config.num_labels, light.config.max_position_embeddings) == (3, 80)
     assert light.config.problem_type == "single_label_classification"
     assert not light.training
+
+
+POOLINGS = [Pooling("mean"), Pooling("cls", normalize=True), Pooling("max"), Pooling("last"), Pooling("mean", towers=True)]
+
+
+@pytest.mark.parametrize("on_left", [False, True])
+@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_logits_of_pooled_heads(pooling: Pooling, family: str, on_left: bool, tmp_path: Path) -> None:
+    pooled_model(load_model(saved(tmp_path / "head", family)), pooling).save_pretrained(tmp_path)
+    rows = padded("bert" if pooling.towers else family, on_left)
+    if pooling.towers:  # of every family, types say where the second text begins
+        lengths = rows["attention_mask"].sum(1, keepdim=True)
+        places = rows["attention_mask"].cumsum(1)
+        rows["token_type_ids"] = ((places > (lengths + 1) // 2) & (rows["attention_mask"] == 1)).long()
+        rows = {name: value[1:] for name, value in rows.items()}  # the first row has one token
+    assert_same(tmp_path, rows)
+
+
+def test_pooled_heads_that_are_not_known_are_left_to_transformers(tmp_path: Path) -> None:
+    pooled_model(tiny_model(num_labels=3, problem_type="single_label_classification"), POOLINGS[0]).save_pretrained(tmp_path)
+    config, before = tmp_path / "config.json", (tmp_path / "config.json").read_text()
+    assert load_light_model(tmp_path, CPU) is not None
+    for change in (
+        {"architectures": ["BertForSequenceClassification"]},
+        {HEAD_KEY: {"mode": "mean", "normalize": False, "towers": True}},
+        {HEAD_KEY: ...},
+        {HEAD_KEY: "mean"},
+    ):
+        assert load_light_model(altered(tmp_path, "config.json", **change), CPU) is None, change
+        config.write_text(before)
+    with pytest.raises(ModelError, match="does not know the head"):
+        load_light_model(altered(tmp_path, "config.json", **{HEAD_KEY: {"mode": "median"}}), CPU)
 
 
 UNKNOWN: dict[str, list[Any]] = {  # values of settings; without the setting: ...
