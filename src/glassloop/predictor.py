@@ -144,6 +144,12 @@ class Predictor:
         return replace(self.limit, pairs=self._last.pairs).notes(self._last.counts)
 
     @property
+    def warnings(self) -> list[str]:
+        """What speaks against the answers of the model, such as probabilities worse than the class frequencies."""
+        found = self.run.probabilities if self.run else None
+        return [found.warning] if found and found.warning else []
+
+    @property
     def typed(self) -> TypedTokens:
         """The special tokens in the texts of this thread's last prediction."""
         return self._last.counts.typed

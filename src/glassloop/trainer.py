@@ -31,13 +31,14 @@ from glassloop.models.loading import quiet_transformers
 from glassloop.runs.history import numbers_by_step, read_moments, resumed_steps
 from glassloop.runs.record import Plan
 from glassloop.scores.metrics import Measures, chosen_measures, read_scores
+from glassloop.scores.result import Baselines
 from glassloop.settings.training import SCORE, TrainingArguments
 from glassloop.training.callbacks import Callback, State, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
 from glassloop.training.interfaces import Backend, LossSum, Say, Tensors, TrainingUse
 from glassloop.training.losses import class_weights_of, make_loss
 from glassloop.training.optimizer import make_plan
-from glassloop.training.recorder import Recorder
+from glassloop.training.recorder import Recorder, read_given
 from glassloop.training.session import Optimizers, ScriptParts, TrainingParts, advice, trained
 
 if TYPE_CHECKING:
@@ -63,6 +64,15 @@ class Metrics(dict[str, float]):
 
     def _repr_html_(self) -> str:
         return scores("Evaluation", self)
+
+
+class BaselineScores(dict[str, dict[str, float]]):
+    """What `baselines` returns: the metrics of each simple method by its name. A dict, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        names = [*dict.fromkeys(name for scores in self.values() for name in scores)]
+        rows = [(method, *(figure(scores.get(name)) for name in names)) for method, scores in self.items()]
+        return view("Baselines", table(("method", *names), rows))
 
 
 class PredictionOutput(NamedTuple):
@@ -153,6 +163,7 @@ class Trainer:
         self._readers: list[data_rows.RowReader] = []  # of rows that are no table, with what was read of them
         self._can_be_interrupted = False  # a signal ends an evaluation
         self._recorder: Recorder | None = None  # of the latest training
+        self._baselines: tuple[Rows | None, Baselines] | None = None  # and the rows that they predict
         self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
         refuse_no_model(model)
@@ -181,7 +192,8 @@ class Trainer:
 
         self._readers = []  # rows may have changed since
         parts = self.training_parts()
-        recorder = Recorder(parts, self.processing_class, listed_rows, write_report if report else None)
+        known = self._baselines[1] if self._baselines and self._baselines[0] is self.eval_dataset else None
+        recorder = Recorder(parts, self.processing_class, listed_rows, write_report if report else None, known)
         self._recorder = recorder
         with trained(parts, resume_from_checkpoint, restart=restart, callbacks=[recorder]) as metrics:
             recorder.end(metrics)
@@ -286,6 +298,50 @@ class Trainer:
         """Return logits, labels and metrics of all rows, in their order."""
         found = self._run(self.model, test_dataset, metric_key_prefix)
         return PredictionOutput(found.predictions, found.label_ids, found.metrics)
+
+    def baselines(self, eval_dataset: Rows | None = None) -> BaselineScores:
+        """Return what simple methods that are fitted to the training rows reach on the evaluation rows, in seconds.
+
+        They are the class frequencies, a regression on words, and a regression on the embeddings of the model, whose weights
+        stay as they are. The training does not change; its report compares the trained model with them.
+
+        Args:
+            eval_dataset: The rows to predict. Default: the `eval_dataset` of the Trainer.
+
+        Returns:
+            The metrics of each method by its name. With labels, they include log loss, Brier score and calibration error.
+
+        Raises:
+            SettingsError: There are no evaluation rows or no tokenizer, or the model has no encoder or was already trained.
+            DataError: The rows have no labels, or neither texts nor tokens.
+        """
+        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        if self._baselines is None or self._baselines[0] is not rows:
+            self._baselines = (rows, self._fitted_baselines(rows))
+        measures = self.measures
+        return BaselineScores(
+            {
+                one.name: {name: score.value for name, score in one.record(measures).scores.items()}
+                for one in self._baselines[1].each
+            }
+        )
+
+    def _fitted_baselines(self, rows: Rows | None) -> Baselines:
+        from glassloop.predict.baselines import tokenized_baselines
+
+        problems = {
+            "there are no evaluation rows": (rows is None, "pass eval_dataset="),
+            "the Trainer has no tokenizer": (self.processing_class is None, "pass processing_class="),
+            "the model has no encoder of transformers": (not hasattr(self.model, "base_model"), "compare with other models"),
+            "the encoder was already trained": (self.state.step > 0, "call baselines() before train()"),
+        }
+        for problem, (holds, remedy) in problems.items():
+            if holds:
+                raise SettingsError(f"no baselines: {problem}", remedy)
+        train, held_out = (read_given(self._reader(data)) for data in (self.train_dataset, rows))
+        if train is None or held_out is None:
+            raise SettingsError("no baselines: the rows have no length", "pass data sets, not streams")
+        return tokenized_baselines(self.model, self.processing_class, self.backend, train, held_out, self.task)
 
     def _evaluate_between_steps(self) -> dict[str, float] | None:
         """Return the metrics of an evaluation during training; None if a signal interrupts it."""

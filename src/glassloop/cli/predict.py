@@ -131,9 +131,9 @@ def output_path(data: Path, out: str | None) -> Path:
 
 
 def say_notes(predictor: Predictor) -> None:
-    """Print on standard error what a person should know: truncated texts, special tokens, and a calibration that is used."""
+    """Print on standard error what a person should know: truncated texts, special tokens, a calibration, and warnings."""
     from glassloop.predict.answers import calibration_note
 
     used = [calibration_note(predictor.calibration, predictor.answering)] if predictor.calibration else []
-    for note in (*predictor.notes, *used):
+    for note in (*predictor.notes, *used, *predictor.warnings):
         say(note)

@@ -87,6 +87,8 @@ def prepared(runs: Sequence[str], device: str, precision: str, batch_tokens: int
         rows = counted(model.checked, "stored prediction", "stored predictions")
         done = "repeated" if model.predictor.agreement is None else "compared"
         say(f"{model.name}: {done} {rows}" if model.checked else f"{model.name}: no stored predictions to check")
+        for warning in model.predictor.warnings:
+            say(f"{model.name}: {warning}")
     predictors = [model.predictor for model in hosted]
     budget = batch_tokens or min(measured_budget(predictor) for predictor in predictors)
     for predictor in predictors:

@@ -309,7 +309,7 @@ def stratum_sizes(sizes: list[int], share: float, random: np.random.Generator) -
     order = np.lexsort([random.random(len(sizes)), -np.array(sizes)])
     small = [place for place in order if 1 < sizes[place] < LEAST_MEMBERS]
     taken[small[: max(round(float(wanted.sum())), 1) - int(taken.sum())]] = 1
-    return taken.tolist()
+    return [int(size) for size in taken]
 
 
 def hold_out_fold(parts: dict[str, Part], task: str, settings: DataSettings, notes: list[str]) -> dict[str, Part]:

@@ -201,7 +201,8 @@ class ExportedModel(torch.nn.Module):
             raise ModelError(f"{problem}, but the tokenizer produces {listed(inputs)}", RESTORE)
         wanted = (len(next(iter(inputs.values()))), self.config.num_labels)
         if self.towers:  # the program takes the texts of a pair apart: how long they are is not known when it is traced
-            ids, mask = split_towers(*(inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")), self.config)
+            ids, mask, types = (inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+            ids, mask = split_towers(ids, mask, types, self.config)
             inputs = {"input_ids": ids, "attention_mask": mask}
         try:
             logits = self.run({name: inputs[name] for name in self.inputs})

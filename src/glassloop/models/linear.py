@@ -128,7 +128,7 @@ def rotated(features: torch.Tensor) -> Rotated:
 
 def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return left^T @ right in fp64, without a copy of all rows in fp64."""
-    parts = zip(left.split(ROWS_AT_ONCE), right.split(ROWS_AT_ONCE), strict=True)
+    parts = zip(torch.split(left, ROWS_AT_ONCE), torch.split(right, ROWS_AT_ONCE), strict=True)
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
     for some, others in parts:
         total.addmm_(some.double().T, others.double())

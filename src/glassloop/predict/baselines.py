@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +16,25 @@ import torch
 from glassloop.backends.packed import PackedBackend, supported_backend, verified_backend
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.cache import open_or_build
+from glassloop.base.errors import DataError
 from glassloop.base.files import assigned
 from glassloop.base.output import stage
-from glassloop.data.batches import Batches
-from glassloop.data.encoding import Encoding
+from glassloop.data.batches import Batches, PaddingCollator
+from glassloop.data.encoding import Encoding, encode_texts
 from glassloop.data.examples import Examples
-from glassloop.data.interfaces import Collator, Rows
+from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
+from glassloop.models.interface import base_of, config_of, label_names, longest_input
 from glassloop.models.linear import LinearModel, fit_linear
-from glassloop.models.pooled import PooledClassifier
+from glassloop.models.loading import declared_by
+from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy
 from glassloop.scores import baselines as simple
 from glassloop.scores.metrics import Array
 from glassloop.scores.result import FREQUENCIES, FROZEN_ENCODER, WORDS, Baseline, Baselines, rows_of
+from glassloop.settings.training import SCORE
 from glassloop.training.checkpoints import weights_fingerprint
 from glassloop.training.evaluate import labels_of, run_over
 from glassloop.training.interfaces import Backend, Tensors
+from glassloop.training.recorder import VALIDATION, GivenRows, decoded_texts
 
 FORMAT = 1  # of cached embeddings
 BATCH_SIZE = 64
@@ -50,7 +56,7 @@ class FrozenEncoder:
 
     def vectors(self, rows: Rows, numbers: Array) -> Array:
         """Return the pooled vectors of some rows; those of both texts side by side with two towers. They are cached."""
-        chosen = rows.select(numbers)  # type: ignore[attr-defined]  # an encoded split
+        chosen = rows.select(numbers) if hasattr(rows, "select") else [rows[int(number)] for number in numbers]
         batches = Batches(chosen, self.collate, BATCH_SIZE, group_by_length=True)
         pooling = self.model.pooling
         known = [FORMAT, weights_fingerprint(self.model.base_model), pooling.mode, pooling.towers]
@@ -105,64 +111,133 @@ class FittedHead:
         return {name: torch.from_numpy(np.ascontiguousarray(part, dtype=np.float32)) for name, part in parts.items()}
 
 
-def fitted_head(frozen: FrozenEncoder, examples: Examples, encoded: Encoding, *, whole: bool) -> FittedHead:
+@dataclass(frozen=True)
+class LabelledRows:
+    """Rows as texts and as tokens, with their labels."""
+
+    texts: Callable[[Array], list[list[str]]]  # of some rows: one column, or two of pairs
+    targets: Array
+    rows: Rows  # as the frozen encoder takes them
+    lengths: Array  # in tokens
+
+
+def split_rows(examples: Examples, name: str, encoded: Encoding) -> LabelledRows:
+    """Return a split of the data of a run."""
+
+    def texts(numbers: Array) -> list[list[str]]:
+        rows = examples.splits[name].select(numbers)
+        return [[text or "" for text in rows[column]] for column in examples.columns.texts]
+
+    return LabelledRows(texts, labels_of(examples, name), encoded.rows, encoded.lengths)
+
+
+def fitted_head(frozen: FrozenEncoder, train: LabelledRows, task: str, num_labels: int, *, whole: bool) -> FittedHead:
     """Fit a linear head to the training rows: to all of them if `whole`, within reason, else to a sample of many."""
     began = time.perf_counter()
     device = "cuda" if frozen.backend.device.type == "cuda" else "cpu"
-    limits = (MOST_ROWS_OF_METHOD, 2**62) if whole else (MOST_ROWS, MOST_TOKENS[device])
-    numbers = drawn_rows(encoded.lengths, *limits)
-    targets = labels_of(examples, "train")[numbers]
-    features = frozen.features(encoded.rows, numbers)
-    linear = fit_linear(features, targets, examples.task, examples.num_labels, text_groups(examples, numbers))
+    numbers = drawn_rows(train.lengths, *((MOST_ROWS_OF_METHOD, 2**62) if whole else (MOST_ROWS, MOST_TOKENS[device])))
+    features = frozen.features(train.rows, numbers)
+    known: dict[tuple[str, ...], int] = {}  # equal texts are held out together
+    groups = [known.setdefault(row, len(known)) for row in zip(*train.texts(numbers), strict=True)]
+    linear = fit_linear(features, train.targets[numbers], task, num_labels, np.array(groups))
     return FittedHead(linear, numbers, time.perf_counter() - began)
-
-
-def text_groups(examples: Examples, numbers: Array) -> Array:
-    """Return a number for each training row; rows with the same texts have the same."""
-    columns = texts_of(examples, "train", numbers)
-    known: dict[tuple[str, ...], int] = {}
-    return np.array([known.setdefault(row, len(known)) for row in zip(*columns, strict=True)])
-
-
-def texts_of(examples: Examples, split: str, numbers: Array) -> list[list[str]]:
-    rows = examples.splits[split].select(numbers)
-    return [[text or "" for text in rows[name]] for name in examples.columns.texts]
 
 
 # --- the baselines of a run ----------------------------------------------------------------------------------------------
 def fitted_baselines(
-    examples: Examples, encoded: Mapping[str, Encoding], split: str, frozen: FrozenEncoder | None, head: FittedHead | None
-) -> Baselines:
+    train: LabelledRows, split: str, held_out: LabelledRows, task: str, names: Sequence[str],
+    frozen: FrozenEncoder | None = None, head: FittedHead | None = None,
+) -> Baselines:  # fmt: skip
     """Fit the baselines to the training rows, and let them predict the rows of a split.
 
     Args:
-        examples: The data.
-        encoded: Its splits as the frozen encoder takes them.
-        split: The split.
+        train: The training rows.
+        split: The name of the split.
+        held_out: Its rows.
+        task: What the labels are.
+        names: The names of the labels; none for scores.
         frozen: The frozen encoder; None to leave it out.
         head: Its linear head.
     """
-    task, names, lengths = examples.task, examples.labels.names if examples.labels else (), encoded[split].lengths
+    num_labels, every = max(len(names), 1), train.targets
     device = "cpu" if frozen is None or frozen.backend.device.type != "cuda" else "cuda"
-    held = drawn_rows(lengths, MOST_HELD_OUT, MOST_TOKENS[device] // 2)
-    every, wanted = labels_of(examples, "train"), labels_of(examples, split)[held]
+    held = drawn_rows(held_out.lengths, MOST_HELD_OUT, MOST_TOKENS[device] // 2)
+    wanted = held_out.targets[held]
 
     def baseline(name: str, outputs: Array, num_train: int, seconds: float) -> Baseline:
         notes = [f"fitted to {num_train:,} of {len(every):,} training rows"] if num_train < len(every) else []
-        notes += [f"evaluated on {len(held):,} of {len(lengths):,} rows"] if len(held) < len(lengths) else []
+        notes += [f"evaluated on {len(held):,} of {len(held_out.targets):,} rows"] if len(held) < len(held_out.targets) else []
         return Baseline(name, rows_of(outputs, wanted, task, names), num_train, seconds, "; ".join(notes))
 
-    prior = simple.prior_outputs(every, task, examples.num_labels)
+    prior = simple.prior_outputs(every, task, num_labels)
     found = [baseline(FREQUENCIES, np.tile(prior, (len(held), 1)), len(every), 0.0)]
     began = time.perf_counter()
     with stage("fitting a regression on words"):
-        numbers = drawn_rows(np.ones(len(every), dtype=np.int64), simple.most_rows(examples.num_labels), len(every))
-        train, others = texts_of(examples, "train", numbers), {split: texts_of(examples, split, held)}
-        outputs = simple.words_outputs(train, every[numbers], others, task, examples.num_labels)[split]
+        numbers = drawn_rows(np.ones(len(every), dtype=np.int64), simple.most_rows(num_labels), len(every))
+        texts = {split: held_out.texts(held)}
+        outputs = simple.words_outputs(train.texts(numbers), every[numbers], texts, task, num_labels)[split]
     found.append(baseline(WORDS, outputs, len(numbers), time.perf_counter() - began))
     if frozen is not None and head is not None:
         began = time.perf_counter()
-        outputs = head.linear.outputs(frozen.features(encoded[split].rows, held))
+        outputs = head.linear.outputs(frozen.features(held_out.rows, held))
         seconds = head.seconds + time.perf_counter() - began
         found.append(baseline(FROZEN_ENCODER, outputs, len(head.numbers), seconds))
     return Baselines(split, held, found)
+
+
+# --- the baselines of a Trainer ------------------------------------------------------------------------------------------
+def tokenized_baselines(
+    model: Model, tokenizer: Tokenizer, backend: Backend, train: GivenRows, held_out: GivenRows, task: str
+) -> Baselines:
+    """Return what simple methods predict for the evaluation rows of a Trainer, whose texts are decoded if only tokens are left.
+
+    Args:
+        model: The model before its training.
+        tokenizer: Its tokenizer.
+        backend: The device and the precision to use.
+        train: The training rows.
+        held_out: The rows to predict.
+        task: What the labels are.
+
+    Raises:
+        DataError: Rows have neither texts nor tokens, or no labels.
+    """
+    columns = [row_texts(rows, tokenizer) for rows in (train, held_out)]
+    pairs = all(len(texts) > 1 for texts in columns)
+    config = config_of(model)
+    declared = declared_by(str(getattr(config, "_name_or_path", "")))[0]
+    pooling = replace(declared or Pooling("mean"), towers=pairs)
+    copy = frozen_copy(base_of(model), pooling)
+    collate, most = PaddingCollator(tokenizer), longest_input(tokenizer, config)
+    parts = []
+    for rows, texts in zip((train, held_out), columns, strict=True):
+        if rows.labels is None:
+            raise DataError("the baselines need labels", "give each row labels")
+        chosen = np.arange(rows.number) if task == SCORE or rows.labels.ndim > 1 else np.flatnonzero(rows.labels >= 0)
+        texts = [[column[row] for row in chosen] for column in (texts if pairs else texts[:1])]
+        targets = rows.labels[chosen].astype(np.float64 if task == SCORE else np.int64)
+        encoded = encode_texts(tokenizer, texts, most, towers=pairs).rows
+        lengths = np.array([row.num_tokens for row in encoded])
+        parts.append(
+            LabelledRows(partial(chosen_texts, texts), targets.reshape(len(targets)) if task == SCORE else targets,
+                         [row.inputs for row in encoded], lengths)
+        )  # fmt: skip
+    frozen = FrozenEncoder(copy, collate, embedding_backend(backend))
+    names = () if task == SCORE else label_names(config)
+    head = fitted_head(frozen, parts[0], task, max(len(names), 1), whole=False)
+    return fitted_baselines(parts[0], VALIDATION, parts[1], task, names, frozen, head)
+
+
+def chosen_texts(columns: Sequence[Sequence[str]], numbers: Array) -> list[list[str]]:
+    return [[column[int(number)] for number in numbers] for column in columns]
+
+
+def row_texts(rows: GivenRows, tokenizer: Tokenizer) -> list[list[str]]:
+    """Return the texts of rows in one column, or two for pairs."""
+    if rows.texts:
+        return [[*cells] for cells in rows.texts.values()]
+    if not len(rows.ids):
+        raise DataError("the rows have neither texts nor input_ids that can be read", "pass rows with input_ids or texts")
+    words = decoded_texts(rows.ids, tokenizer)
+    names = dict.fromkeys(name for row in words for name in row)
+    return [[row.get(name, "") for row in words] for name in names]

@@ -14,15 +14,26 @@ from glassloop.report import charts
 from glassloop.report.charts import Axis, Bars, Cloud, DotChart, Dots, Event, Histogram, LineChart, Points, ScatterChart, Series
 from glassloop.report.page import Cell, Drawn, Number, score
 from glassloop.report.source import TEMPLATE, RunSource
-from glassloop.runs.record import FAILED, KILLED, MODEL_NAME, RUNNING, STOPPED, Calibration, Gain, read_calibration
+from glassloop.runs.record import (
+    FAILED,
+    KILLED,
+    MODEL_NAME,
+    RUNNING,
+    STOPPED,
+    Calibration,
+    Gain,
+    MetricRecord,
+    read_calibration,
+)
 from glassloop.scores import calibration
-from glassloop.scores.calibration import confidences, reliability, threshold_curve
-from glassloop.scores.metrics import AVERAGED, Array, probabilities, short_metrics
-from glassloop.scores.result import Score
+from glassloop.scores.calibration import LOG_LOSS, PROBABILITY_TITLES, confidences, reliability, threshold_curve
+from glassloop.scores.metrics import AVERAGED, LOWER_IS_BETTER, Array, probabilities, short_metrics
+from glassloop.scores.result import VERDICT_KEYS, Score
 from glassloop.scores.statistics import ScoredRows, wilson
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 MOST_CARDS = 4
+THIS_RUN = "this run"
 WITHIN_ONE = 1.0  # scores above this are errors or losses and have another axis
 BINS, FEW_ROWS = 20, 20
 MOST_POINTS, MOST_THRESHOLDS = 1_000, 100
@@ -115,6 +126,39 @@ def headline(
         rows.append([*([one.split] if several else []), *cells, *([points] if seeds else [])])
     first = [result for result in results if result.split == results[0].split]
     return piece(TEMPLATE, "results", first, MOST_CARDS, prefix, lead, advice, figures, head, rows)
+
+
+def gained(source: RunSource, results: Sequence[Score], drawn: Drawn) -> str:
+    """Return simple methods beside the run, if it has results: charts and a table of scores, probabilities and times."""
+    record = source.record
+    if record is None or not record.baselines:
+        return ""
+    likely, methods = record.probabilities if results else None, {one.name: one.scores for one in record.baselines}
+    facts: dict[str, tuple[int, float | None, str]] = {one.name: (one.rows, one.seconds, one.note) for one in record.baselines}
+    if results:
+        own = {one.key: MetricRecord(one.value, one.low, one.high) for one in results if one.split == results[0].split}
+        methods = {THIS_RUN: own | (likely.after if likely else {})} | methods
+        facts[THIS_RUN] = (record.data.splits["train"].num_rows, (record.result or {}).get("train_runtime"), "")
+    known = {key for scores in methods.values() for key in scores}
+    titles = {key: source.measures.title(key) for key in record.metrics if key in known}
+    titles |= {key: title for key, title in PROBABILITY_TITLES.items() if key in known}
+    first = VERDICT_KEYS[record.data.task]
+    figures = []
+    for key in dict.fromkeys([first if first in titles else next(iter(titles)), *([LOG_LOSS] if LOG_LOSS in titles else [])]):
+        values = [(name, scores[key]) for name, scores in methods.items() if key in scores]
+        dots = [Dots(name, one.value, one.low, one.high, color=int(name != THIS_RUN)) for name, one in values]
+        told = "; ".join(f"{name} {one.value:.4f}" for name, one in values)
+        note = "Lower is better." if key in (*LOWER_IS_BETTER, LOG_LOSS) else ""
+        title = f"{titles[key][0].upper()}{titles[key][1:]} with 95 % intervals"
+        figures.append(drawn.figure(f"gained-{key}", DotChart(title, told, dots, Axis(titles[key])), note))
+    has_notes = any(note for _, _, note in facts.values())
+    head = ["method", *titles.values(), "training rows", "seconds", *([""] if has_notes else [])]
+    rows: list[list[Cell]] = []
+    for name, scores in methods.items():
+        number, seconds, note = facts[name]
+        cells: list[Cell] = [score(scores[key].value if key in scores else None) for key in titles]
+        rows.append([name, *cells, number, score(seconds, 1), *([note] if has_notes else [])])
+    return piece(TEMPLATE, "gained", figures, head, rows, (likely and likely.warning) or "")
 
 
 def reach(result: Score) -> float:

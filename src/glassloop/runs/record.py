@@ -338,9 +338,13 @@ class ProbabilityRecord:
     frequencies: float  # the log loss of the class frequencies of the training rows
 
     @property
-    def is_informative(self) -> bool:
-        """Whether the probabilities are better than the class frequencies."""
-        return self.after["log_loss"].value < self.frequencies
+    def warning(self) -> str | None:
+        """That the probabilities are worse than the class frequencies; None if they are not."""
+        loss = self.after["log_loss"].value
+        if loss <= self.frequencies:
+            return None
+        figures = f"log loss {loss:.4f} against {self.frequencies:.4f} on {self.rows:,} validation rows"
+        return f"do not use the probabilities of this model: they are worse than the class frequencies ({figures})"
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ class Hosted:
             "thresholds": {**predictor.answering.thresholds},
             "calibration": calibration,
             "checked_rows": self.checked,
+            "warnings": [*predictor.warnings],
         }
 
 

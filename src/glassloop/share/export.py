@@ -191,9 +191,7 @@ def export_run(folder: Path, kind: str, target: Path, *, stores_texts: bool = Tr
         exports.write_export(writing, replace(record, files=exports.checksums(writing)))
         found = compared(record, rows, writing, {"glassloop": ours, "transformers": plain}, stores_texts=stores_texts)
         calibrated = (writing / records.CALIBRATION_NAME).exists()
-        text = readme_text(
-            record, found.check, calibrated=calibrated, has_reference=stores_texts, towers=plain.towers
-        )
+        text = readme_text(record, found.check, calibrated=calibrated, has_reference=stores_texts, towers=plain.towers)
         write_text(writing / exports.README_NAME, text)
         record = replace(record, check=found.check, files=exports.checksums(writing))
         exports.write_export(writing, record)

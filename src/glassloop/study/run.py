@@ -34,7 +34,7 @@ from glassloop.data.sources import load_examples
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
 from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy, pooling_of
-from glassloop.predict.baselines import FrozenEncoder, embedding_backend, fitted_baselines, fitted_head
+from glassloop.predict.baselines import FrozenEncoder, embedding_backend, fitted_baselines, fitted_head, split_rows
 from glassloop.predict.calibration import store_temperature
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
@@ -212,7 +212,8 @@ def assemble(
         head = frozen = None
         if isinstance(network, PooledClassifier) and not keeps_head(config, given, pooling):
             frozen = FrozenEncoder(network, collate, embedding_backend(backend))
-            head = fitted_head(frozen, examples, encoded["train"], whole=args.method == FROZEN)
+            train = split_rows(examples, "train", encoded["train"])
+            head = fitted_head(frozen, train, examples.task, examples.num_labels, whole=args.method == FROZEN)
             stored = Path(args.output_dir or "") / records.START_HEAD_NAME
             start = load_file(stored) if args.output_dir and stored.is_file() else head.tensors
             network.head.load_state_dict(start)
@@ -224,8 +225,11 @@ def assemble(
         if frozen is None or network.pooling != wanted:
             frozen = FrozenEncoder(frozen_copy(network, wanted), collate, embedding_backend(backend))
             rows = shared.encoded(model, tokenizer, examples, limit.max_length, towers=wanted.towers)
-            head = fitted_head(frozen, examples, rows["train"], whole=False)
-        baselines = fitted_baselines(examples, rows, held_out, frozen, head)
+            train = split_rows(examples, "train", rows["train"])
+            head = fitted_head(frozen, train, examples.task, examples.num_labels, whole=False)
+        names = examples.labels.names if examples.labels else ()
+        others = split_rows(examples, held_out, rows[held_out])
+        baselines = fitted_baselines(train, held_out, others, examples.task, names, frozen, head)
     trainer = Trainer(
         network,
         args,
@@ -264,6 +268,7 @@ def assemble(
         chosen=chosen.names,
         max_length=limit.max_length,
         class_weights=None if parts.class_weights is None else tuple(parts.class_weights),
+        baselines=tuple(one.record(trainer.measures) for one in baselines.each) if baselines else (),
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
         lengths={
             name: facts
@@ -430,9 +435,7 @@ def run_to_end(
     for line in examples.notes:
         console.print(Text(f"• {printable(line)}", style="dim"))
     if run.baselines is not None:
-        known = [one.record(trainer.measures) for one in run.baselines.each]
-        record = replace(record, baselines=tuple(known))
-        console.print(baselines_table(known, trainer.measures, f"{run.baselines.split}, before training"))
+        console.print(baselines_table(record.baselines, trainer.measures, f"{run.baselines.split}, before training"))
     with session.trained(run.parts, checkpoint, restart=restart, callbacks=callbacks) as metrics:
         record = replace(record, result=metrics, stop_reason=trainer.state.stop_reason)
         results = evaluated(run, metrics.get("train_runtime", 0.0))

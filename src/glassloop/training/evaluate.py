@@ -372,6 +372,8 @@ def show_result(console: Console, result: scoring.Result, title: str) -> None:
     told = result.verdict is not None and result.verdict.kind != BETTER
     if result.baseline is not None and not told and (keys := no_better(result.metrics, result.baseline, result.measures)):
         lines.append(f"• no better than the {baseline_name(result.measures)}: {', '.join(map(result.measures.title, keys))}")
+    if result.probabilities is not None and (warning := result.probabilities.warning):
+        lines.append(f"• {warning}")
     for line in lines:
         console.print(text(line))
 

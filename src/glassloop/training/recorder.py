@@ -20,8 +20,18 @@ from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
 from glassloop.runs import record as records
 from glassloop.runs.record import RunRecord
+from glassloop.scores.baselines import prior_outputs
+from glassloop.scores.calibration import probability_record, some_rows
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
-from glassloop.scores.result import baseline_scores, constant_baseline, rows_of, usual_answer, verdict_on
+from glassloop.scores.result import (
+    FINE_TUNING,
+    Baselines,
+    baseline_scores,
+    constant_baseline,
+    rows_of,
+    usual_answer,
+    verdict_on,
+)
 from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.callbacks import Callback, State
@@ -153,7 +163,9 @@ def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.
 
 
 # --- the record --------------------------------------------------------------------------------------------------------
-def last_record(record: RunRecord, parts: TrainingParts, found: Evaluation | None, held_out: GivenRows | None) -> RunRecord:
+def last_record(
+    record: RunRecord, parts: TrainingParts, found: Evaluation | None, held_out: GivenRows | None, baselines: Baselines | None
+) -> RunRecord:
     """Return the record of a finished training, with what its rows say and the scores of the trained model, if `found`."""
     train = read_given(parts.train_rows)
     if held_out and held_out.labels is None and found:
@@ -170,10 +182,12 @@ def last_record(record: RunRecord, parts: TrainingParts, found: Evaluation | Non
     if train and train.lengths is not None and isinstance(parts.batches, Batches):
         multiple = parts.args.pad_to_multiple_of or 1
         record = replace(record, padding=padding_waste(train.lengths, parts.batches.order(0), multiple))
-    return with_scores(record, found, parts.measures(), train) if found else record
+    return with_scores(record, found, parts.measures(), train, baselines) if found else record
 
 
-def with_scores(record: RunRecord, found: Evaluation, measures: Measures | None, train: GivenRows | None) -> RunRecord:
+def with_scores(
+    record: RunRecord, found: Evaluation, measures: Measures | None, train: GivenRows | None, baselines: Baselines | None = None
+) -> RunRecord:
     """Return the record with the metrics of an evaluation, and those of always giving the usual answer of the training rows."""
     task, names, scores = record.data.task, record.data.labels or (), finite_scores(found)
     used = measures or Measures(tuple(name for name in scores if name != LOSS))
@@ -181,7 +195,13 @@ def with_scores(record: RunRecord, found: Evaluation, measures: Measures | None,
     if train and train.labels is not None and found.labels is not None and can_be_stored(found, names):
         rows = scored(found, record)
         answer = usual_answer(train.labels.astype(found.labels.dtype), task)
-        verdict = verdict_on(rows, [constant_baseline(rows, answer)]).sentence
+        compared = rows if baselines is None else some_rows(rows, baselines.numbers)
+        rivals = [constant_baseline(rows, answer)] if baselines is None else baselines.each
+        seconds = (record.result or {}).get("train_runtime", 0.0)
+        verdict = verdict_on(compared, rivals, what=FINE_TUNING, seconds=seconds).sentence
+        if baselines is not None and task != SCORE:
+            prior = prior_outputs(train.labels, task, len(names))
+            record = replace(record, probabilities=probability_record(rows, prior, temperature=1.0))
         known = Measures(tuple(key for key in used.keys if key in COMPUTED[task]), used.positive)
         baseline = baseline_scores(rows, answer, known) if known.keys else {}
         values = known.scores(found.logits, found.labels, task, names or ("score",)) if baseline else {}
@@ -219,6 +239,7 @@ class Recorder(Callback):
     tokenizer: Tokenizer | None  # decodes rows that have no text columns
     listed_rows: Callable[[ScoredRows], np.ndarray]  # the rows whose texts a report lists
     write_report: Callable[[Path], object] | None  # None for no report
+    baselines: Baselines | None = None  # of the evaluation rows
     record: RunRecord | None = None  # of the start; None before the first step, or if it could not be written
     has_started: bool = False
     # What a report may show, with their steps: the latest evaluation, and that of the best step, whose weights may be returned.
@@ -288,7 +309,10 @@ class Recorder(Callback):
         if self.record is None or result is None:
             return
         held_out = read_given(parts.eval_rows)
-        record = last_record(self.record, parts, found, held_out)
+        measures = parts.measures() or Measures(())
+        known = tuple(one.record(measures) for one in self.baselines.each) if self.baselines else ()
+        record = replace(self.record, baselines=known, result=result)
+        record = last_record(record, parts, found, held_out, self.baselines)
         if found and can_be_stored(found, record.data.labels or ()):
             tokens = held_out.lengths if held_out is not None and held_out.number == len(found.logits) else None
             more = None if tokens is None else {row: {"tokens": int(number)} for row, number in enumerate(tokens)}
@@ -297,9 +321,7 @@ class Recorder(Callback):
             record = replace(record, data=replace(record.data, columns=records.Columns(text or "text", pair, ("labels",))))
             write_answers(parts.folder / records.predictions_name(VALIDATION), scored(found, record), texts, more)
         reason, best_step, seconds = parts.state.stop_reason, parts.state.best_step, result.get("train_runtime")
-        record = replace(
-            record, status=records.FINISHED, result=result, stop_reason=reason, best_step=best_step, seconds=seconds
-        )
+        record = replace(record, status=records.FINISHED, stop_reason=reason, best_step=best_step, seconds=seconds)
         write_sealed(parts.folder / records.TRAINER_NAME, record)
 
     def texts(self, held_out: GivenRows | None, found: Evaluation, record: RunRecord) -> list[Mapping[str, str]]:

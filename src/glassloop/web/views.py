@@ -21,6 +21,7 @@ from glassloop.markup.templates import package_text, piece
 from glassloop.report.charts import COUNT, Axis, LineChart, Series, smoothed
 from glassloop.report.comparison import different_facts, facts_of
 from glassloop.report.page import Cell, Drawn, Number, Section, figure, page, score
+from glassloop.report.results import gained
 from glassloop.report.source import RunSource
 from glassloop.report.source import curves as learning_curves
 from glassloop.runs.history import Curves, Entry
@@ -219,8 +220,7 @@ def ordered(names: Sequence[str]) -> list[str]:
 def run_figures(run: RunSummary, curves: Curves) -> Markup:
     """Return the charts of one run as its report shows them, with resumes and the best of several evaluations marked."""
     history: list[Entry] = [{"step": step, name: value} for name, points in curves.points.items() for step, value in points]
-    record = run.record
-    if record:
+    if record := run.record:
         points = curves.points.get(record.plan.best_metric, [])
         sign = 1 if record.plan.greater_is_better else -1
         best = max(points, key=lambda point: sign * point[1]) if len(points) > 1 else None
@@ -257,8 +257,10 @@ def run_view(run: RunSummary, curves: Curves, base: str, problem: str = "") -> V
     rows = [[step, *(score(points.get(step)) for points in values)] for step in steps]
     labels = listed(run.record.data.labels, 8) if run.record and run.record.data.labels else ""
     about = piece(TEMPLATE, "about", run, str(run.folder.absolute()), local_time(moment(run.started)), labels)
+    baselines = gained(RunSource(run.folder, run.record, run.status, (), ()), (), Drawn())
     sections = [
         Section("curves", "Learning curves", piece(TEMPLATE, "run_curves", run_figures(run, curves), curves.damaged)),
+        *([Section("baselines", "What simple methods reach", baselines, "Baselines")] if baselines else []),
         Section("evaluations", "Evaluations", piece(TEMPLATE, "evaluations", [title_of(name, run) for name in names], rows)),
         Section("about", "The run", about),
     ]
