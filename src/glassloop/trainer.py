@@ -34,7 +34,7 @@ from glassloop.scores.metrics import Measures, chosen_measures, read_scores
 from glassloop.scores.result import Baselines
 from glassloop.settings.training import SCORE, TrainingArguments
 from glassloop.training.callbacks import Callback, State, checked_callbacks
-from glassloop.training.evaluate import Evaluation, Interrupted, PredictBatch, named_metrics, run_over
+from glassloop.training.evaluate import Evaluation, Interrupted, PredictBatch, baseline_record, named_metrics, run_over
 from glassloop.training.interfaces import Backend, LossSum, Say, Tensors, TrainingUse
 from glassloop.training.losses import class_weights_of, make_loss
 from glassloop.training.optimizer import make_plan
@@ -321,7 +321,7 @@ class Trainer:
         measures = self.measures
         return BaselineScores(
             {
-                one.name: {name: score.value for name, score in one.record(measures).scores.items()}
+                one.name: {name: score.value for name, score in baseline_record(one, measures).scores.items()}
                 for one in self._baselines[1].each
             }
         )

@@ -137,6 +137,7 @@ SHOWN_BY_A_TRAINER = {
     *("args", "backend", "callbacks", "compute_metrics", "data_collator", "eval_dataset", "loss", "measures", "model"),
     *("on_gradients", "optimizers", "processing_class", "state", "task", "train_dataset"),
     *("evaluate", "evaluation", "metrics_of", "predict", "report", "save_model", "train", "write_model"),
+    "baselines",
     "training_parts",  # of a run of the command
     # what scripts for transformers read, call and override
     *("compute_loss", "compute_loss_func", "create_model_card", "create_optimizer", "create_optimizer_and_scheduler"),

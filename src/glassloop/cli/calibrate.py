@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 from typer import Argument, Option
 
 from glassloop.base.errors import counted
-from glassloop.base.files import sha256_of, user_path
+from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult, say, show
-from glassloop.base.records import package_version
 from glassloop.cli.options import Json, completed_runs
-from glassloop.runs.record import CALIBRATION_NAME, model_of_run, predictions_name
+from glassloop.runs.record import CALIBRATION_NAME, model_of_run, store_calibration
 
 GAIN_KEYS = ("name", "before", "after", "change", "low", "high")  # for --json
 TARGET_HELP = (
@@ -43,7 +41,6 @@ def calibrate(
 
     from glassloop.predict import calibration
     from glassloop.report.card import show_fitted
-    from glassloop.runs.record import Calibration, weights_of, write_calibration
     from glassloop.scores.calibration import fitted_calibration
 
     if remove:
@@ -64,23 +61,18 @@ def calibrate(
         show(line)
     path = None
     if kept.anything:
-        facts = record.data.splits.get(split)
-        stored = Calibration(
-            temperature=kept.temperature,
-            thresholds=dict(kept.thresholds),
+        path = store_calibration(
+            folder,
+            record,
+            split,
+            kept.temperature,
+            kept.gains(fitted),
+            num_rows=len(rows),
+            folds=folds,
+            thresholds=kept.thresholds,
             target=aim if kept.thresholds else None,
             positive_label=positive,
-            split=split,
-            num_rows=len(rows),
-            fingerprint=facts.fingerprint if facts else "",
-            predictions=sha256_of(folder / predictions_name(split)),
-            folds=folds,
-            gains=kept.gains(fitted),
-            weights=weights_of(model, record.files),
-            written=datetime.now(UTC).isoformat(timespec="seconds"),
-            glassloop=package_version("glassloop") or "",
         )
-        path = write_calibration(model, stored)
         show(f"→ {path}")
         calibration.refresh(folder)
     elif (model / CALIBRATION_NAME).is_file():

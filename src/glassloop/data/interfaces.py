@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 else:
     Model = Tokenizer = Config = object
 
-__all__ = ["Config", "Model", "Tokenizer"]
+__all__ = ["Config", "LogitsOutput", "Model", "Tokenizer"]
 
 # The cells of one row by column name. A cell is a number, or a list, array or tensor of numbers: these have no common type.
 Row: TypeAlias = Mapping[str, Any]
@@ -36,6 +37,13 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, number: int, /) -> Row: ...
+
+
+@dataclass(frozen=True)
+class LogitsOutput:
+    """What a model of Glassloop returns: `logits`, as every classifier of transformers does."""
+
+    logits: Tensor
 
 
 # What examples are loaded from: a name, a file, a folder, one object with rows, or several by split.

@@ -15,8 +15,7 @@ import torch
 
 from glassloop.base.errors import ModelError, SettingsError, listed, resource_error, shortened, visible
 from glassloop.base.records import Json
-from glassloop.data.interfaces import Config
-from glassloop.models.interface import LogitsOutput
+from glassloop.data.interfaces import Config, LogitsOutput
 from glassloop.models.loading import load_config
 from glassloop.models.pooled import pooling_of, split_towers
 from glassloop.runs.export import EXPORT_NAME, MODEL_FILES, RESTORE, TORCH, ExportRecord

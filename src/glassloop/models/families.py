@@ -9,6 +9,9 @@ from typing import Literal
 Packing = Literal["layers", "modules", "none"]
 
 
+WEIGHTS_NAME = "model.safetensors"  # of every family
+
+
 @dataclass(frozen=True)
 class EncoderLayout:
     """Where the parts of an encoder with post-norm layers are, as attribute paths; by default, those of BERT."""

@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,15 +24,7 @@ GENERIC_LABEL = re.compile(r"LABEL_\d+")
 STAND_IN = "_config_of_outputs"  # the attribute of a plain torch module with what Glassloop reads of a config
 DEFAULT_LENGTH = 512
 NO_LIMIT = 100_000  # tokenizers that know no limit say 10**30
-WEIGHTS_NAME = "model.safetensors"
 ADAPTER_DIR = "adapter"  # below the folder of the merged model, where transformers does not look for one
-
-
-@dataclass(frozen=True)
-class LogitsOutput:
-    """What a model of Glassloop returns: `logits`, as every classifier of transformers does."""
-
-    logits: torch.Tensor
 
 
 def config_of(model: Model) -> Config:

@@ -14,8 +14,9 @@ from torch.nn import functional
 
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.encoding import backend_state, key_of
-from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
-from glassloop.models.interface import WEIGHTS_NAME, LogitsOutput, longest_input
+from glassloop.data.interfaces import LogitsOutput
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, WEIGHTS_NAME
+from glassloop.models.interface import longest_input
 from glassloop.models.loading import CONFIG_NAME, find_model, read_json_file
 from glassloop.models.pooled import HEAD_KEY, HEAD_NAME, pooled, pooling_of, split_towers
 from glassloop.runs.record import RunRecord

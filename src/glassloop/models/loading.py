@@ -22,7 +22,8 @@ from glassloop.base.network import hub_unreachable, is_hub_name, offline
 from glassloop.base.records import Json
 from glassloop.data.columns import LabelSet
 from glassloop.data.interfaces import Config, Model, Tokenizer
-from glassloop.models.interface import WEIGHTS_NAME, carried_labels, refuse_not_finite, refuse_other_labels
+from glassloop.models.families import WEIGHTS_NAME
+from glassloop.models.interface import carried_labels, refuse_not_finite, refuse_other_labels
 from glassloop.runs.record import is_run, model_of_run, refuse_seeds
 from glassloop.settings.training import name_problem
 
@@ -333,7 +334,7 @@ def load_model(
         raise SettingsError(f"the model has no setting {visible(unknown[0])}", f"omit it, or choose another model than {name}")
     place = checked_place(name)
     model: Model
-    report: dict[str, list[Any]]
+    report: dict[str, list[str]]
     with loading(place, "model") as safely, torch.random.fork_rng(devices=[], enabled=seed is not None), quiet_transformers():
         if seed is not None:
             torch.manual_seed(seed)
@@ -343,12 +344,12 @@ def load_model(
             model, report = load_pooled(place, config, wanted, settings, has_head=wanted == stored and not new_head)
         else:
             model, report = AutoModelForSequenceClassification.from_pretrained(place.name, **settings)
+            report["mismatched_keys"] = [key[0] for key in report["mismatched_keys"]]  # without their shapes
         if new_head and wanted is None:
             fresh = type(model)(model.config)
             for part, module in model.named_children():
                 if part != model.base_model_prefix:
                     module.load_state_dict(getattr(fresh, part).state_dict())
-    report["mismatched_keys"] = [key for key, *_ in report["mismatched_keys"]]  # without their shapes
     refuse_unfit(str(name), model, report, new_head=new_head, shallower=any(map(LAYER_COUNT.search, options)))
     paths = stored_weights(place, model)
     refuse_not_finite(model, lambda weight: str(paths.get(weight.removeprefix(f"{model.base_model_prefix}."), place.name)))
@@ -356,9 +357,9 @@ def load_model(
 
 
 def load_pooled(
-    place: Place, config: Config, pooling: Pooling, settings: dict[str, Any], *, has_head: bool
-) -> tuple[Model, dict[str, list[Any]]]:
-    """Return an encoder with a pooled head, a fresh one unless the file `has_head`, and transformers' report of loading it."""
+    place: Place, config: Config, pooling: Pooling, settings: Mapping[str, object], *, has_head: bool
+) -> tuple[Model, dict[str, list[str]]]:
+    """Return an encoder with a pooled head, a fresh one unless the file `has_head`, and which weights did not fit, by name."""
     from transformers import AutoModel
 
     from glassloop.models.pooled import HEAD_KEY, PooledClassifier, encoder_options
@@ -366,11 +367,10 @@ def load_pooled(
     encoder, report = AutoModel.from_pretrained(place.name, **settings, **encoder_options(config))
     setattr(encoder.config, HEAD_KEY, asdict(pooling))
     model = PooledClassifier(encoder.config, encoder)
-    prefix = f"{model.base_model_prefix}."
-    for kind, keys in report.items():  # named as in a classifier
-        named = [(key, []) if isinstance(key, str) else (key[0], [*key[1:]]) for key in keys]
-        full = [(key if key.startswith((prefix, "head.")) else f"{prefix}{key}", rest) for key, rest in named]
-        report[kind] = [(key, *rest) if rest else key for key, rest in full]
+    prefix, unfit = f"{model.base_model_prefix}.", dict[str, list[str]]()
+    for kind, keys in report.items():  # named as in a classifier; a key may have shapes beside its name
+        names = [key if isinstance(key, str) else key[0] for key in keys]
+        unfit[kind] = [name if name.startswith((prefix, "head.")) else f"{prefix}{name}" for name in names]
     if has_head:
         from safetensors.torch import load_file
 
@@ -379,7 +379,7 @@ def load_pooled(
         if {name: value.shape for name, value in found.items() if name in wanted} != wanted:
             raise ModelError(f"{place.name}: {WEIGHTS_NAME} has no head for its config", DAMAGED)
         model.head.load_state_dict({name.removeprefix("head."): found[name] for name in wanted})
-    return model, report
+    return model, unfit
 
 
 def declared_by(name: str | Path) -> tuple[Pooling | None, str]:

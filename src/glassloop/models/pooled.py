@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from glassloop.base.errors import ModelError, shortened
 from glassloop.base.records import Json, NotARecordError, decoded
-from glassloop.data.interfaces import Config, Model
-from glassloop.models.interface import WEIGHTS_NAME, LogitsOutput
+from glassloop.data.interfaces import Config, LogitsOutput, Model
+from glassloop.models.families import WEIGHTS_NAME
 from glassloop.settings.training import POOLING_MODES
 
 HEAD_KEY = "glassloop_head"  # the entry of config.json with the settings of the head

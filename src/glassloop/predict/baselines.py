@@ -24,10 +24,10 @@ from glassloop.data.encoding import Encoding, encode_texts
 from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.models.interface import base_of, config_of, label_names, longest_input
-from glassloop.models.linear import LinearModel, fit_linear
+from glassloop.models.linear import LinearModel, fit_linear, most_texts, words_outputs
 from glassloop.models.loading import declared_by
 from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy
-from glassloop.scores import baselines as simple
+from glassloop.scores.calibration import prior_outputs
 from glassloop.scores.metrics import Array
 from glassloop.scores.result import FREQUENCIES, FROZEN_ENCODER, WORDS, Baseline, Baselines, rows_of
 from glassloop.settings.training import SCORE
@@ -70,7 +70,9 @@ class FrozenEncoder:
 
     def computed(self, batches: Batches) -> Array:
         model = self.model
-        backend = verified_backend(supported_backend(self.backend, model), model, lambda: batches)
+        backend = self.backend
+        if isinstance(backend, PackedBackend):
+            backend = verified_backend(supported_backend(backend, model), model, lambda: batches)
         with stage("computing embeddings", len(batches.rows)), assigned(model, embeds=True), backend.evaluation_context(model):
             found = run_over(model, backend.adapt_batches(batches, batches.rows), backend)
         return found.logits.astype(np.float32)
@@ -169,13 +171,12 @@ def fitted_baselines(
         notes += [f"evaluated on {len(held):,} of {len(held_out.targets):,} rows"] if len(held) < len(held_out.targets) else []
         return Baseline(name, rows_of(outputs, wanted, task, names), num_train, seconds, "; ".join(notes))
 
-    prior = simple.prior_outputs(every, task, num_labels)
+    prior = prior_outputs(every, task, num_labels)
     found = [baseline(FREQUENCIES, np.tile(prior, (len(held), 1)), len(every), 0.0)]
     began = time.perf_counter()
     with stage("fitting a regression on words"):
-        numbers = drawn_rows(np.ones(len(every), dtype=np.int64), simple.most_rows(num_labels), len(every))
-        texts = {split: held_out.texts(held)}
-        outputs = simple.words_outputs(train.texts(numbers), every[numbers], texts, task, num_labels)[split]
+        numbers = drawn_rows(np.ones(len(every), dtype=np.int64), most_texts(num_labels), len(every))
+        outputs = words_outputs(train.texts(numbers), every[numbers], held_out.texts(held), task, num_labels)
     found.append(baseline(WORDS, outputs, len(numbers), time.perf_counter() - began))
     if frozen is not None and head is not None:
         began = time.perf_counter()

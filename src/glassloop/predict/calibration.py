@@ -5,24 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 from glassloop.base.errors import DataError, ModelError, SettingsError, alternatives, counted, did_you_mean, listed, visible
-from glassloop.base.files import sha256_of, user_path
+from glassloop.base.files import user_path
 from glassloop.base.output import CommandResult, say, show
-from glassloop.base.records import package_version
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs import record as records
-from glassloop.scores.calibration import CALIBRATION_ERROR, EXPECTED_ERROR, FITTED_FOLDS, LOG_LOSS, LOSS, Fitted, margins_of
+from glassloop.scores.calibration import Fitted, margins_of
 from glassloop.scores.statistics import ScoredRows, scored_rows
 from glassloop.settings.training import CLASSES, SCORE
 
 NONE = "none"
-GAINS = {LOSS: LOG_LOSS, CALIBRATION_ERROR: EXPECTED_ERROR}  # of a temperature, and the scores they are differences of
 TARGETS = (records.F1, records.PRECISION, records.RECALL, records.COST, NONE)
 SIDES = ("false_positive", "false_negative")
 COSTS = "--cost false_positive=1,false_negative=5"
@@ -191,28 +188,6 @@ def refuse_unreachable(fitted: Fitted) -> None:
         if limit is not None and not limit.reached and fitted.target is not None:
             problem = f"no threshold of {visible(name)} reaches a {fitted.target.kept} of {fitted.target.least:g}"
             raise SettingsError(f"{problem}: the highest is {limit.score:.4f}", "ask for less")
-
-
-def store_temperature(folder: Path, record: records.RunRecord, split: str, found: records.ProbabilityRecord) -> None:
-    """Store the temperature of a run that has just been evaluated, for all predictions with its model."""
-    model, facts = folder / records.MODEL_NAME, record.data.splits.get(split)
-    gains = [records.Gain(name, found.before[key], found.after[key].value) for name, key in GAINS.items()]
-    stored = records.Calibration(
-        temperature=found.temperature,
-        thresholds={},
-        target=None,
-        positive_label=None,
-        split=split,
-        num_rows=found.rows,
-        fingerprint=facts.fingerprint if facts else "",
-        predictions=sha256_of(folder / records.predictions_name(split)),
-        folds=min(FITTED_FOLDS, found.rows),
-        gains=tuple(gains),
-        weights=records.weights_of(model),
-        written=datetime.now(UTC).isoformat(timespec="seconds"),
-        glassloop=package_version("glassloop") or "",
-    )
-    records.write_calibration(model, stored)
 
 
 def refresh(folder: Path) -> None:

@@ -14,17 +14,8 @@ from glassloop.report import charts
 from glassloop.report.charts import Axis, Bars, Cloud, DotChart, Dots, Event, Histogram, LineChart, Points, ScatterChart, Series
 from glassloop.report.page import Cell, Drawn, Number, score
 from glassloop.report.source import TEMPLATE, RunSource
-from glassloop.runs.record import (
-    FAILED,
-    KILLED,
-    MODEL_NAME,
-    RUNNING,
-    STOPPED,
-    Calibration,
-    Gain,
-    MetricRecord,
-    read_calibration,
-)
+from glassloop.runs import record as records
+from glassloop.runs.record import Calibration, Gain
 from glassloop.scores import calibration
 from glassloop.scores.calibration import LOG_LOSS, PROBABILITY_TITLES, confidences, reliability, threshold_curve
 from glassloop.scores.metrics import AVERAGED, LOWER_IS_BETTER, Array, probabilities, short_metrics
@@ -40,10 +31,10 @@ MOST_POINTS, MOST_THRESHOLDS = 1_000, 100
 MOST_ROWS, MOST_LOGITS = 20_000, 500_000  # for the temperature, which is found in many passes
 BASELINES = {SCORE: "mean of the training scores", SEVERAL: "most frequent labels", CLASSES: "majority class"}
 UNFINISHED = {
-    RUNNING: "The run is being trained.",
-    STOPPED: "The run was stopped before its end and can be resumed.",
-    FAILED: "The run ended with an error before its end and can be resumed.",
-    KILLED: "The run was killed before its end and can be resumed.",
+    records.RUNNING: "The run is being trained.",
+    records.STOPPED: "The run was stopped before its end and can be resumed.",
+    records.FAILED: "The run ended with an error before its end and can be resumed.",
+    records.KILLED: "The run was killed before its end and can be resumed.",
 }
 CONFIDENCE = Axis("confidence", PERCENT, 0, 1)
 RIGHT = Axis("share of right answers", PERCENT, 0, 1)
@@ -136,7 +127,7 @@ def gained(source: RunSource, results: Sequence[Score], drawn: Drawn) -> str:
     likely, methods = record.probabilities if results else None, {one.name: one.scores for one in record.baselines}
     facts: dict[str, tuple[int, float | None, str]] = {one.name: (one.rows, one.seconds, one.note) for one in record.baselines}
     if results:
-        own = {one.key: MetricRecord(one.value, one.low, one.high) for one in results if one.split == results[0].split}
+        own = {one.key: records.MetricRecord(one.value, one.low, one.high) for one in results if one.split == results[0].split}
         methods = {THIS_RUN: own | (likely.after if likely else {})} | methods
         facts[THIS_RUN] = (record.data.splits["train"].num_rows, (record.result or {}).get("train_runtime"), "")
     known = {key for scores in methods.values() for key in scores}
@@ -176,7 +167,7 @@ def confidence(source: RunSource, drawn: Drawn) -> str:
     confident, right = confidences(rows)
     stored, problem = None, None
     try:
-        stored = read_calibration(source.folder / MODEL_NAME, source.record.files if source.record else None)
+        stored = records.read_calibration(source.folder / records.MODEL_NAME, source.record.files if source.record else None)
     except GlassloopError as error:
         problem = error
     calibrated = replace(rows, logits=rows.logits / stored.temperature) if stored else rows  # answers stay as they are

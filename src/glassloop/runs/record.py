@@ -8,11 +8,12 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from glassloop.base.errors import ModelError, SettingsError, listed, visible
 from glassloop.base.files import sha256_of
-from glassloop.base.records import Json, collection_paused, described, entry, read_sealed, write_sealed
+from glassloop.base.records import Json, collection_paused, described, entry, package_version, read_sealed, write_sealed
 from glassloop.settings.training import TASKS, DataSettings, TrainingArguments, repeated
 
 RUN_NAME, HISTORY_NAME, SESSIONS_NAME = "run.json", "history.jsonl", "sessions.jsonl"
@@ -514,6 +515,30 @@ def write_calibration(model: Path, calibration: Calibration) -> Path:
     remove_leftovers(model)
     write_sealed(path := model / CALIBRATION_NAME, calibration)
     return path
+
+
+def store_calibration(
+    folder: Path, record: RunRecord, split: str, temperature: float, gains: Sequence[Gain], *, num_rows: int, folds: int,
+    thresholds: Mapping[str, float] | None = None, target: Target | None = None, positive_label: str | None = None,
+) -> Path:  # fmt: skip
+    """Store how the logits of a run become probabilities, fitted on its stored predictions of a split, and return the file."""
+    facts = record.data.splits.get(split)
+    stored = Calibration(
+        temperature=temperature,
+        thresholds=dict(thresholds or {}),
+        target=target,
+        positive_label=positive_label,
+        split=split,
+        num_rows=num_rows,
+        fingerprint=facts.fingerprint if facts else "",
+        predictions=sha256_of(folder / predictions_name(split)),
+        folds=folds,
+        gains=tuple(gains),
+        weights=weights_of(folder / MODEL_NAME, record.files),
+        written=datetime.now(UTC).isoformat(timespec="seconds"),
+        glassloop=package_version("glassloop") or "",
+    )
+    return write_calibration(folder / MODEL_NAME, stored)
 
 
 def read_calibration(model: Path, known: Mapping[str, str] | None = None) -> Calibration | None:

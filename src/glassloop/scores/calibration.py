@@ -10,7 +10,7 @@ import numpy as np
 from glassloop.runs.record import COST, F1, PRECISION, Gain, MetricRecord, ProbabilityRecord, Target
 from glassloop.scores.metrics import Array, probabilities
 from glassloop.scores.statistics import ScoredRows, share_interval, t_interval
-from glassloop.settings.training import CLASSES, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 BINS = 15
 MOST_POINTS = 200  # of a curve
@@ -67,12 +67,28 @@ def negative_log_likelihood(rows: ScoredRows, temperature: float = 1.0) -> float
 
 def row_losses(rows: ScoredRows, temperature: float | Array = 1.0) -> Array:
     """Return the loss of each row, without class weights, at a temperature, or one of each row (rows x 1)."""
-    logits = rows.logits / temperature
-    if rows.task == SEVERAL:
-        return np.asarray(np.logaddexp(0, np.where(rows.references == 1, -logits, logits)).mean(axis=1))
-    top = logits.max(axis=1)
-    total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
-    return np.asarray(total - logits[np.arange(len(rows)), rows.references])
+    return output_losses(rows.logits / temperature, rows.references, rows.task)
+
+
+def output_losses(outputs: Array, targets: Array, task: str) -> Array:
+    """Return the loss of each row: cross entropy, its mean over labels, or the squared error."""
+    if task == SCORE:
+        return np.asarray(np.square(outputs[:, 0] - targets))
+    if task == SEVERAL:
+        return np.asarray(np.logaddexp(0, np.where(targets == 1, -outputs, outputs)).mean(axis=1))
+    top = outputs.max(axis=1)
+    return np.asarray(top + np.log(np.exp(outputs - top[:, None]).sum(axis=1)) - outputs[np.arange(len(outputs)), targets])
+
+
+def prior_outputs(targets: Array, task: str, num_outputs: int) -> Array:
+    """Return the outputs that predict the frequencies of the targets, with one more row of each class, or their mean."""
+    if task == SCORE:
+        return np.array([targets.mean()])
+    if task == SEVERAL:
+        shares = (targets.sum(axis=0) + 1) / (len(targets) + 2)
+        return np.asarray(np.log(shares / (1 - shares)))
+    counts = np.bincount(targets, minlength=num_outputs) + 1.0
+    return np.asarray(np.log(counts / counts.sum()))
 
 
 def fitted_temperature(rows: ScoredRows) -> float:

@@ -11,9 +11,8 @@ import numpy as np
 
 from glassloop.base.errors import counted, listed, visible
 from glassloop.base.records import Json
-from glassloop.runs.record import BaselineRecord, ClassRecord, MetricRecord, ProbabilityRecord, RunRecord, held_out_splits
+from glassloop.runs.record import BaselineRecord, ClassRecord, ProbabilityRecord, RunRecord, held_out_splits
 from glassloop.scores import statistics
-from glassloop.scores.calibration import probability_scores
 from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
 from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, ScoredRows, class_counts
 from glassloop.settings.defaults import learning_rate, num_epochs, started_epochs, started_rate
@@ -195,20 +194,6 @@ class Baseline:
         if self.name == FREQUENCIES:
             return f"always answering {answer_name(self.rows.predictions[0], self.rows.labels)}"
         return {WORDS: "a regression on words", FROZEN_ENCODER: THE_FROZEN_ENCODER}[self.name]
-
-    def record(self, measures: Measures) -> BaselineRecord:
-        """Return its metrics with their intervals, and how good its probabilities are."""
-        scores, keys = {}, [key for key in measures.keys if key in COMPUTED[self.rows.task]]
-        if self.name == FREQUENCIES:
-            known = Measures(tuple(keys), measures.positive)
-            keys = [*baseline_scores(self.rows, self.rows.predictions[0], known)] if keys else []
-        for key in keys:
-            estimate = statistics.metric_estimate(self.rows, key, measures.positive)
-            span = estimate.interval
-            scores[key] = MetricRecord(estimate.value, span.low if span else None, span.high if span else None)
-        if self.rows.task != SCORE:
-            scores |= probability_scores(self.rows)
-        return BaselineRecord(self.name, scores, self.num_train, self.seconds, self.note)
 
 
 @dataclass(frozen=True)

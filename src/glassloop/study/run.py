@@ -35,7 +35,6 @@ from glassloop.models.interface import carried_labels, encoder_weights, length_l
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
 from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy, pooling_of
 from glassloop.predict.baselines import FrozenEncoder, embedding_backend, fitted_baselines, fitted_head, split_rows
-from glassloop.predict.calibration import store_temperature
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs import record as records
@@ -51,12 +50,14 @@ from glassloop.training.callbacks import Callback, refuse_missing
 from glassloop.training.checkpoints import weights_fingerprint
 from glassloop.training.evaluate import (
     Interrupted,
+    baseline_record,
     baselines_table,
     length_entries,
     prefixes,
     result_of,
     scored,
     show_result,
+    store_temperature,
     write_predictions,
 )
 from glassloop.training.interfaces import Backend, Tensors
@@ -268,7 +269,7 @@ def assemble(
         chosen=chosen.names,
         max_length=limit.max_length,
         class_weights=None if parts.class_weights is None else tuple(parts.class_weights),
-        baselines=tuple(one.record(trainer.measures) for one in baselines.each) if baselines else (),
+        baselines=tuple(baseline_record(one, trainer.measures) for one in baselines.each) if baselines else (),
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
         lengths={
             name: facts
@@ -398,9 +399,9 @@ def train_run(
                 share_files(folder, records.START_HEAD_NAME)
         run_to_end(run, checkpoint, began, restart=restart)
         if is_main:
-            update_card(folder)
             if with_report and (path := write_report(folder)):
                 note(f"  report: {path}")
+            update_card(folder)
     return folder
 
 

@@ -25,14 +25,14 @@ from glassloop.data.examples import SHOWN_LABELS, Examples
 from glassloop.data.interfaces import Tokenizer
 from glassloop.markup.notebook import scores
 from glassloop.markup.terminal import bare_table, text
+from glassloop.runs import record as records
 from glassloop.runs.history import last_step
-from glassloop.runs.record import TIMINGS, BaselineRecord, ClassRecord, MetricRecord, RunRecord, held_out_splits, seed_name
+from glassloop.runs.record import BaselineRecord, ClassRecord, RunRecord
 from glassloop.runs.study import SeedsRecord
+from glassloop.scores import calibration
 from glassloop.scores import result as scoring
-from glassloop.scores.baselines import prior_outputs
-from glassloop.scores.calibration import PROBABILITY_TITLES, probability_record, some_rows
 from glassloop.scores.metrics import COMPUTED, Array, Measures, no_better, short_metrics
-from glassloop.scores.statistics import BETTER, ScoredRows
+from glassloop.scores.statistics import BETTER, ScoredRows, metric_estimate
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.interfaces import EvaluationBackend, LossSum, RowBatches
 
@@ -46,6 +46,8 @@ READ_BATCHES = 16  # batches whose logits are copied from the device at once
 PADDING = -100  # what fills up outputs of rows that are shorter than others, as in transformers
 MOST_EXAMINED = 5_000  # rows of full length whose cut texts are found, which costs another tokenization
 NOTHING = "-"  # a score that does not exist
+# The gains of a temperature, and the scores that they are differences of.
+GAINS = {calibration.LOSS: calibration.LOG_LOSS, calibration.CALIBRATION_ERROR: calibration.EXPECTED_ERROR}
 USUAL_TEMPERATURE = 1.4  # of a fine-tuned model (docs/log.md, "Temperatures")
 SHORT_TITLES = {scoring.FREQUENCIES: "frequencies", scoring.FROZEN_ENCODER: "frozen"}  # of columns
 LARGEST = 8  # of many classes, so many of those with the most rows are shown; the rest of SHOWN_LABELS have the lowest F1
@@ -224,7 +226,7 @@ def joined(parts: Sequence[Nested]) -> Nested:
 
 def named_metrics(found: Evaluation, values: Mapping[str, float], prefix: str) -> Evaluation:
     """Return an evaluation with its loss, other values and timings as metrics whose names begin with `prefix`."""
-    runtime, per_second = TIMINGS
+    runtime, per_second = records.TIMINGS
     metrics = {} if found.loss is None else {"loss": found.loss, **values}
     metrics |= {runtime: found.seconds, per_second: len(found.logits) / max(found.seconds, 1e-9)}
     named = {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
@@ -263,20 +265,36 @@ def result_of(
     answer = scoring.usual_answer(targets, examples.task)
     compared, rivals = rows, [scoring.constant_baseline(rows, answer)]
     if baselines is not None:
-        compared, rivals = some_rows(rows, baselines.numbers), [*baselines.each]
+        compared, rivals = calibration.some_rows(rows, baselines.numbers), [*baselines.each]
         if training.get("what") == scoring.THE_FROZEN_ENCODER:  # it is not compared with itself
             rivals = [one for one in rivals if one.name != scoring.FROZEN_ENCODER]
     probabilities = None
     if examples.task != SCORE and len(rows):
-        prior = prior_outputs(targets, examples.task, len(names))
-        probabilities = probability_record(rows, prior, usual_temperature(training.get("what", "")), temperature)
+        prior = calibration.prior_outputs(targets, examples.task, len(names))
+        probabilities = calibration.probability_record(rows, prior, usual_temperature(training.get("what", "")), temperature)
     return replace(
         result,
         baseline=scoring.baseline_scores(rows, answer, measures),
         verdict=scoring.verdict_on(compared, rivals, facts, **training),
-        baselines=[one.record(measures) for one in baselines.each] if baselines else (),
+        baselines=[baseline_record(one, measures) for one in baselines.each] if baselines else (),
         probabilities=probabilities,
     )
+
+
+def baseline_record(baseline: scoring.Baseline, measures: Measures) -> BaselineRecord:
+    """Return the metrics of a baseline with their intervals, and how good its probabilities are."""
+    rows = baseline.rows
+    scores, keys = {}, [key for key in measures.keys if key in COMPUTED[rows.task]]
+    if baseline.name == scoring.FREQUENCIES:
+        known = Measures(tuple(keys), measures.positive)
+        keys = [*scoring.baseline_scores(rows, rows.predictions[0], known)] if keys else []
+    for key in keys:
+        estimate = metric_estimate(rows, key, measures.positive)
+        span = estimate.interval
+        scores[key] = records.MetricRecord(estimate.value, span.low if span else None, span.high if span else None)
+    if rows.task != SCORE:
+        scores |= calibration.probability_scores(rows)
+    return BaselineRecord(baseline.name, scores, baseline.num_train, baseline.seconds, baseline.note)
 
 
 def usual_temperature(what: str) -> float:
@@ -330,6 +348,13 @@ def write_predictions(path: Path, examples: Examples, result: scoring.Result, mo
     texts = examples.splits[result.split].select_columns([*dict.fromkeys(examples.columns.texts)])[:]
     cells = ({name: column[row] for name, column in texts.items()} for row in range(len(result.rows)))
     write_answers(path, result.rows, cells, more)
+
+
+def store_temperature(folder: Path, record: RunRecord, split: str, found: records.ProbabilityRecord) -> None:
+    """Store the temperature of a run that has just been evaluated, for all predictions with its model."""
+    gains = [records.Gain(name, found.before[key], found.after[key].value) for name, key in GAINS.items()]
+    folds = min(calibration.FITTED_FOLDS, found.rows)
+    records.store_calibration(folder, record, split, found.temperature, gains, num_rows=found.rows, folds=folds)
 
 
 def write_answers(path: Path, rows: ScoredRows, texts: Iterable[Mapping[str, str]], more: RowFacts | None = None) -> None:
@@ -397,11 +422,11 @@ def results_table(result: scoring.Result, title: str) -> Table:
         table.add_row(text("balanced accuracy"), *figures((result.balanced[0], level, *[None] * (len(columns) - 1))))
     likely = values_of(result.probabilities.after) if result.probabilities else {}
     for key, value in likely.items():
-        table.add_row(text(PROBABILITY_TITLES[key]), *figures((value, *(values.get(key) for _, values in columns))))
+        table.add_row(text(calibration.PROBABILITY_TITLES[key]), *figures((value, *(values.get(key) for _, values in columns))))
     return table
 
 
-def values_of(scores: Mapping[str, MetricRecord]) -> dict[str, float]:
+def values_of(scores: Mapping[str, records.MetricRecord]) -> dict[str, float]:
     return {key: score.value for key, score in scores.items()}
 
 
@@ -486,7 +511,7 @@ def results_content(results: Iterable[scoring.Result]) -> Content:
 def run_content(folder: Path, record: RunRecord) -> Content:
     """Return the result of `glassloop train`, from the record of the run. The first validation split has the verdict."""
     splits: Content = {}
-    for name in held_out_splits(record.data.splits) if record.evaluation else ():
+    for name in records.held_out_splits(record.data.splits) if record.evaluation else ():
         first = (
             record.classes,
             record.balanced_accuracy,
@@ -521,7 +546,7 @@ def seeds_content(record: SeedsRecord) -> Content:
         "model": record.settings.model or "quickstart",
         "seeds": {
             seed: {
-                "run": record.folder / seed_name(seed),
+                "run": record.folder / records.seed_name(seed),
                 "status": entry.status,
                 "seconds": entry.seconds or None,
                 "metrics": entry.metrics,

@@ -20,22 +20,13 @@ from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
 from glassloop.runs import record as records
 from glassloop.runs.record import RunRecord
-from glassloop.scores.baselines import prior_outputs
-from glassloop.scores.calibration import probability_record, some_rows
+from glassloop.scores import result as scoring
+from glassloop.scores.calibration import prior_outputs, probability_record, some_rows
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
-from glassloop.scores.result import (
-    FINE_TUNING,
-    Baselines,
-    baseline_scores,
-    constant_baseline,
-    rows_of,
-    usual_answer,
-    verdict_on,
-)
 from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.callbacks import Callback, State
-from glassloop.training.evaluate import Evaluation, write_answers
+from glassloop.training.evaluate import Evaluation, baseline_record, write_answers
 from glassloop.training.session import TrainingParts, started_record
 
 MOST_READ = 200_000  # rows; of more, only the number is known
@@ -164,7 +155,11 @@ def facts_of(rows: GivenRows, names: tuple[str, ...], task: str, train_keys: np.
 
 # --- the record --------------------------------------------------------------------------------------------------------
 def last_record(
-    record: RunRecord, parts: TrainingParts, found: Evaluation | None, held_out: GivenRows | None, baselines: Baselines | None
+    record: RunRecord,
+    parts: TrainingParts,
+    found: Evaluation | None,
+    held_out: GivenRows | None,
+    baselines: scoring.Baselines | None,
 ) -> RunRecord:
     """Return the record of a finished training, with what its rows say and the scores of the trained model, if `found`."""
     train = read_given(parts.train_rows)
@@ -186,7 +181,11 @@ def last_record(
 
 
 def with_scores(
-    record: RunRecord, found: Evaluation, measures: Measures | None, train: GivenRows | None, baselines: Baselines | None = None
+    record: RunRecord,
+    found: Evaluation,
+    measures: Measures | None,
+    train: GivenRows | None,
+    baselines: scoring.Baselines | None = None,
 ) -> RunRecord:
     """Return the record with the metrics of an evaluation, and those of always giving the usual answer of the training rows."""
     task, names, scores = record.data.task, record.data.labels or (), finite_scores(found)
@@ -194,16 +193,16 @@ def with_scores(
     baseline, verdict = {}, None
     if train and train.labels is not None and found.labels is not None and can_be_stored(found, names):
         rows = scored(found, record)
-        answer = usual_answer(train.labels.astype(found.labels.dtype), task)
+        answer = scoring.usual_answer(train.labels.astype(found.labels.dtype), task)
         compared = rows if baselines is None else some_rows(rows, baselines.numbers)
-        rivals = [constant_baseline(rows, answer)] if baselines is None else baselines.each
+        rivals = [scoring.constant_baseline(rows, answer)] if baselines is None else baselines.each
         seconds = (record.result or {}).get("train_runtime", 0.0)
-        verdict = verdict_on(compared, rivals, what=FINE_TUNING, seconds=seconds).sentence
+        verdict = scoring.verdict_on(compared, rivals, what=scoring.FINE_TUNING, seconds=seconds).sentence
         if baselines is not None and task != SCORE:
             prior = prior_outputs(train.labels, task, len(names))
             record = replace(record, probabilities=probability_record(rows, prior, temperature=1.0))
         known = Measures(tuple(key for key in used.keys if key in COMPUTED[task]), used.positive)
-        baseline = baseline_scores(rows, answer, known) if known.keys else {}
+        baseline = scoring.baseline_scores(rows, answer, known) if known.keys else {}
         values = known.scores(found.logits, found.labels, task, names or ("score",)) if baseline else {}
         # A metric that the user computes may only have the name of Glassloop's.
         baseline = {key: value for key, value in baseline.items() if abs(values[key] - scores[key]) < 1e-6}
@@ -228,7 +227,7 @@ def can_be_stored(found: Evaluation, names: Sequence[str]) -> bool:
 
 
 def scored(found: Evaluation, record: RunRecord) -> ScoredRows:
-    return rows_of(found.logits, np.asarray(found.labels), record.data.task, record.data.labels or ())
+    return scoring.rows_of(found.logits, np.asarray(found.labels), record.data.task, record.data.labels or ())
 
 
 @dataclass(eq=False)
@@ -239,7 +238,7 @@ class Recorder(Callback):
     tokenizer: Tokenizer | None  # decodes rows that have no text columns
     listed_rows: Callable[[ScoredRows], np.ndarray]  # the rows whose texts a report lists
     write_report: Callable[[Path], object] | None  # None for no report
-    baselines: Baselines | None = None  # of the evaluation rows
+    baselines: scoring.Baselines | None = None  # of the evaluation rows
     record: RunRecord | None = None  # of the start; None before the first step, or if it could not be written
     has_started: bool = False
     # What a report may show, with their steps: the latest evaluation, and that of the best step, whose weights may be returned.
@@ -310,7 +309,7 @@ class Recorder(Callback):
             return
         held_out = read_given(parts.eval_rows)
         measures = parts.measures() or Measures(())
-        known = tuple(one.record(measures) for one in self.baselines.each) if self.baselines else ()
+        known = tuple(baseline_record(one, measures) for one in self.baselines.each) if self.baselines else ()
         record = replace(self.record, baselines=known, result=result)
         record = last_record(record, parts, found, held_out, self.baselines)
         if found and can_be_stored(found, record.data.labels or ()):

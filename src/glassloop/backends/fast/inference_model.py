@@ -16,8 +16,7 @@ from torch.nn import functional
 from glassloop.backends.fast.encoder_parts import LayerParts, embeddings_of, head_of, layer_calls, layers_of, projection_of
 from glassloop.backends.fast.packing import Packing, positions_within
 from glassloop.base.errors import ModelError
-from glassloop.data.interfaces import Model
-from glassloop.models.interface import LogitsOutput
+from glassloop.data.interfaces import LogitsOutput, Model
 from glassloop.models.pooled import PooledClassifier
 
 TYPICAL_TOKENS = 512  # a layout is chosen for about this many tokens, and works for any number

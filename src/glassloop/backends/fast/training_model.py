@@ -18,8 +18,7 @@ from glassloop.backends.fast.operations import DropoutMasks, Saved, TensorPair, 
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
 from glassloop.base.errors import ModelError
-from glassloop.data.interfaces import Model
-from glassloop.models.interface import LogitsOutput
+from glassloop.data.interfaces import LogitsOutput, Model
 from glassloop.models.pooled import PooledClassifier
 
 PACKED_ATTENTION = "glassloop_packed"
