@@ -446,10 +446,14 @@ class SeedsPredictor(Predictor):
     def __init__(self, folder: Path, *, device: str = "auto", batch_size: int = 64, precision: str = "auto") -> None:
         first, *rest = finished_runs(folder).values()
         self.others: list[Predictor] = []  # each model in int8 is compared alone
-        # Calibrations are those of single models, so none is used: a temperature is given.
+        self.temperatures = [1.0]
+        # Each model is divided by its own temperature before probabilities are averaged. Thresholds are those of single models,
+        # so none is used: a temperature is given.
         super().__init__(first, device=device, batch_size=batch_size, temperature=1.0, precision=precision)
         for run in rest:
             self.others.append(Predictor(run, device=device, batch_size=batch_size, temperature=1.0, precision=precision))
+        stored = [records.read_calibration(one.model_dir, one.run.files if one.run else None) for one in (self, *self.others)]
+        self.temperatures = [found.temperature if found else 1.0 for found in stored]
 
     @property
     def model_dirs(self) -> list[Path]:
@@ -459,12 +463,16 @@ class SeedsPredictor(Predictor):
     def _in_one_pass(self, rows: Sequence[Row]) -> np.ndarray | None:
         found = [super()._in_one_pass(rows), *(other._in_one_pass(rows) for other in self.others)]
         logits = [one for one in found if one is not None]
-        return averaged_logits(logits, self.task) if len(logits) == len(found) else None
+        return self._averaged(logits) if len(logits) == len(found) else None
 
     def _forward(self, rows: Rows, loss_sum: LossSum | None = None) -> Evaluation:
         # Averaged logits have no loss.
         found = [super()._forward(rows, loss_sum), *(other._forward(rows, loss_sum) for other in self.others)]
-        return replace(found[0], logits=averaged_logits([one.logits for one in found], self.task), loss=None)
+        return replace(found[0], logits=self._averaged([one.logits for one in found]), loss=None)
+
+    def _averaged(self, logits: Sequence[np.ndarray]) -> np.ndarray:
+        parts = [one / temperature for one, temperature in zip(logits, self.temperatures, strict=True)]
+        return averaged_logits(logits if self.task == SCORE else parts, self.task)
 
 
 def has_seeds(folder: Path) -> bool:
@@ -503,6 +511,7 @@ class Evaluated:
     source: str
     examples: Examples
     results: Sequence[Result]
+    temperature: float = 1.0  # of the probabilities
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -526,7 +535,8 @@ class Evaluated:
             write = row_writer(opened, target.suffix.lower(), [*added[:2], *texts, *added[2:]])
             for result in self.results:
                 choices, labels = result.rows.predictions.tolist(), result.rows.references.tolist()
-                likely = probabilities(result.rows.logits, examples.task).tolist() if names else [[]] * len(choices)
+                logits = result.rows.logits / self.temperature
+                likely = probabilities(logits, examples.task).tolist() if names else [[]] * len(choices)
                 for row, (choice, label, shares) in enumerate(zip(choices, labels, likely, strict=True)):
                     cells = {name: examples.splits[result.split][row][name] for name in texts}
                     answer = {"label": label_of(label, names), "prediction": label_of(choice, names)}
@@ -539,8 +549,8 @@ class Evaluated:
 def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     """Return the evaluation of the model in a run folder or model folder."""
     predictor = Predictor(run, device=wanted.device, batch_size=wanted.batch_size)
-    if predictor.calibration is not None:
-        say("metrics are computed without the calibration of the run, which predict and serve use")
+    if predictor.answering.thresholds:
+        say("metrics are computed without the thresholds of the run, which predict and serve use")
     record, task, names = predictor.run, predictor.task, predictor.names
     described, data = record.data if record else None, wanted.data
     source = data if data is not None else described.source if described else None
@@ -582,5 +592,9 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
         for note in encoded[name].notes(limit):
             say(note)
         found = predictor.evaluate(encoded[name].rows, measures, prefix)
-        results.append(result_of(examples, name, found, measures, prefix, trained_on, facts))
-    return Evaluated(source, examples, results)
+        temperature, fitted_on = predictor.answering.temperature, predictor.calibration
+        result = result_of(examples, name, found, measures, prefix, trained_on, facts, temperature=temperature)
+        if record and fitted_on and fitted_on.fingerprint == examples.facts[name].fingerprint:
+            result = replace(result, probabilities=record.probabilities)  # each row at a temperature fitted without it
+        results.append(result)
+    return Evaluated(source, examples, results, predictor.answering.temperature)

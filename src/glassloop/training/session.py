@@ -613,7 +613,7 @@ def machine_name(device: str) -> str:
 FREE = ("output_dir", "overwrite_output_dir", "per_device_train_batch_size", "per_device_eval_batch_size",
         "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "logging_strategy", "logging_steps", "logging_first_step",
         "logging_dir", "save_strategy", "save_steps", "save_total_limit",
-        "report_to", "run_name", "disable_tqdm", "backend", "device", "precision", "positive_label")  # fmt: skip
+        "report_to", "run_name", "disable_tqdm", "backend", "device", "precision", "positive_label", "baselines")  # fmt: skip
 # Settings that do not change anything in the folder of a finished run.
 NOT_STORED = ("output_dir", "overwrite_output_dir", "disable_tqdm")
 # Entries of a config that describe where a model comes from, not what it computes. Labels are compared by name.

@@ -84,7 +84,7 @@ def test_int8_for_threads_pairs_seeds_and_server(text_run: Path, pair_run: Path,
     assert {one.backend.name for one in (seeds, *seeds.others)} == {"int8"}
     assert len(seeds.predict(TEXTS)) == 4
     light = Predictor(text_run, device="cpu", precision="int8", light=True)
-    assert type(light.model).__name__ == "BertForSequenceClassification", "a light model has no int8 layers"
+    assert type(light.model).__name__ == "PooledClassifier", "a light model has no int8 layers"
     (hosted,) = load_hosted([str(text_run)], "cpu", "int8")
     assert hosted.checked == 11
     assert hosted.info()["backend"] == "int8"

@@ -28,6 +28,7 @@ from glassloop.training import evaluate
 from glassloop.training.evaluate import Evaluation, labels_of, length_entries, prefixes, result_of, run_content, show_result
 
 SPLIT_KEYS = ["rows", "metrics", "baseline", "positive_label", "classes", "balanced_accuracy", "verdict", "advice"]
+SPLIT_KEYS += ["baselines", "probabilities"]
 
 
 def document(content: dict[str, object]) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def test_a_run_and_its_evaluation_have_the_same_splits(text_run: Path) -> None:
     content = document(run_content(text_run, record))
     keys = ["run", "status", "data", "model", "seed", "steps", "seconds", "stop_reason", "best_step", "training", "splits"]
     assert [*content] == keys
-    assert (content["run"], content["status"], content["steps"]) == (str(text_run), "finished", 20)
+    assert (content["run"], content["status"], content["steps"]) == (str(text_run), "finished", 12)
     again = document(evaluate.results_content(evaluate_run(str(text_run), Wanted(device="cpu")).results))
     assert content["splits"].keys() == again.keys() == {"validation"}
     assert [*content["splits"]["validation"]] == [*again["validation"]] == SPLIT_KEYS
@@ -56,8 +57,8 @@ def test_each_validation_split_and_each_of_several_seeds_has_its_own_metrics() -
     record = replace(RECORD, status=FINISHED, data=replace(RECORD.data, splits=splits), metrics=("accuracy",))
     record = replace(record, evaluation=evaluation, baseline={"accuracy": 0.4, "mismatched_accuracy": 0.3})
     found = run_content(Path("out"), record)["splits"]
-    scores = {"rows": 5, "metrics": {"loss": 0.5, "accuracy": 0.75}, "baseline": {"accuracy": 0.4}, "advice": ()}
-    unknown = dict.fromkeys(("positive_label", "classes", "balanced_accuracy", "verdict"))
+    scores = {"rows": 5, "metrics": {"loss": 0.5, "accuracy": 0.75}, "baseline": {"accuracy": 0.4}, "advice": (), "baselines": ()}
+    unknown = dict.fromkeys(("positive_label", "classes", "balanced_accuracy", "verdict", "probabilities"))
     assert found["validation_matched"] | {"classes": None} == scores | unknown
     assert found["validation_mismatched"]["metrics"] == {"loss": 0.25, "accuracy": 0.5}
     assert found["validation_mismatched"]["baseline"] == {"accuracy": 0.3}
