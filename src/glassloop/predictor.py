@@ -594,7 +594,10 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
         found = predictor.evaluate(encoded[name].rows, measures, prefix)
         temperature, fitted_on = predictor.answering.temperature, predictor.calibration
         result = result_of(examples, name, found, measures, prefix, trained_on, facts, temperature=temperature)
-        if record and fitted_on and fitted_on.fingerprint == examples.facts[name].fingerprint:
-            result = replace(result, probabilities=record.probabilities)  # each row at a temperature fitted without it
+        repeated = fitted_on is not None and fitted_on.fingerprint == examples.facts[name].fingerprint
+        if record and record.verdict and result.verdict and repeated:
+            # The rows that the run was judged on: its baselines, its verdict, and temperatures fitted without each row.
+            told = replace(result.verdict, sentence=record.verdict, advice=record.advice)
+            result = replace(result, baselines=record.baselines, probabilities=record.probabilities, verdict=told)
         results.append(result)
     return Evaluated(source, examples, results, predictor.answering.temperature)

@@ -177,7 +177,7 @@ def default_of(name: str, value: object) -> str:
     """Return how a help page shows a default. The default of an option that is off is not shown."""
     if name in CHOSEN_SETTINGS and value != AUTO:
         return f"  [default: chosen from the data and the model; {value} for GLUE]"
-    return "" if value is None or value is False else f"  [default: {value}]"
+    return "" if value is None or isinstance(value, bool) else f"  [default: {value}]"
 
 
 def number_or_text(kind: type[int] | type[float]) -> Callable[[str], int | float | str]:

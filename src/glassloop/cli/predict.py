@@ -134,6 +134,8 @@ def say_notes(predictor: Predictor) -> None:
     """Print on standard error what a person should know: truncated texts, special tokens, a calibration, and warnings."""
     from glassloop.predict.answers import calibration_note
 
-    used = [calibration_note(predictor.calibration, predictor.answering)] if predictor.calibration else []
+    # Every run has a temperature; thresholds were asked for, and change answers.
+    chosen = predictor.calibration if predictor.answering.thresholds else None
+    used = [calibration_note(chosen, predictor.answering)] if chosen else []
     for note in (*predictor.notes, *used, *predictor.warnings):
         say(note)

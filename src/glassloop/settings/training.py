@@ -338,13 +338,15 @@ class TrainingArguments:
     )
     pooling: str = setting(
         AUTO,
-        "What the head reads: mean or max of all tokens, cls (the first token), last (the last token), or head (the "
-        "classification head of the model family). Default: what the model was trained with, and head for GLUE.",
+        "What the head reads: mean or max of all tokens, cls (the first token), last (the last token), head (the "
+        "classification head of the model family), or auto (what the model was trained with; head for GLUE).",
     )
     pair_form: str = setting(
         AUTO, "How a pair is read: one_sequence (both texts together), two_towers (each text alone), or auto (by the data)."
     )
-    baselines: bool = setting(True, "Compare with simple methods, which are fitted before the training.")
+    baselines: bool = setting(
+        True, "Compare with simple methods, which are fitted before the training. --no_baselines skips this."
+    )
     num_train_epochs: float = setting(3.0, "Number of training epochs.")
     max_steps: int = setting(-1, "Number of training steps. Overrides num_train_epochs; -1 means no limit.")
     per_device_train_batch_size: int = setting(8, "Training batch size per device.")

@@ -66,13 +66,14 @@ def test_its_own_data_give_the_figures_of_the_run(text_run: Path, capsys: pytest
     out = capsys.readouterr().out
     head, *lines = out.splitlines()
     assert head.split("  ")[0] == "validation (11 rows)"
-    assert head.rstrip().endswith("this run  majority baseline")
-    shown = {line.split("  ")[0]: line.split()[-2:] for line in lines[:4]}
+    assert head.rstrip().endswith("this run  frequencies   words  frozen")
+    shown = {line.split("  ")[0]: line.split()[-4:-2] for line in lines[:7]}
     assert shown["accuracy"] == [f"{found['eval_accuracy']:.4f}", f"{stored['baseline']['accuracy']:.4f}"]
-    assert [*shown] == ["loss", "accuracy", "f1 (macro)", "balanced accuracy"]
-    assert lines[5].split() == ["class", "precision", "recall", "f1", "rows"]
-    assert [line.split()[-1] for line in lines[6:8]] == ["8", "3"]
-    assert " ".join(" ".join(lines[9:]).split()).startswith(f"• {stored['verdict']}")
+    assert [*shown][:4] == ["loss", "accuracy", "f1 (macro)", "balanced accuracy"]
+    assert [*shown][4:] == ["log loss", "Brier score", "calibration error"]
+    assert lines[8].split() == ["class", "precision", "recall", "f1", "rows"]
+    assert [line.split()[-1] for line in lines[9:11]] == ["8", "3"]
+    assert " ".join(" ".join(lines[12:]).split()).startswith(f"• {stored['verdict']}")
 
 
 def test_the_class_whose_f1_counts(text_run: Path, says, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,8 +44,8 @@ def test_train_shows_the_options_people_use() -> None:
     page = page_of("train")
     assert options_in(page) == [
         *("--text", "--text_pair", "--label", "--model", "--max_length"),
-        *("--num_train_epochs", "--per_device_train_batch_size", "--learning_rate", "--seed", "--seeds"),
-        *("--positive_label", "--eval_strategy", "--load_best_model_at_end", "--device"),
+        *("--method", "--num_train_epochs", "--per_device_train_batch_size", "--learning_rate", "--seed", "--seeds"),
+        *("--positive_label", "--baselines", "--eval_strategy", "--load_best_model_at_end", "--device"),
         *("--output_dir", "--config", "--resume", "--json", "--help-all", "--help"),
     ]
     titles = [line[:-1] for line in page.splitlines() if re.fullmatch(r"\w[\w ]*:", line)]

@@ -110,7 +110,9 @@ def shown(examples: Examples, answers: list[int], measures: Any = None, facts: T
 
 def test_the_scores_of_a_run_and_of_each_class_are_shown_with_what_they_mean() -> None:
     examples = examples_of(["ok"] * 50 + ["complaint"], ["ok"] * 8 + ["complaint"] * 2)
-    assert shown(examples, [1] * 8 + [1, 0]) == [
+    lines = shown(examples, [1] * 8 + [1, 0])
+    assert [line.split("  ")[0] for line in lines[5:8]] == ["log loss", "Brier score", "calibration error"]
+    assert [*lines[:5], *lines[8:]] == [
         "validation         this run  majority baseline",
         "loss                 0.5000                  -",
         "accuracy             0.9000             0.8000",
