@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import save_file
@@ -18,7 +19,10 @@ from glassloop.base.errors import ModelError, shortened
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.interfaces import Config, LogitsOutput, Model
 from glassloop.models.families import WEIGHTS_NAME
-from glassloop.settings.training import POOLING_MODES
+from glassloop.settings.training import POOLING_MODES, SCORE, SEVERAL
+
+if TYPE_CHECKING:
+    from transformers.modeling_outputs import SequenceClassifierOutput
 
 HEAD_KEY = "glassloop_head"  # the entry of config.json with the settings of the head
 HEAD_NAME = "head"  # of the linear layer, among the names of the weights
@@ -146,13 +150,29 @@ class PooledClassifier(nn.Module):
         return bool(getattr(self.base_model, "is_gradient_checkpointing", False))
 
     def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, token_type_ids: torch.Tensor | None = None
-    ) -> LogitsOutput:
-        """Return the logits of padded rows. With towers, `token_type_ids` says which of the two texts a token belongs to.
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, token_type_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> LogitsOutput | SequenceClassifierOutput:  # fmt: skip
+        """Return the logits of padded rows, and their mean loss if there are `labels`, as classifiers of transformers do.
 
-        With towers, `input_ids` may also have the shape (pairs, 2, tokens): both texts of each pair, already apart.
+        With towers, `token_type_ids` says which of the two texts a token belongs to, or `input_ids` has the shape
+        (pairs, 2, tokens): both texts of each pair, already apart.
         """
-        return LogitsOutput(self.classify(self.vectors(input_ids, attention_mask, token_type_ids)))
+        logits = self.classify(self.vectors(input_ids, attention_mask, token_type_ids))
+        if labels is None:
+            return LogitsOutput(logits)
+        from transformers.modeling_outputs import SequenceClassifierOutput
+
+        from glassloop.models.interface import task_of
+
+        task = task_of(self.config)
+        if task == SCORE:
+            loss = functional.mse_loss(logits.squeeze(-1), labels.float())
+        elif task == SEVERAL:
+            loss = functional.binary_cross_entropy_with_logits(logits, labels.float())
+        else:
+            loss = functional.cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
 
     def vectors(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, token_type_ids: torch.Tensor | None = None

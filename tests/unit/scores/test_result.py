@@ -13,7 +13,15 @@ from run_folders import RECORD
 from glassloop.runs.record import ClassRecord, SplitFacts
 from glassloop.scores import result as results
 from glassloop.scores.metrics import Measures
-from glassloop.scores.result import Result, baseline_scores, class_scores, constant_baseline, label_of, mean_verdict, split_scores
+from glassloop.scores.result import (
+    Result,
+    baseline_scores,
+    class_scores,
+    constant_baseline,
+    label_of,
+    mean_verdict,
+    split_scores,
+)
 from glassloop.scores.statistics import ScoredRows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 

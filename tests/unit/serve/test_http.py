@@ -91,7 +91,8 @@ def test_a_long_text_that_may_not_be_truncated_and_texts_for_a_model_of_pairs(
 
 def test_a_function_to_apply(client: TestClient, predictor: Predictor) -> None:
     logits = np.array(predictor.predict(TEXTS[0])[0].logits)
-    wanted = {"none": logits, "sigmoid": 1 / (1 + np.exp(-logits)), "softmax": np.exp(logits) / np.exp(logits).sum()}
+    cooler = np.exp(logits / predictor.answering.temperature)
+    wanted = {"none": logits, "sigmoid": cooler / (1 + cooler), "softmax": cooler / cooler.sum()}
     for given in [{"parameters": {"function_to_apply": "NAME"}}, {"function_to_apply": "NAME"}]:
         for name, scores in wanted.items():
             body = json.loads(json.dumps({"inputs": TEXTS[0], **given}).replace("NAME", name))

@@ -46,9 +46,13 @@ def values_of(text: str) -> dict[str, Any]:
 def test_the_numbers_of_the_run_are_in_it(described: dict[str, Any], lively_dir: Path) -> None:
     found = values_of(script(described))
     data = {"LABELS": ["pos, really", "neg"], "TASK": "single_label_classification", "TEXTS": ["text"], "MAX_LENGTH": 24}
-    steps = {"SEED": 42, "DATA_SEED": 42, "BATCH_SIZE": 8, "ACCUMULATE": 1, "MAX_STEPS": 20, "WARMUP_STEPS": 0}
+    steps = {"SEED": 42, "DATA_SEED": 42, "BATCH_SIZE": 16, "ACCUMULATE": 1, "MAX_STEPS": 12, "WARMUP_STEPS": 0}
+    head = {"POOLING": "mean", "NORMALIZE": False, "TOWERS": False, "DROPOUT": 0.1}
     rates = {"LEARNING_RATE": 5e-3, "WEIGHT_DECAY": 0.0, "MAX_GRAD_NORM": 1.0}
-    assert {name: found[name] for name in found if name.isupper()} == {"MODEL": str(lively_dir), **data, **steps, **rates}
+    assert {name: found[name] for name in found if name.isupper()} == {
+        **{"MODEL": str(lively_dir)},
+        **(data | steps | rates | head),
+    }
 
 
 RESTARTS = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}'}
@@ -71,9 +75,11 @@ def test_settings_that_change_the_numbers_change_the_file(described: dict[str, A
             assert line in text
 
 
+@pytest.mark.parametrize("pooled", [True, False])
 @pytest.mark.parametrize("task", ["single_label_classification", "multi_label_classification", "regression"])
-def test_every_task_is_python_with_nothing_left_open(described: dict[str, Any], task: str) -> None:
+def test_every_task_is_python_with_nothing_left_open(described: dict[str, Any], task: str, pooled: bool) -> None:
     described["data"]["task"] = task
+    described["model"]["pooling"] = described["model"]["pooling"] if pooled else None
     if task == "regression":
         described["data"]["labels"] = None
     for weights in (None, [0.5, 2.0]):
@@ -82,7 +88,8 @@ def test_every_task_is_python_with_nothing_left_open(described: dict[str, Any], 
         nodes = [*ast.walk(ast.parse(text))]
         imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
         imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-        assert imported == {"json", "numpy", "torch", "torch.nn", "transformers"}
+        usual = {"json", "numpy", "torch", "torch.nn", "transformers"}
+        assert imported == (usual | {"inspect", "safetensors.torch"} if pooled else usual)
         assert not re.search("{{|{%", text)
         if task != "regression":
             assert ("torch.tensor([0.5, 2.0], device=logits.device)" in text) is (weights is not None)
@@ -227,7 +234,7 @@ def test_an_out_that_cannot_be_written_and_no_run_are_refused(says, text_run: Pa
 def test_the_rows_go_with_it(text_run: Path, tmp_path: Path) -> None:
     assert eject_run(text_run, tmp_path / "plain") == tmp_path / "plain" / "train.py"
     names = {path.name for path in (tmp_path / "plain").iterdir()}
-    assert names == {"test.jsonl", "train.jsonl", "train.py", "validation.jsonl"}
+    assert names == {"head.safetensors", "test.jsonl", "train.jsonl", "train.py", "validation.jsonl"}
     rows = [json.loads(line) for line in (tmp_path / "plain" / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     assert rows[:2] == [{"text": "bad film 0", "label": 1}, {"text": "very good film 1", "label": 0}]
     assert len(rows) == 40

@@ -91,7 +91,7 @@ def test_what_is_wrong_is_answered(tmp_path: Path, data: Path, lively_dir: Path,
 def files_of(run: Path) -> dict[str, bytes]:
     """Every file of a run but those that name times or the folder."""
     named = {path.relative_to(run).as_posix(): path for path in run.rglob("*") if path.is_file()}
-    timed = (".lock", "run.json", "sessions.jsonl")
+    timed = (".lock", "run.json", "sessions.jsonl", "calibration.json")
     return {name: path.read_bytes() for name, path in named.items() if not name.endswith(timed)}
 
 

@@ -57,7 +57,13 @@ def test_each_validation_split_and_each_of_several_seeds_has_its_own_metrics() -
     record = replace(RECORD, status=FINISHED, data=replace(RECORD.data, splits=splits), metrics=("accuracy",))
     record = replace(record, evaluation=evaluation, baseline={"accuracy": 0.4, "mismatched_accuracy": 0.3})
     found = run_content(Path("out"), record)["splits"]
-    scores = {"rows": 5, "metrics": {"loss": 0.5, "accuracy": 0.75}, "baseline": {"accuracy": 0.4}, "advice": (), "baselines": ()}
+    scores = {
+        "rows": 5,
+        "metrics": {"loss": 0.5, "accuracy": 0.75},
+        "baseline": {"accuracy": 0.4},
+        "advice": (),
+        "baselines": (),
+    }
     unknown = dict.fromkeys(("positive_label", "classes", "balanced_accuracy", "verdict", "probabilities"))
     assert found["validation_matched"] | {"classes": None} == scores | unknown
     assert found["validation_mismatched"]["metrics"] == {"loss": 0.25, "accuracy": 0.5}
@@ -141,7 +147,8 @@ def test_the_scores_of_a_run_and_of_each_class_are_shown_with_what_they_mean() -
     assert lines[-2].startswith('• Better than always answering "ok": accuracy 0.7500 against 0.2500')
     assert lines[-1] == "• no better than the majority baseline: f1 (ok)"
     undecided = shown(examples, [1] * 80, Measures(("accuracy", "f1"), "no"))
-    assert undecided[-1].startswith('• Undecided against always answering "ok"'), "nothing is said twice"
+    assert undecided[-2].startswith('• Undecided against always answering "ok"'), "nothing is said twice"
+    assert undecided[-1].startswith("• do not use the probabilities of this model: they are worse than the class frequencies")
 
 
 def test_of_many_classes_some_are_shown_in_80_columns_and_no_name_controls_the_terminal() -> None:
