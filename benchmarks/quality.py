@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from quality_sets import CLASSES, SCORE, SEPARATOR, SETS, SEVERAL
+from quality_sets import CHOSEN_ON, CLASSES, FINAL, HELD_OUT, SCORE, SEPARATOR, SETS, SEVERAL
 
 SIZES, SEEDS = "50,200,1000,5000", 3
 FLOOR = 1e-6  # of a probability in the log loss
@@ -494,7 +494,7 @@ def has_job(job: Job, pairs: bool) -> bool:
 
 def jobs_of(given: argparse.Namespace) -> list[Job]:
     """Return all jobs: seed by seed and the small ones first, so that a part of them is a whole benchmark."""
-    names = given.only or [name for name in SETS if (given.sets / name / "pool.csv").exists()]
+    names = given.only or [name for name in SETS if SETS[name].role != FINAL and (given.sets / name / "pool.csv").exists()]
     pools = {name: read_part.__wrapped__(given.sets / name / "pool.csv") for name in names}
     jobs = [
         Job(name, rows, seed, NO_MODEL if method == "words" else model.name, method)
@@ -848,11 +848,13 @@ def table(given: argparse.Namespace) -> None:
         "Accuracy is the micro-averaged F1 score for several labels and Pearson's correlation for scores. Log loss is the mean"
     )
     print("squared error for scores, which the mean of the log losses leaves out. Intervals: 95%, over data sets.")
-    chosen = {name for name in SETS if SETS[name].chosen_on}
+    roles = {name: SETS[name].role if name in SETS else HELD_OUT for name in {line["set"] for line in lines}}
+    known = [line for line in lines if roles[line["set"]] != FINAL]
     for title, some in (
-        ("all data sets", lines),
-        ("data sets that defaults were chosen on", [line for line in lines if line["set"] in chosen]),
-        ("data sets that played no part in choosing", [line for line in lines if line["set"] not in chosen]),
+        ("all data sets", known),
+        ("data sets that defaults were chosen on", [line for line in known if roles[line["set"]] == CHOSEN_ON]),
+        ("data sets that played no part in choosing", [line for line in known if roles[line["set"]] == HELD_OUT]),
+        ("data sets of the final check", [line for line in lines if roles[line["set"]] == FINAL]),
     ):
         if some:
             print(f"\n### {title.capitalize()}\n")
@@ -878,7 +880,7 @@ def main() -> None:
     running.add_argument("--rows", type=numbers, default=numbers(SIZES), help=f"numbers of training rows (default: {SIZES})")
     running.add_argument("--seeds", type=int, default=SEEDS, help=f"number of random seeds (default: {SEEDS})")
     running.add_argument("--methods", type=words, default=[*METHODS], help=f"default: {','.join(METHODS)}")
-    running.add_argument("--only", type=words, help="names of data sets, separated by commas")
+    running.add_argument("--only", type=words, help="names of data sets, separated by commas (default: all but the final ones)")
     running.add_argument("--workers", type=int, default=1, help="number of processes that share the device (default: 1)")
     running.add_argument("--seconds", type=float, help="stop after this time; unfinished jobs are run by the next call")
     running.add_argument(

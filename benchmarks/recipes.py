@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 from quality import Part, interval, label_names, mean, read_part, read_results
-from quality_sets import CLASSES, SETS
+from quality_sets import CHOSEN_ON, CLASSES, SETS
 
 BATCH, RATE, WARMUP, MAX_TOKENS = 16, 2e-5, 0.1, 64
 MOST_TEST, UNLABELLED = 500, 500
 EMA_DECAY, CONTRAST, CONTRAST_TEMPERATURE, NOISE, LAYER_DECAY, RDROP = 0.98, 0.2, 0.1, 0.15, 0.85, 1.0
-TEACHERS = 3
+TEACHERS = int(os.environ.get("TEACHERS", 3))
 Array = np.ndarray[Any, Any]
 
 
@@ -44,6 +44,7 @@ class Recipe:
     layer_decay: float = 1.0
     contrast: float = 0.0
     weight_decay: float = 0.0
+    dropout: str = "features"  # in front of the head: of features, of all but the cosine ("vectors"), or "none"
     soft: Array | None = field(default=None, compare=False)  # probabilities to learn in place of half of each label
     more: tuple[list[list[int]], Array] | None = field(default=None, compare=False)  # further rows, and their probabilities
 
@@ -55,6 +56,10 @@ RECIPES = {
     "noise": Recipe(noise=NOISE),
     "contrast": Recipe(contrast=CONTRAST),
     "weight_decay": Recipe(weight_decay=0.1),
+    "no head dropout": Recipe(dropout="none"),
+    "no cosine dropout": Recipe(dropout="vectors"),
+    "no head dropout at 5e-5": Recipe(dropout="none", rate=5e-5),
+    "no head dropout at 3e-5": Recipe(dropout="none", rate=3e-5),
     "higher_rate": Recipe(rate=5e-5),
     "twice_as_long": Recipe(times=2.0),
 }
@@ -162,7 +167,10 @@ def train(task: Task, recipe: Recipe, seed: int) -> tuple[Callable[[Sequence[lis
 
     def logits_of(vectors: Any, *, dropout: bool = True) -> Any:
         features = task.pooling.features(vectors)
-        return functional.linear(functional.dropout(features, 0.1, training=dropout), weight, bias)
+        dropped = functional.dropout(features, 0.1, training=dropout and recipe.dropout != "none")
+        if recipe.dropout == "vectors" and task.pairs:
+            dropped = torch.cat([dropped[:, :-1], features[:, -1:]], dim=1)
+        return functional.linear(dropped, weight, bias)
 
     batches = order()
     encoder.train()
@@ -284,7 +292,7 @@ def run_one(job: tuple[str, int, int], sets: Path, model: Path, wanted: Sequence
 
 def run(given: argparse.Namespace) -> None:
     names = given.only.split(",") if given.only else [
-        name for name, found in SETS.items() if found.task == CLASSES and found.chosen_on
+        name for name, found in SETS.items() if found.task == CLASSES and found.role == CHOSEN_ON
     ]  # fmt: skip
     done = {(line["set"], line["rows"], line["draw"]) for line in read_results(given.out)}
     jobs = [(name, given.rows, draw) for draw in range(1, given.draws + 1) for name in names]
@@ -319,9 +327,7 @@ def table(given: argparse.Namespace) -> None:
                         own, usual = (mean(line[key] for line in found[one]) for one in (recipe, "usual"))
                         apart[key][name].append((own - usual) * (100 if key == "accuracy" else 1))
                 seconds += [line["seconds"] for line in found.get(recipe, ())]
-            shown = [
-                interval([mean(values) for values in apart[key].values()], 1 if key == "accuracy" else 3) for key in apart
-            ]
+            shown = [interval([mean(values) for values in apart[key].values()], 1 if key == "accuracy" else 3) for key in apart]
             print(f"| {recipe} | {' | '.join(shown)} | {mean(seconds):.0f} |")
 
 
