@@ -51,7 +51,7 @@ def test_a_line_for_each_start_and_end_then_a_table(both: Ended, place: Path) ->
     folder, found = "runs/run-001", written(place)
     assert (both.out, "\r" in both.err) == ("", False)
     lines = [line for line in both.lines if "% done; seed" not in line]  # said only on a slow machine
-    assert lines.pop(0).startswith("chosen batch size, warm-up: from 45 training rows")
+    assert lines.pop(0).startswith("chosen method, pooling, batch size, warm-up: from 45 training rows")
     assert lines[0] == f"2 seeds, 1 at a time → {folder}"
     assert lines[1] == f"seed 7: started, log in {folder}/seed-7.log"
     assert lines[2].startswith("seed 7: finished in ")

@@ -36,7 +36,7 @@ from glassloop.training.evaluate import labels_of, run_over
 from glassloop.training.interfaces import Backend, Tensors
 from glassloop.training.recorder import VALIDATION, GivenRows, decoded_texts
 
-FORMAT = 1  # of cached embeddings
+FORMAT = 2  # of cached embeddings
 BATCH_SIZE = 64
 # Tokens that are embedded at most to compare a run with, about half a minute of two CPU cores and a few seconds of a GPU.
 # Counted in tokens, not in seconds, so that the same rows always give the same head to start from.
@@ -54,8 +54,11 @@ class FrozenEncoder:
     collate: Collator
     backend: Backend
 
-    def vectors(self, rows: Rows, numbers: Array) -> Array:
-        """Return the pooled vectors of some rows; those of both texts side by side with two towers. They are cached."""
+    def vectors(self, rows: Rows, numbers: Array) -> tuple[Array, float]:
+        """Return the pooled vectors of some rows, and the seconds they took when they were computed. They are cached.
+
+        With two towers, the vectors of both texts are side by side.
+        """
         chosen = rows.select(numbers) if hasattr(rows, "select") else [rows[int(number)] for number in numbers]
         batches = Batches(chosen, self.collate, BATCH_SIZE, group_by_length=True)
         pooling = self.model.pooling
@@ -64,9 +67,15 @@ class FrozenEncoder:
         key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
 
         def build(folder: Path) -> None:
+            began = time.perf_counter()
             np.save(folder / "vectors.npy", self.computed(batches))
+            np.save(folder / "seconds.npy", time.perf_counter() - began)
 
-        return open_or_build("embeddings", key, build, lambda folder: np.load(folder / "vectors.npy", allow_pickle=False))
+        def read(folder: Path) -> tuple[Array, float]:
+            found, seconds = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("vectors", "seconds"))
+            return found, float(seconds)
+
+        return open_or_build("embeddings", key, build, read)
 
     def computed(self, batches: Batches) -> Array:
         model = self.model
@@ -77,10 +86,11 @@ class FrozenEncoder:
             found = run_over(model, backend.adapt_batches(batches, batches.rows), backend)
         return found.logits.astype(np.float32)
 
-    def features(self, rows: Rows, numbers: Array) -> Array:
-        """Return what the head reads of some rows."""
-        vectors, pooling = torch.from_numpy(self.vectors(rows, numbers)), self.model.pooling
-        return pooling.features(vectors.view(2 * len(vectors), -1) if pooling.towers else vectors).numpy()
+    def features(self, rows: Rows, numbers: Array) -> tuple[Array, float]:
+        """Return what the head reads of some rows, and the seconds that their vectors took."""
+        found, seconds = self.vectors(rows, numbers)
+        vectors, pooling = torch.from_numpy(found), self.model.pooling
+        return pooling.features(vectors.view(2 * len(vectors), -1) if pooling.towers else vectors).numpy(), seconds
 
 
 def embedding_backend(backend: Backend) -> Backend:
@@ -135,14 +145,14 @@ def split_rows(examples: Examples, name: str, encoded: Encoding) -> LabelledRows
 
 def fitted_head(frozen: FrozenEncoder, train: LabelledRows, task: str, num_labels: int, *, whole: bool) -> FittedHead:
     """Fit a linear head to the training rows: to all of them if `whole`, within reason, else to a sample of many."""
-    began = time.perf_counter()
     device = "cuda" if frozen.backend.device.type == "cuda" else "cpu"
     numbers = drawn_rows(train.lengths, *((MOST_ROWS_OF_METHOD, 2**62) if whole else (MOST_ROWS, MOST_TOKENS[device])))
-    features = frozen.features(train.rows, numbers)
+    features, seconds = frozen.features(train.rows, numbers)
+    began = time.perf_counter()
     known: dict[tuple[str, ...], int] = {}  # equal texts are held out together
     groups = [known.setdefault(row, len(known)) for row in zip(*train.texts(numbers), strict=True)]
     linear = fit_linear(features, train.targets[numbers], task, num_labels, np.array(groups))
-    return FittedHead(linear, numbers, time.perf_counter() - began)
+    return FittedHead(linear, numbers, seconds + time.perf_counter() - began)
 
 
 # --- the baselines of a run ----------------------------------------------------------------------------------------------
@@ -179,10 +189,8 @@ def fitted_baselines(
         outputs = words_outputs(train.texts(numbers), every[numbers], held_out.texts(held), task, num_labels)
     found.append(baseline(WORDS, outputs, len(numbers), time.perf_counter() - began))
     if frozen is not None and head is not None:
-        began = time.perf_counter()
-        outputs = head.linear.outputs(frozen.features(held_out.rows, held))
-        seconds = head.seconds + time.perf_counter() - began
-        found.append(baseline(FROZEN_ENCODER, outputs, len(head.numbers), seconds))
+        features, seconds = frozen.features(held_out.rows, held)
+        found.append(baseline(FROZEN_ENCODER, head.linear.outputs(features), len(head.numbers), head.seconds + seconds))
     return Baselines(split, held, found)
 
 

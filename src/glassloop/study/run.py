@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,10 +32,10 @@ from glassloop.data.encoding import Encoding, encode, notes_on, tokenizer_key
 from glassloop.data.examples import Examples, length_facts
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.sources import load_examples
-from glassloop.models.interface import carried_labels, encoder_weights, length_limit
+from glassloop.models.interface import carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
 from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy, pooling_of
-from glassloop.predict.baselines import FrozenEncoder, embedding_backend, fitted_baselines, fitted_head, split_rows
+from glassloop.predict.baselines import FittedHead, FrozenEncoder, embedding_backend, fitted_baselines, fitted_head, split_rows
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs import record as records
@@ -210,11 +211,17 @@ def assemble(
     start = baselines = None
     with backend.processes.main_first():
         network.to(backend.device)
+        refuse_unknown_tokens(tokenizer, network)
+
+        def fitted(frozen: FrozenEncoder, rows: Mapping[str, Encoding], *, whole: bool) -> FittedHead:
+            train = split_rows(examples, "train", rows["train"])
+            key = ("head", model, frozen.model.pooling, limit.max_length, examples.task, rows_key(examples), whole)
+            return shared.kept(key, lambda: fitted_head(frozen, train, examples.task, examples.num_labels, whole=whole))
+
         head = frozen = None
         if isinstance(network, PooledClassifier) and not keeps_head(config, given, pooling):
             frozen = FrozenEncoder(network, collate, embedding_backend(backend))
-            train = split_rows(examples, "train", encoded["train"])
-            head = fitted_head(frozen, train, examples.task, examples.num_labels, whole=args.method == FROZEN)
+            head = fitted(frozen, encoded, whole=args.method == FROZEN)
             stored = Path(args.output_dir or "") / records.START_HEAD_NAME
             start = load_file(stored) if args.output_dir and stored.is_file() else head.tensors
             network.head.load_state_dict(start)
@@ -226,11 +233,12 @@ def assemble(
         if frozen is None or network.pooling != wanted:
             frozen = FrozenEncoder(frozen_copy(network, wanted), collate, embedding_backend(backend))
             rows = shared.encoded(model, tokenizer, examples, limit.max_length, towers=wanted.towers)
-            train = split_rows(examples, "train", rows["train"])
-            head = fitted_head(frozen, train, examples.task, examples.num_labels, whole=False)
+            head = fitted(frozen, rows, whole=False)
+        train, others = (split_rows(examples, split, rows[split]) for split in ("train", held_out))
         names = examples.labels.names if examples.labels else ()
-        others = split_rows(examples, held_out, rows[held_out])
-        baselines = fitted_baselines(train, held_out, others, examples.task, names, frozen, head)
+        fit = partial(fitted_baselines, train, held_out, others, examples.task, names, frozen, head)
+        key = ("baselines", model, wanted, limit.max_length, examples.task, rows_key(examples), args.method)
+        baselines = shared.kept(key, fit)
     trainer = Trainer(
         network,
         args,

@@ -49,13 +49,15 @@ def test_settings_that_are_not_given_are_chosen_from_data_and_model_but_glue_kee
     data, args = str(write("data.csv", ROWS)), TrainingArguments(device="cpu", num_train_epochs=2)
     given = GivenSettings(data, str(lively_dir), {"device": "cpu", "num_train_epochs": 2})
     run = assemble(given, args, PlainBackend("cpu", "fp32"))
-    assert run.record.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
+    names = ("method", "pooling", "per_device_train_batch_size", "learning_rate", "warmup_steps")
+    assert run.record.chosen == names
     assert run.trainer.args == run.record.settings == run.parts.args
     assert (run.record.settings.num_train_epochs, run.record.settings.warmup_steps) == (2, 0.0)
-    assert run.reason.startswith("batch size, learning rate, warm-up: from 27 training rows, 2 outputs")
+    assert run.reason.startswith("method, pooling, batch size, learning rate, warm-up: from 27 training rows, 2 outputs")
     given, args = GivenSettings("glue/mrpc", str(lively_dir)), TrainingArguments()
     examples = load_examples([{"text": f"film {row}", "label": row % 2} for row in range(9)], validation_share=0)
-    assert chosen_settings(given, args, examples, load_config(lively_dir)) == Chosen(args)
+    fixed = replace(args, method="fine_tune", pooling="head", pair_form="one_sequence")
+    assert chosen_settings(given, args, examples, load_config(lively_dir)) == Chosen(fixed)
     assert chosen_settings(replace(given, source="rows.csv"), args, examples, load_config(lively_dir)).names
 
 
@@ -114,8 +116,11 @@ def test_each_run_gets_the_weights_of_a_run_alone(given: GivenSettings) -> None:
     for seed in (3, 4, 3, 4):
         run, alone = (sharing(given, parts, seed=seed) for parts in (shared, None))
         assert weights_hash(run.trainer.model) == weights_hash(alone.trainer.model)
-        assert run.record.identity["weights"] == weights_fingerprint(run.trainer.model)
-        assert replace(run.record, started="") == replace(alone.record, started="")
+        loaded, _ = SharedParts().model(str(given.model), run.examples, new_head=False, seed=seed, pooling=run.trainer.model.pooling)
+        assert run.record.identity["weights"] == weights_fingerprint(loaded), "before its head is fitted"
+        first, second = (replace(one.record, started="", baselines=()) for one in (run, alone))
+        assert first == second
+        assert [one.scores for one in run.record.baselines] == [one.scores for one in alone.record.baselines]
         with torch.no_grad():
             for weight in run.trainer.model.parameters():
                 weight.fill_(float("nan"))  # as a run that diverged leaves it

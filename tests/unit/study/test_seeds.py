@@ -82,7 +82,7 @@ def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: P
     found = settled(given).training
     assert (found.num_train_epochs, found.per_device_train_batch_size, found.warmup_steps) == (2, 8, 0.0)
     assert found.learning_rate > 5e-5
-    assert "chosen batch size, learning rate, warm-up: from 36 training rows" in capsys.readouterr().err
+    assert "chosen method, pooling, batch size, learning rate, warm-up: from 36 training rows" in capsys.readouterr().err
     glue = GivenSettings("glue/mrpc", "no such model", {})
     assert settled(glue) == glue.checked(), "nothing is loaded"
 

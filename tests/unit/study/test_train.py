@@ -29,7 +29,7 @@ ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
 )
 COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
-LEFT = ["history.jsonl", "model", "run.json", "sessions.jsonl"]  # what a run leaves in its folder
+LEFT = ["head.safetensors", "history.jsonl", "model", "run.json", "sessions.jsonl"]  # what a run leaves in its folder
 NO_DEBUG = SimpleNamespace(obj=False)  # the context of the command
 
 
@@ -177,13 +177,13 @@ def unfinished(folder: Path, *, checkpoints: bool = True) -> None:
 def test_a_resumed_run_keeps_its_chosen_settings_and_names_data_that_were_moved(start, resume, tmp_path, monkeypatch) -> None:
     folder = start()
     before = read_run(folder)
-    assert before.chosen == ("per_device_train_batch_size", "learning_rate", "warmup_steps")
+    assert before.chosen == ("method", "pooling", "per_device_train_batch_size", "learning_rate", "warmup_steps")
     unfinished(folder)
     (tmp_path / "rows.csv").rename(tmp_path / "moved.csv")
     with pytest.raises(DataError, match="there is no such file or folder") as caught:
         resume()
     assert str(tmp_path / "rows.csv") in caught.value.problem
-    monkeypatch.setattr("glassloop.settings.defaults.BASE_RATE", 1e-9)  # a later version has another rule
+    monkeypatch.setattr("glassloop.settings.defaults.STARTED_RATE", 1e-9)  # a later version has another rule
     after = read_run(resume("moved.csv"))
     assert replace(after.settings, output_dir="out") == before.settings
     assert (after.chosen, after.finished) == (before.chosen, True)
@@ -227,7 +227,7 @@ def test_before_the_first_checkpoint_resume_knows_its_model_and_data(start, resu
         (edit_weights, {}, r"weights: \w+ then, \w+ now"),
         (edit_config, {}, r"config.hidden_dropout_prob: 0\.\d+ then, 0.25 now"),
         (edit_tokenizer, {}, r"tokenizer: \w+ then, \w+ now"),
-        (None, {"learning_rate": 1e-4}, r"learning_rate: 0.0003 then, 0.0001 now"),
+        (None, {"learning_rate": 1e-4}, r"learning_rate: 2e-05 then, 0.0001 now"),
         (None, {"split_seed": 5}, r"train: \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
     ):
         if edit:
