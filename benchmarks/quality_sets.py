@@ -250,7 +250,7 @@ def distinct(rows: Rows) -> Iterator[tuple[str, ...]]:
             yield (*texts, label)
 
 
-def prepare(source: Repositories, name: str, folder: Path) -> None:
+def prepare(source: Repositories, name: str, folder: Path, most_test: int) -> None:
     found, draw = SETS[name], random.Random(0)
     pool = [*distinct(found.train(source))]
     draw.shuffle(pool)
@@ -266,7 +266,7 @@ def prepare(source: Repositories, name: str, folder: Path) -> None:
         test = [row for row in test if row[-1] in labels]
     head = ["text", "label"] if len(pool[0]) == 2 else ["text", "text_pair", "label"]
     folder.mkdir(parents=True, exist_ok=True)
-    for part, rows in (("pool", pool[:MOST_POOL_ROWS]), ("test", test[:MOST_TEST_ROWS])):
+    for part, rows in (("pool", pool[:MOST_POOL_ROWS]), ("test", test[:most_test])):
         with (folder / f"{part}.csv").open("w", encoding="utf-8", newline="") as opened:
             writer = csv.writer(opened)
             writer.writerow(head)
@@ -279,10 +279,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repositories", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--test_rows", type=int, default=MOST_TEST_ROWS, help=f"at most (default: {MOST_TEST_ROWS:,})")
     parser.add_argument("names", nargs="*", default=[*SETS])
     given = parser.parse_args()
     for name in given.names:
-        prepare(Repositories(given.repositories), name, given.out / name)
+        prepare(Repositories(given.repositories), name, given.out / name, given.test_rows)
 
 
 if __name__ == "__main__":
