@@ -25,9 +25,12 @@ from glassloop.data.interfaces import Model
 from glassloop.data.sources import load_examples
 from glassloop.models.interface import longest_input
 from glassloop.models.loading import load_config, load_model, load_tokenizer, quiet_transformers
+from glassloop.models.pooled import Pooling
 from glassloop.runs.history import read_history
 from glassloop.runs.record import checkpoints_in
+from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import DataSettings, TrainingArguments
+from glassloop.study.run import SharedParts, chosen_settings, examples_for, pooling_for
 from glassloop.trainer import Trainer
 
 STEPS, BATCH = 6, 8
@@ -73,19 +76,24 @@ class Claim:
 class Trial:
     """Short trainings of one model on one data set, all from the same initial weights."""
 
-    def __init__(self, data: str, model: str, settings: DataSettings, folder: Path) -> None:
+    def __init__(
+        self, data: str, model: str, settings: DataSettings, folder: Path, pooling: Pooling | None = None
+    ) -> None:  # fmt: skip
         self.examples = load_examples(data, **asdict(settings))
         self.tokenizer = load_tokenizer(model)
         config = load_config(model)
-        rows = encode(self.examples, self.tokenizer, longest_input(self.tokenizer, config))["train"].rows
+        longest, towers = longest_input(self.tokenizer, config), pooling is not None and pooling.towers
+        rows = encode(self.examples, self.tokenizer, longest, towers=towers)["train"].rows
         self.rows = rows.select(range(min(len(rows), STEPS * BATCH + 3)))  # the last group is short
         dropouts = [name for name, value in vars(config).items() if "dropout" in name and isinstance(value, float)]
         self.no_dropout: dict[str, Any] = dict.fromkeys(dropouts, 0.0)
-        self.model, self.folder, self.number = model, folder, 0
+        self.model, self.folder, self.pooling = model, folder, pooling
+        self.number = 0
 
     def initial_model(self, dropout: bool = True) -> Model:
         examples, options = self.examples, {} if dropout else self.no_dropout
-        return load_model(self.model, labels=examples.labels, task=examples.task, new_head=True, seed=1, **options)
+        head: dict[str, Any] = {"new_head": True, "seed": 1, "pooling": self.pooling}
+        return load_model(self.model, labels=examples.labels, task=examples.task, **head, **options)
 
     def train(self, *, dropout: bool = True, **settings: object) -> tuple[torch.Tensor, Model]:
         """Return loss and gradient norm of each step, and the trained model."""
@@ -108,10 +116,25 @@ class Trial:
         return folder
 
 
-def check_claims(data: str, model: str, settings: DataSettings) -> list[Claim]:
-    """Train in all ways and return one claim for each pair of them, with the largest difference found."""
+def usual_pooling(data: str, model: str, settings: dict[str, object]) -> Pooling | None:
+    """Return how `glassloop train` would pool tokens on these data; None for the head of the model's family."""
+    given, shared = GivenSettings(data, model, {}, settings), SharedParts()
+    config, declared = shared.config(model), shared.declared(model)
+    examples = examples_for(given, config, shared)
+    return pooling_for(chosen_settings(given, TrainingArguments(), examples, config, 1, declared).settings, declared, examples)
+
+
+def check_claims(data: str, model: str, settings: DataSettings, pooling: Pooling | None = None) -> list[Claim]:
+    """Train in all ways and return one claim for each pair of them, with the largest difference found.
+
+    Args:
+        data: The data to train on.
+        model: The model to start from.
+        settings: How the data is read.
+        pooling: How its new head pools tokens; None for the head of its family.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        trial = Trial(data, model, settings, Path(scratch))
+        trial = Trial(data, model, settings, Path(scratch), pooling)
         network, second, accelerated = (trial.train(backend=backend)[1] for backend in ("plain", "plain", "accelerate"))
         equal = {
             "the same run twice: weights": weight_difference(network, second),

@@ -26,18 +26,24 @@ def verify(
     with starting(lines=False):
         from rich.console import Console
 
-        from glassloop.cli.verification import BATCH, STEPS, check_claims
+        from glassloop.cli.verification import BATCH, STEPS, check_claims, usual_pooling
         from glassloop.markup.terminal import bare_table, text
+        from glassloop.models.pooled import decoded_pooling
 
     data, trained_from = what, "quickstart"
     given = given_for(DataSettings, options)
-    if is_run(user_path(what)):
-        run = read_run(user_path(what))
+    run = read_run(user_path(what)) if is_run(user_path(what)) else None
+    if run is not None:
         data, trained_from = run.data.source, run.model.name
         given = {**run.data.given(), **given}
     model = trained_from if model is None else model
-    show(f"{data} with {model}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
-    claims = check_claims(data, model, data_settings(given))
+    if run is not None and model == run.model.name:
+        pooling = None if run.model.pooling is None else decoded_pooling(run.model.pooling)
+    else:
+        pooling = usual_pooling(data, model, given)
+    head = "the head of its family" if pooling is None else f"{pooling.mode} pooling" + ", two towers" * pooling.towers
+    show(f"{data} with {model} and {head}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
+    claims = check_claims(data, model, data_settings(given), pooling)
     table = bare_table("", "claim", "largest difference", "allowed", right=2)
     for claim in claims:
         allowed = "none" if claim.allowed == 0 else f"{claim.allowed:.0e}"

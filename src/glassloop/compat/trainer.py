@@ -43,6 +43,7 @@ from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_table, labels_in, random_states_kept
 from glassloop.markup.templates import markdown_table
 from glassloop.models.interface import STAND_IN, base_of
+from glassloop.models.pooled import PooledClassifier
 from glassloop.report.card import Card, DataName, scores_table, write_card
 from glassloop.runs.history import Entry, lasting
 from glassloop.runs.record import Plan, checkpoint_name
@@ -1177,7 +1178,8 @@ class BareConfig:
 def with_config(model: Model) -> Model:
     """Return the model; a plain torch module gets what stands for a config, with a label for each output of its last layer."""
     # A config that the module has is a script's own, of any kind; that of an encoder inside says nothing about the outputs.
-    if isinstance(model, torch.nn.Module) and not isinstance(base_of(model), PreTrainedModel) and not is_bare(model):
+    known = isinstance(base_of(model), PreTrainedModel | PooledClassifier)
+    if isinstance(model, torch.nn.Module) and not known and not is_bare(model):
         widths = [part.out_features for part in model.modules() if isinstance(part, torch.nn.Linear)]
         number = widths[-1] if widths else 2
         config = BareConfig(number, id2label={place: f"LABEL_{place}" for place in range(number)})
@@ -1193,7 +1195,9 @@ def is_bare(model: object) -> bool:
 
 def is_own(model: object) -> bool:
     """Return whether the class of a model is a script's own, so that its loss and its labels may be of any kind."""
-    return not any(kind.__module__.startswith("transformers.models.") for kind in type(base_of(model)).__mro__)
+    base = base_of(model)
+    known = any(kind.__module__.startswith("transformers.models.") for kind in type(base).__mro__)
+    return not (known or isinstance(base, PooledClassifier))
 
 
 def flattens_scores(model: object) -> bool:

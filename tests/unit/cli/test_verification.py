@@ -17,7 +17,10 @@ from glassloop.base.errors import SettingsError
 from glassloop.cli import verification
 from glassloop.cli.verification import Claim, check_claims, weight_difference
 from glassloop.cli.verify import verify
+from glassloop.models.pooled import PooledClassifier, Pooling
+from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import DataSettings
+from glassloop.study.run import train_run
 
 
 @pytest.fixture
@@ -74,6 +77,23 @@ def test_all_claims_hold(one_process: None, forked: None, tiny_model_dir: Path, 
     out = capsys.readouterr().out
     assert out.count("✓") == 9
     assert "killed and resumed: weights" in out
+
+
+@pytest.mark.slow
+def test_a_pooled_run_is_verified_with_its_own_head(
+    one_process: None, unkilled: None, tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"output_dir": str(tmp_path / "run"), "max_steps": 1, "pooling": "mean", "pair_form": "two_towers"}
+    given = GivenSettings("quickstart", str(tiny_model_dir), {**settings, "baselines": False, "device": "cpu"}, {"rows": 60})
+    folder = train_run(given, with_report=False)
+    assert verify(str(folder)).exit_status == 0
+    assert "and mean pooling, two towers: 6 steps" in "".join(capsys.readouterr())
+    trial = verification.Trial("quickstart", str(tiny_model_dir), DataSettings(rows=60), tmp_path, Pooling("mean", towers=True))
+    assert isinstance(trial.initial_model(), PooledClassifier)
+
+
+def test_data_are_verified_with_the_head_that_training_would_choose(packaged: Path) -> None:
+    assert verification.usual_pooling("quickstart", str(packaged), {"rows": 60}) == Pooling("mean", normalize=True, towers=True)
 
 
 @pytest.mark.slow
