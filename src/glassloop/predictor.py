@@ -77,7 +77,7 @@ class Predictor:
         device: "auto", "cpu", "cuda" or "mps".
         batch_size: The number of rows in a forward pass.
         light: Load a known model without transformers: it starts faster, but predicts many rows more slowly.
-        temperature: What logits are divided by before probabilities are computed. Default: that of `glassloop calibrate`, or 1.
+        temperature: What logits are divided by before probabilities are computed. Default: that of the run, or 1.
         thresholds: The probability from which a label is chosen, by its name. Default: those of `glassloop calibrate`, unless
             a temperature is given; else 0.5 for each of several labels, and the most likely class.
         precision: "auto", "fp32", "bf16" or "fp16"; or "int8" on a CPU, which is faster and is compared with the run's stored
