@@ -587,6 +587,9 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
     trained_on = counted_rows.label_counts if counted_rows else None
     limit = replace(predictor.limit, pairs=examples.columns.text_pair is not None)
     facts = facts_of(record, read_history(user_path(run)), encoder_weights(predictor.model.config)) if record else None
+    judged_on = (
+        next((described.splits[name] for name in records.held_out_splits(described.splits)), None) if described else None
+    )
     results = []
     for name, prefix in zip(splits, prefixes(splits), strict=True):
         for note in encoded[name].notes(limit):
@@ -594,10 +597,12 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
         found = predictor.evaluate(encoded[name].rows, measures, prefix)
         temperature, fitted_on = predictor.answering.temperature, predictor.calibration
         result = result_of(examples, name, found, measures, prefix, trained_on, facts, temperature=temperature)
-        repeated = fitted_on is not None and fitted_on.fingerprint == examples.facts[name].fingerprint
-        if record and record.verdict and result.verdict and repeated:
-            # The rows that the run was judged on: its baselines, its verdict, and temperatures fitted without each row.
+        same = examples.facts[name].fingerprint
+        if record and record.verdict and result.verdict and judged_on and judged_on.fingerprint == same:
+            # The rows that the run was judged on: its baselines and its verdict.
             told = replace(result.verdict, sentence=record.verdict, advice=record.advice)
-            result = replace(result, baselines=record.baselines, probabilities=record.probabilities, verdict=told)
+            result = replace(result, baselines=record.baselines, verdict=told)
+            if fitted_on is not None and fitted_on.fingerprint == same:  # by temperatures fitted without each row
+                result = replace(result, probabilities=record.probabilities)
         results.append(result)
     return Evaluated(source, examples, results, predictor.answering.temperature)

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import run_forked
-from transformers import AutoModelForSequenceClassification
 from trials import Ended, Servers, json_lines
 
-from glassloop import decide, metrics_for
+from glassloop import decide, load_model, metrics_for
 
 WORDS = "the a is was good bad film story very not and of to in on it this that first second".split()
 
@@ -74,6 +73,7 @@ def ended(place: Path, lively_dir: Path, servers: Servers, session_cache: Path) 
     for name, task in TASKS.items():
         run = f"run-{name}"
         settings = ["--num_train_epochs", "2", "--learning_rate", "3e-3", "--eval_strategy", "epoch", "--save_strategy", "no"]
+        settings += ["--per_device_train_batch_size", "8"]
         common = ["--model", str(lively_dir), "--output_dir", run, "--device", "cpu", "--precision", "fp32"]
         commands += [
             ["train", name, *common, *settings, *task.flags],
@@ -105,22 +105,25 @@ def test_it_trains_to_its_end(name: str, place: Path, ended: dict[str, list[Ende
     assert [*found["evaluation"]][:-2] == [f"eval_{metric}" for metric in ("loss", *task.metrics)]
     assert [*found["baseline"]] == [metric for metric in task.metrics if metric not in ("pearson", "spearmanr")]
     assert f"task           {task.kind.replace('_', ' ')}" in trained.err
+    assert [one["name"] for one in found["baselines"]] == ["class frequencies", "words", "frozen encoder"]
     for metric in task.metrics:
-        baseline = f"{found['baseline'][metric]:.4f}" if metric in found["baseline"] else "-"
-        figures = [f"{found['evaluation'][f'eval_{metric}']:.4f}", baseline]
-        assert any(line.split()[-2:] == figures and line.startswith(title(metric)) for line in trained.lines), figures
+        simple = [one["scores"][metric]["value"] if metric in one["scores"] else None for one in found["baselines"]]
+        assert simple[0] == found["baseline"].get(metric)
+        assert None not in simple[1:]
+        figures = ["-" if value is None else f"{value:.4f}" for value in (found["evaluation"][f"eval_{metric}"], *simple)]
+        assert any(line.split()[-4:] == figures and line.startswith(title(metric)) for line in trained.lines), figures
 
 
 @EVERY
 def test_the_run_folder_is_complete(name: str, place: Path, ended: dict[str, list[Ended]]) -> None:
     folder, task = place / f"run-{name}", TASKS[name]
-    names = "history.jsonl model run.json sessions.jsonl validation-predictions.jsonl"
+    names = "head.safetensors history.jsonl model run.json sessions.jsonl validation-predictions.jsonl"
     assert sorted(path.name for path in folder.iterdir()) == names.split()
     history = json_lines(folder / "history.jsonl")
     assert [entry["step"] for entry in history] == [8, 8, 10, 16, 16]
     assert ["loss" in entry for entry in history] == [True, False, True, True, False]
     assert history[-1]["eval_loss"] == pytest.approx(description(place, name)["evaluation"]["eval_loss"], abs=1e-6)
-    model = AutoModelForSequenceClassification.from_pretrained(folder / "model")
+    model = load_model(str(folder / "model"))
     assert model.config.problem_type == task.kind
     assert [model.config.id2label[number] for number in range(model.config.num_labels)] == (task.labels or ["LABEL_0"])
 
@@ -157,7 +160,8 @@ def test_it_is_evaluated_with_the_same_figures(name: str, place: Path, ended: di
     lines = evaluated.out.splitlines()[1 : 1 + len(metrics)]
     for metric, line in zip(metrics, lines, strict=True):
         assert line.startswith(title(metric))
-        assert float(line.split()[-2]) == pytest.approx(evaluation[f"eval_{metric}"], abs=2e-4)
+        assert float(line.split()[-4]) == pytest.approx(evaluation[f"eval_{metric}"], abs=2e-4)
+    assert description(place, name)["verdict"] in " ".join(evaluated.out.split()), "the run is judged once"
 
 
 @EVERY
