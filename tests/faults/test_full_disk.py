@@ -117,8 +117,17 @@ def test_09_a_disk_that_fills_up_during_training_has_room_for_the_final_model(ru
 
 
 def test_09_a_disk_without_room_for_the_final_model(runs: Any, disk: Disk, run: Path) -> None:
-    ended = disk.run(runs.arguments(run, **NEVER), disk.fill("glassloop.study.run:load_model", 1, 20_000), Hook(STEP, 1, "bug"))
+    ended = disk.run(runs.arguments(run, **NEVER), disk.fill("glassloop.study.run:load_model", 1, 40_000), Hook(STEP, 1, "bug"))
     told(ended, 6, str(run), "bytes are needed for the final model")
+
+
+def test_09_a_disk_without_room_for_the_head_that_training_starts_from(runs: Any, disk: Disk, run: Path) -> None:
+    filled = Hook("glassloop.runs.record:write_run", 1, f"fill:{disk.place}:0", after=True)
+    ended = disk.run(runs.arguments(run, **NEVER), filled, Hook(STEP, 1, "bug"))
+    told(ended, 6, str(run / "head.safetensors"), "No space left on device", f"glassloop train --resume {run}")
+    disk.make_room()
+    assert disk.run(["train", "--resume", str(run)]).code == 0
+    same_end(runs.reference(**NEVER), disk.inside / "run")
 
 
 def test_09_a_disk_without_room_for_two_checkpoints(runs: Any, disk: Disk, run: Path) -> None:

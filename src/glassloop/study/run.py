@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from glassloop.backends.choose import choose_backend, choose_device
 from glassloop.backends.machine import memory_need
@@ -182,9 +182,12 @@ class PreparedRun:
 
 def assemble(
     given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts | None = None, *,
-    with_baselines: bool = True,
+    fits: bool = True,
 ) -> PreparedRun:  # fmt: skip
-    """Load the data and the model of a run, and return everything it needs before its first step."""
+    """Load the data and the model of a run, and return everything it needs before its first step.
+
+    Without `fits`, neither the head nor the baselines are fitted, which takes most of the time.
+    """
     refuse_missing(args.trackers)
     shared = shared or SharedParts()
     model = absolute_name(given.model or "quickstart")
@@ -219,14 +222,14 @@ def assemble(
             return shared.kept(key, lambda: fitted_head(frozen, train, examples.task, examples.num_labels, whole=whole))
 
         head = frozen = None
-        if isinstance(network, PooledClassifier) and not keeps_head(config, given, pooling):
+        if fits and isinstance(network, PooledClassifier) and not keeps_head(config, given, pooling):
             frozen = FrozenEncoder(network, collate, embedding_backend(backend))
             head = fitted(frozen, encoded, whole=args.method == FROZEN)
             stored = Path(args.output_dir or "") / records.START_HEAD_NAME
             start = load_file(stored) if args.output_dir and stored.is_file() else head.tensors
             network.head.load_state_dict(start)
     held_out = next(iter(records.held_out_splits(examples.facts)), None)
-    if with_baselines and args.baselines and held_out and backend.processes.is_main:
+    if fits and args.baselines and held_out and backend.processes.is_main:
         wanted = Pooling(declared.mode, declared.normalize) if declared else Pooling("mean")
         wanted = replace(wanted, towers=examples.columns.text_pair is not None)
         rows = encoded
@@ -347,9 +350,11 @@ def pooling_for(args: TrainingArguments, declared: Pooling | None, examples: Exa
 def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
     """Check settings, model and data once and cache the tokens. Return the GPU memory a run may need, and its steps."""
     args = replace(settings.training, seed=seed)
-    if choose_device(args.device) != "cuda":  # on a GPU it would take memory from the children
+    has_gpu = choose_device(args.device) == "cuda"
+    if not has_gpu:  # on a GPU it would take memory from the children
         choose_backend(args)
-    run = assemble(settings.given(), args, PlainBackend("cpu", "fp32"))
+    # The children read embeddings of the CPU from the cache; those of a GPU have entries of their own.
+    run = assemble(settings.given(), args, PlainBackend("cpu", "fp32"), fits=not has_gpu)
     rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
     tokens = rows * int(run.encoded["train"].lengths.max())
     return memory_need(run.record.model.parameters, tokens), run.parts.plan.max_steps
@@ -402,8 +407,9 @@ def train_run(
                 session.refuse_other_run(stored, run.record, from_start=restart or not records.has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
             if run.start is not None and not (folder / records.START_HEAD_NAME).exists():
-                with replacing(folder / records.START_HEAD_NAME) as writing:
-                    save_file(run.start, writing)
+                named = session.resume_named(folder, records.START_HEAD_NAME, "the head that training starts from")
+                with named, replacing(folder / records.START_HEAD_NAME) as writing:
+                    writing.write_bytes(save(run.start))  # save_file has an error of its own for a full disk
                 share_files(folder, records.START_HEAD_NAME)
         run_to_end(run, checkpoint, began, restart=restart)
         if is_main:

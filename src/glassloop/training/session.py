@@ -146,13 +146,14 @@ def trained(
 
 
 @contextmanager
-def resume_named(folder: Path) -> Iterator[None]:
-    """Raise the error of a full disk with the command that finishes the run: its model is saved."""
+def resume_named(
+    folder: Path, name: str = records.RUN_NAME, what: str = "the results; the trained model is saved"
+) -> Iterator[None]:
+    """Raise the error of a full disk while `what` is written, with the command that finishes the run."""
     try:
         yield
     except OSError as error:
-        full = checkpoints.full_disk(error, folder / records.RUN_NAME, "the results; the trained model is saved")
-        raise full or error from error
+        raise checkpoints.full_disk(error, folder / name, what) or error from error
 
 
 def stop_if_asked(state: events.State, processes: ProcessGroup, say: Say) -> None:

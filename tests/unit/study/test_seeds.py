@@ -19,6 +19,7 @@ from glassloop.base.files import locked
 from glassloop.report.build import report_of
 from glassloop.runs.record import FAILED
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
+from glassloop.settings.defaults import started_rate
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.study import seeds
@@ -80,8 +81,8 @@ def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: P
     rows = "text,label\n" + "".join(f"film {row},{'ab'[row % 2]}\n" for row in range(40))
     given = GivenSettings(str(write("rows.csv", rows)), str(lively_dir), {"num_train_epochs": 2})
     found = settled(given).training
-    assert (found.num_train_epochs, found.per_device_train_batch_size, found.warmup_steps) == (2, 8, 0.0)
-    assert found.learning_rate > 5e-5
+    assert (found.num_train_epochs, found.per_device_train_batch_size, found.warmup_steps) == (2, 16, 0.0)
+    assert found.learning_rate == started_rate(36)
     assert "chosen method, pooling, batch size, learning rate, warm-up: from 36 training rows" in capsys.readouterr().err
     glue = GivenSettings("glue/mrpc", "no such model", {})
     assert settled(glue) == glue.checked(), "nothing is loaded"
@@ -340,6 +341,11 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
     assert num_steps == 7
     assert 2 * 2**30 < need < 4 * 2**30
     monkeypatch.setattr("glassloop.data.encoding.write_encoding", pytest.fail)  # all is found in the cache
+    assert seeds.check_run(settings, 3) == (need, 7)
+    # The children have a GPU: what a CPU would fit here is of no use to them.
+    for name in ("fitted_head", "fitted_baselines"):
+        monkeypatch.setattr(f"glassloop.study.run.{name}", pytest.fail)
+    monkeypatch.setattr("glassloop.study.run.choose_device", lambda device: "cuda")
     assert seeds.check_run(settings, 3) == (need, 7)
 
 
