@@ -216,7 +216,10 @@ WORD_STRENGTHS = (1.0, 10.0, 100.0)  # inverse penalties
 MOST_CHOSEN = 40_000  # products of rows and outputs up to which a held-out fifth chooses the strength; else the middle one
 LEAST_LIKELY = 1e-6  # a probability
 FEW_WORDS = 1.5  # words of a text on average, below which its language writes none apart
+LONG_WORD = 12  # characters of a text, from which one without spaces is no single word
 WORD = re.compile(r"\w+")
+# Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese, in which a short text without spaces is a sentence.
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 OVERLAP_WEIGHT = 3.0
 
 
@@ -273,6 +276,10 @@ def fitted_words(matrix: csr_matrix, targets: Array, task: str, prior: Array, st
     return outputs
 
 
+def number_of(pattern: re.Pattern[str]) -> Callable[[str], int]:
+    return lambda text: len(pattern.findall(text))
+
+
 class WordFeatures:
     """Turns texts, or pairs of texts, into weighted counts of words and pairs of words; of a pair, also those both share."""
 
@@ -281,8 +288,9 @@ class WordFeatures:
 
         every = [text for column in train for text in column]
         sample = every[:1000]
-        words = sum(len(WORD.findall(text)) for text in sample) / max(len(sample), 1)
-        spaced = words > FEW_WORDS or sum(map(len, sample)) < 12 * len(sample)
+        words, unspaced, length = (sum(map(count, sample)) for count in (number_of(WORD), number_of(UNSPACED), len))
+        is_word = length < LONG_WORD * len(sample) and 2 * unspaced < length  # or what a text has instead of a word
+        spaced = words > FEW_WORDS * len(sample) or is_word
         options = {"ngram_range": (1, 2), "token_pattern": r"\w+"} if spaced else {"ngram_range": (1, 3), "analyzer": "char"}
         self.vectorizer = TfidfVectorizer(**options, sublinear_tf=True, max_features=MOST_FEATURES)
         try:

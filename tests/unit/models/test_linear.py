@@ -1,0 +1,271 @@
+"""Linear models on embeddings and on words, against scikit-learn, and on rows that have little to say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from glassloop.base.errors import DataError
+from glassloop.models import linear
+from glassloop.models.linear import (
+    FOLDS,
+    SQUARED_LENGTH,
+    STRENGTHS,
+    LinearModel,
+    assigned_folds,
+    fit_linear,
+    most_texts,
+    words_outputs,
+)
+from glassloop.scores.calibration import output_losses, prior_outputs
+from glassloop.scores.metrics import Array
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
+
+
+def drawn(rows: int, classes: int = 2, width: int = 8, apart: float = 1.0, seed: int = 0) -> tuple[Array, Array]:
+    """Draw features whose first numbers say, with noise, which class a row has."""
+    source = np.random.default_rng(seed)
+    targets = np.arange(rows) % classes
+    features = source.normal(size=(rows, width)) + apart * source.normal(size=(classes, width))[targets]
+    return features.astype(np.float32), targets
+
+
+def standardized(features: Array) -> Array:
+    around = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
+    return around * (SQUARED_LENGTH / np.square(around).sum(axis=1).mean()) ** 0.5
+
+
+def right(model: LinearModel, features: Array, targets: Array) -> float:
+    return float((model.outputs(features).argmax(axis=1) == targets).mean())
+
+
+# --- embeddings
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("width", [8, 300], ids=["more rows", "more features"])
+def test_classes_are_fitted_as_scikit_learn_fits_them(classes: int, width: int) -> None:
+    features, targets = drawn(200, classes, width)
+    model = fit_linear(features, targets, CLASSES, classes)
+    assert model.weights.shape == (width, classes)
+    assert model.strength in STRENGTHS
+    scaled = standardized(features)
+    theirs = LogisticRegression(C=model.strength, max_iter=5000, tol=1e-8).fit(scaled, targets)
+
+    def cost(weights: Array, bias: Array) -> float:  # with the penalty of the bias, which theirs does not have
+        losses = output_losses(scaled @ weights + bias, targets, CLASSES)
+        apart = bias - prior_outputs(targets, CLASSES, classes)
+        return float(losses.sum() + np.square(weights).sum() / (2 * model.strength) + np.square(apart).sum() / 2)
+
+    solution = np.linalg.lstsq(scaled, (model.outputs(features) - model.outputs(features).mean(axis=0)), rcond=None)[0]
+    bias = model.outputs(features.mean(axis=0, dtype=np.float64)[None])[0]
+    signs = np.array([-0.5, 0.5]) if classes == 2 else 1.0
+    reached, usual = cost(solution, bias), cost(theirs.coef_.T * signs, theirs.intercept_ * signs)
+    assert reached <= usual * 1.001, "it minimizes what it says"
+    agree = (model.outputs(features).argmax(axis=1) == theirs.predict(scaled)).mean()
+    assert agree > 0.95
+
+
+def test_scores_are_fitted_as_scikit_learn_fits_them() -> None:
+    features, _ = drawn(120, width=20)
+    targets = features @ np.arange(20.0) + np.random.default_rng(1).normal(size=120)
+    model = fit_linear(features, targets, SCORE, 1)
+    theirs = Ridge(alpha=1 / model.strength).fit(standardized(features), targets)
+    assert model.outputs(features)[:, 0] == pytest.approx(theirs.predict(standardized(features)), rel=1e-3, abs=1e-3)
+    held = np.square(model.held_out[:, 0] - targets).mean()
+    assert held < 0.1 * targets.var()
+
+
+def test_several_labels_are_fitted_each() -> None:
+    features, targets = drawn(200, width=6, apart=2.0)
+    several = np.stack([targets, 1 - targets, np.zeros(200, dtype=np.int64), np.ones(200, dtype=np.int64)], axis=1)
+    model = fit_linear(features, several, SEVERAL, 4)
+    outputs = model.outputs(features)
+    assert np.allclose(outputs[:, 0], -outputs[:, 1], atol=1e-2)
+    assert (outputs[:, 2] < -2).all(), "no row has it"
+    assert (outputs[:, 3] > 2).all(), "every row has it"
+    assert ((outputs[:, 0] > 0) == targets).mean() > 0.9
+
+
+def test_rows_are_held_out_by_a_model_that_has_not_seen_them() -> None:
+    """Labels at random, more features than rows: a model knows its own rows by heart, and nothing of those held out."""
+    source = np.random.default_rng(4)
+    features, targets = source.normal(size=(100, 200)).astype(np.float32), source.integers(0, 2, 100)
+    model = fit_linear(features, targets, CLASSES, 2)
+    assert right(model, features, targets) > 0.8
+    assert 0.2 < float((model.held_out.argmax(axis=1) == targets).mean()) < 0.75
+    assert np.isfinite(model.held_out).all()
+
+
+def test_equal_texts_are_held_out_together_or_they_would_give_their_labels_away() -> None:
+    source = np.random.default_rng(5)
+    once, labels = source.normal(size=(50, 100)).astype(np.float32), source.integers(0, 2, 50)
+    features, targets, groups = np.repeat(once, 4, axis=0), np.repeat(labels, 4), np.repeat(np.arange(50), 4)
+    folds = assigned_folds(targets, CLASSES, groups)
+    assert all(len({*folds[groups == group]}) == 1 for group in range(50))
+    assert sorted(np.bincount(folds[::4], minlength=FOLDS)) == [10] * FOLDS
+    leaky, honest = (fit_linear(features, targets, CLASSES, 2, known) for known in (None, groups))
+    hits = [float((model.held_out.argmax(axis=1) == targets).mean()) for model in (leaky, honest)]
+    assert hits[0] > 0.95
+    assert hits[1] < 0.8
+    assert honest.strength < leaky.strength, "what rows know by heart asks for no penalty"
+
+
+def test_each_fold_has_as_many_rows_of_each_class() -> None:
+    targets = np.array([0] * 50 + [1] * 10 + [2] * 5)
+    folds = assigned_folds(targets, CLASSES)
+    for label, most in ((0, 10), (1, 2), (2, 1)):
+        assert [*np.bincount(folds[targets == label], minlength=FOLDS)] == [most] * FOLDS
+    assert np.array_equal(folds, assigned_folds(targets, CLASSES)), "always the same"
+
+
+# --- rows that have little to say
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL, SCORE])
+def test_equal_embeddings_give_the_frequencies(task: str) -> None:
+    features = np.full((40, 12), 0.3, dtype=np.float32)
+    classes = np.array([0] * 30 + [1] * 10)
+    targets = {CLASSES: classes, SEVERAL: np.stack([classes, 1 - classes], axis=1), SCORE: classes * 2.5}[task]
+    width = 1 if task == SCORE else 2
+    model = fit_linear(features, targets, task, width)
+    assert np.allclose(model.weights, 0)
+    wanted = prior_outputs(targets, task, width)
+    assert np.allclose(model.outputs(features)[0], wanted, atol=0.06)
+    assert np.allclose(model.outputs(features * 100), model.outputs(features)), "other embeddings say as little"
+    assert np.isfinite(model.held_out).all()
+
+
+@pytest.mark.parametrize("per_class", [1, 2])
+def test_two_rows_of_each_class_and_fewer(per_class: int) -> None:
+    """Folds without a row of some class, or without any row."""
+    features, targets = drawn(3 * per_class, 3, apart=5.0)
+    model = fit_linear(features, targets, CLASSES, 3)
+    assert model.outputs(features).shape == (3 * per_class, 3)
+    assert np.isfinite(model.outputs(features)).all()
+    assert np.isfinite(model.held_out).all()
+    if per_class == 2:
+        assert right(model, features, targets) == 1.0
+    assert output_losses(model.outputs(features), targets, CLASSES).mean() <= np.log(3) + 1e-6
+
+
+def test_rows_of_a_single_class_and_a_single_row() -> None:
+    features, _ = drawn(20)
+    for number in (20, 1):
+        model = fit_linear(features[:number], np.ones(number, dtype=np.int64), CLASSES, 3)
+        outputs = model.outputs(features)
+        assert np.isfinite(outputs).all()
+        assert (outputs.argmax(axis=1) == 1).all()
+        assert np.isnan(model.held_out).all() == (number == 1), "a single row cannot be held out"
+
+
+def test_rows_of_one_text_cannot_be_held_out() -> None:
+    features, targets = np.ones((6, 4), dtype=np.float32), np.arange(6) % 2
+    model = fit_linear(features, targets, CLASSES, 2, np.zeros(6, dtype=np.int64))
+    assert np.isnan(model.held_out).all()
+    assert np.isfinite(model.outputs(features)).all()
+
+
+def test_a_thousand_classes_of_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many outputs that one fold is held out."""
+    monkeypatch.setattr(linear, "VERY_LARGE", 1e7)
+    features, targets = drawn(2_000, 1_000, width=16, apart=6.0)
+    model = fit_linear(features, targets, CLASSES, 1_000)
+    assert model.weights.shape == (16, 1_000)
+    assert right(model, features, targets) > 0.9
+    held = ~np.isnan(model.held_out[:, 0])
+    assert held.sum() == 400, "one fold is enough to choose the strength"
+    assert np.isfinite(model.held_out[held]).all()
+    assert (model.held_out[held].argmax(axis=1) == targets[held]).mean() > 0.5, "from the other row of the class"
+
+
+def test_every_row_is_held_out_once_if_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "VERY_LARGE", 1)
+    features, targets = drawn(60, apart=3.0)
+    some, every = (fit_linear(features, targets, CLASSES, 2, all_folds=all_folds) for all_folds in (False, True))
+    assert [int(np.isnan(model.held_out[:, 0]).sum()) for model in (some, every)] == [48, 0]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_embedding_that_is_not_finite_is_refused_with_its_row(value: float) -> None:
+    features, targets = drawn(2_000)
+    features[1_233, 3] = features[1_500, 0] = value
+    with pytest.raises(DataError) as caught:
+        fit_linear(features, targets, CLASSES, 2)
+    assert caught.value.problem == "the embedding of row 1,234 is not finite"
+    assert "precision fp32" in caught.value.remedy
+
+
+# --- words
+TEXTS = [f"{'good' if row % 3 else 'bad'} film number {row}" for row in range(60)]
+LABELS = np.array([int(row % 3 > 0) for row in range(60)])
+
+
+def test_words_find_what_a_text_says() -> None:
+    others = [["a good one", "a bad one", "nothing known here", ""]]
+    outputs = words_outputs([TEXTS], LABELS, others, CLASSES, 2)
+    assert [*outputs.argmax(axis=1)[:2]] == [1, 0]
+    assert np.allclose(outputs[2], outputs[3]), "unknown words say as much as none"
+    scores = words_outputs([TEXTS], LABELS * 2.0 + 1, others, SCORE, 1)
+    assert scores.shape == (4, 1)
+    assert scores[0, 0] > 2.3 > 1.9 > scores[1, 0]
+    several = np.stack([LABELS, np.ones(60, dtype=np.int64), np.zeros(60, dtype=np.int64)], axis=1)
+    labels = words_outputs([TEXTS], several, others, SEVERAL, 3)
+    assert [*(labels[:2, 0] > 0)] == [True, False]
+    assert np.allclose(labels[:, 1:], prior_outputs(several, SEVERAL, 3)[1:]), "what all rows have, or none"
+
+
+def test_pairs_are_compared_by_the_words_they_share() -> None:
+    source = np.random.default_rng(0)
+    words = [f"word{number}" for number in range(40)]
+    firsts = [" ".join(source.choice(words, 4, replace=False)) for _ in range(200)]
+    targets = np.arange(200) % 2
+    seconds = [text if same else " ".join(source.choice(words, 4, replace=False))
+               for text, same in zip(firsts, targets, strict=True)]  # fmt: skip
+    train, others = ([column[:150] for column in (firsts, seconds)], [column[150:] for column in (firsts, seconds)])
+    outputs = words_outputs(train, targets[:150], others, CLASSES, 2)
+    assert (outputs.argmax(axis=1) == targets[150:]).mean() > 0.9
+
+
+@pytest.mark.parametrize(("task", "width"), [(CLASSES, 2), (SEVERAL, 2), (SCORE, 1)])
+@pytest.mark.parametrize("texts", [[""] * 12, ["!?", "...", "—"] * 4, ["   "] * 12], ids=["empty", "no letters", "blank"])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_texts_without_words_give_the_frequencies(task: str, width: int, texts: list[str], pairs: bool) -> None:
+    labels = np.array([0] * 9 + [1] * 3)
+    targets = {CLASSES: labels, SEVERAL: np.stack([labels, 1 - labels], axis=1), SCORE: labels * 1.5}[task]
+    columns = [texts, texts] if pairs else [texts]
+    others = [["good film", ""], ["bad film", ""]][: len(columns)]
+    outputs = words_outputs(columns, targets, others, task, width)
+    assert outputs.shape == (2, width)
+    assert np.allclose(outputs, prior_outputs(targets, task, width), atol=0.35)
+    assert outputs.argmax(axis=1).tolist() == [0, 0] if task == CLASSES else np.isfinite(outputs).all()
+
+
+def test_some_empty_texts_are_rows_like_others() -> None:
+    texts = [text if row % 4 else "" for row, text in enumerate(TEXTS)]
+    outputs = words_outputs([texts], LABELS, [["good film", "bad film", ""]], CLASSES, 2)
+    assert [*outputs.argmax(axis=1)[:2]] == [1, 0]
+    assert np.isfinite(outputs).all()
+
+
+def test_words_of_languages_that_write_none_apart() -> None:
+    texts = [f"这部电影很{'好' if row % 2 else '坏'}看第{row}次" for row in range(60)]
+    outputs = words_outputs([texts], np.arange(60) % 2, [["我觉得很好看", "我觉得很坏看"]], CLASSES, 2)
+    assert [*outputs.argmax(axis=1)] == [1, 0]
+
+
+@pytest.mark.parametrize("texts", [TEXTS[:1], TEXTS[:2], TEXTS])
+def test_a_class_or_label_that_no_row_has_and_one_that_all_have(texts: list[str]) -> None:
+    everyone = np.full(len(texts), 2)
+    outputs = words_outputs([texts], everyone, [["good film", "bad"]], CLASSES, 4)
+    assert [*outputs.argmax(axis=1)] == [2, 2]
+    assert np.isfinite(outputs).all()
+    if len(texts) == 60:
+        outputs = words_outputs([texts], LABELS * 3, [["good film", "bad film"]], CLASSES, 4)
+        assert [*outputs.argmax(axis=1)] == [3, 0]
+        assert (outputs[:, 1:3] < -10).all(), "classes without a training row"
+
+
+def test_a_thousand_classes_of_two_rows_each() -> None:
+    texts = [f"subject{row % 1_000} is written about" for row in range(2_000)]
+    others = [[f"on subject{number}" for number in range(0, 1_000, 50)]]
+    outputs = words_outputs([texts], np.arange(2_000) % 1_000, others, CLASSES, 1_000)
+    assert (outputs.argmax(axis=1) == np.arange(0, 1_000, 50)).mean() > 0.9
+    assert [most_texts(number) for number in (1, 20, 40, 200, 10_000)] == [20_000, 20_000, 10_000, 2_000, 2_000]
