@@ -63,7 +63,8 @@ class Hook:
 
 STAGES = re.compile(
     r"^(starting|loading the (model|tokenizer)|checking the model|saving the model|(reading|tokenizing) .*"
-    r"|exporting to .*|(evaluating|predicting|measuring the speed)( \(|: ).*)\n",
+    r"|fitting a regression on words|exporting to .*"
+    r"|(evaluating|predicting|measuring the speed|computing embeddings)( \(|: ).*)\n",
     re.MULTILINE,
 )
 
@@ -426,16 +427,25 @@ def final_metrics(run: Path) -> dict[str, Any]:
     return {name: value for name, value in figures.items() if not name.endswith(TIMINGS)}
 
 
+def calibration_of(run: Path) -> list[Any]:
+    """The temperature of a finished run, and what it was fitted on and is for; nothing if there is none."""
+    path = run / "model" / "calibration.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return [found.get(name) for name in ("temperature", "num_rows", "fingerprint", "predictions", "weights")]
+
+
 def differences(first: Path, second: Path) -> list[str]:
     """What two finished runs do not have in common."""
     found = [] if weights_of(first) == weights_of(second) else ["weights"]
-    for name in ("history.jsonl", "validation-predictions.jsonl"):
+    for name in ("history.jsonl", "validation-predictions.jsonl", "head.safetensors"):
         if (first / name).exists() != (second / name).exists():
             found.append(f"{name} in one only")
         elif (first / name).exists() and (first / name).read_bytes() != (second / name).read_bytes():
             found.append(name)
     if final_metrics(first) != final_metrics(second):
         found.append("metrics")
+    if calibration_of(first) != calibration_of(second):
+        found.append("calibration")
     for name in {path.name for path in first.glob("checkpoint-*")} & {path.name for path in second.glob("checkpoint-*")}:
         for path in (first / name).glob("*.safetensors"):
             if sha(path) != sha(second / name / path.name):

@@ -77,7 +77,9 @@ def test_a_run_is_scored_by_the_metrics_of_its_task(task: str, tmp_path: Path, t
         assert "f1 (equivalent)" in told.err
         assert "f1 (equivalent)" in told.out
     if task == "cola":
-        assert [line.split()[-1] for line in told.out.splitlines() if line.startswith("matthews")] == ["-"]
+        lines = [line.split() for line in told.out.splitlines() if line.startswith("matthews")]
+        assert [line[-3] for line in lines] == ["-"], "a constant answer has none"
+        assert {"-"}.isdisjoint(lines[0][-2:]), "words and the frozen encoder have one"
 
 
 def test_mnli_is_evaluated_on_both_validation_sets(tmp_path: Path, tiny_model_dir: Path, capsys) -> None:

@@ -21,7 +21,8 @@ from glassloop.backends.machine import bf16_found
 
 TESTS = Path(__file__).parent.parent
 TRAIN = ["train", "data", *flags(model="still", num_train_epochs=2, learning_rate=1e-3, logging_steps=1, save_strategy="steps"),
-         *flags(save_steps=5, disable_tqdm=True, device="cpu")]  # fmt: skip
+         *flags(save_steps=5, disable_tqdm=True, device="cpu", pooling="head")]  # fmt: skip
+# A head that is fitted to embeddings enlarges rounding errors: test_51 in tests/faults/test_processes.py has one.
 TWO = ["--per_device_train_batch_size", "4"]  # eight rows a step, as one process alone
 TORCHRUN = ("-m", "torch.distributed.run")
 ACCELERATE = ("-m", "accelerate.commands.launch", "--config_file")

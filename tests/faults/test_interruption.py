@@ -105,9 +105,9 @@ def test_02_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, 
         trial(case)
 
 
-def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = None) -> None:
+def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = None, **more: Any) -> None:
     """A killed run of the short settings goes on from what is whole, names what it removes, and ends the same."""
-    reference = runs.reference(**SHORT)
+    reference = runs.reference(**SHORT, **more)
     whole = [path for path in checkpoints(run) if open_checkpoint(path)]  # what has its name is whole
     assert saved is None or bool(whole) == saved
     if (run / "model").exists():
@@ -115,43 +115,63 @@ def goes_on(runs: Any, run: Path, *, done: bool = False, saved: bool | None = No
         assert model_files(run) == model_files(reference)
     left = [path.name for path in run.glob(".*.*")]
     trained = (run / "trained.json").exists()
-    again = runs.train(run, resume=run, **SHORT)
+    again = runs.train(run, resume=run, **SHORT, **more)
     assert again.code == 0, again.err
     assert all(name in again.err for name in left), f"{left} are not named: {again.err}"
     if not done:
         line = f"resuming after step {step_of(whole[0])} " if whole else "so training starts at step 0"
         assert ("resuming after the last step, 6 " if trained else line) in again.err
-    assert sorted(path.name for path in (run / "model").iterdir()) == [*sorted(["README.md", *model_files(reference)])]
+    assert files_of(run / "model") == {*LATER, *model_files(reference)}
     same_end(reference, run)
 
 
-def model_files(run: Path) -> list[str]:
-    """The files of the model, without its card, which is written last."""
-    return sorted(path.name for path in (run / "model").iterdir() if "README.md" not in path.name)
+LATER = {"calibration.json", "README.md"}  # written after the last evaluation, and at the end
 
 
-CONFIG, WEIGHTS = "transformers.configuration_utils:PreTrainedConfig.to_json_file", "transformers.modeling_utils:safe_save_file"
+def files_of(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def model_files(run: Path) -> set[str]:
+    """The files of the model, without those that are written later, and what a kill leaves of these."""
+    return {name for name in files_of(run / "model") if not any(later in name for later in LATER)}
+
+
+CONFIG = "transformers.configuration_utils:PreTrainedConfig.to_json_file"
 TOKENIZER = "transformers.tokenization_utils_tokenizers:TokenizersBackend._save_pretrained"
-MODEL_FILES = ["config.json", "model.safetensors", "tokenizer_config.json", "tokenizer.json"]  # in the order of writing
+FAMILY_WEIGHTS, POOLED_WEIGHTS = "transformers.modeling_utils:safe_save_file", "glassloop.models.pooled:save_file"
+# In the order of writing: a function, which of how many of its calls for a model, whether after it, and the files that are new.
+END = [(TOKENIZER, 1, 1, False, ["tokenizer_config.json"]), (TOKENIZER, 1, 1, True, ["tokenizer.json"])]
+MODULES = ["1_Pooling/config.json", "3_Dense/config.json", "modules.json"]  # of sentence-transformers
+WRITTEN = {
+    "head": [(CONFIG, 1, 1, True, ["config.json"]), (FAMILY_WEIGHTS, 1, 1, True, ["model.safetensors"]), *END],
+    "mean": [
+        (CONFIG, 1, 1, True, ["config.json"]),
+        (POOLED_WEIGHTS, 1, 2, True, ["model.safetensors"]),
+        (POOLED_WEIGHTS, 2, 2, False, MODULES),
+        (POOLED_WEIGHTS, 2, 2, True, ["3_Dense/model.safetensors"]),
+        *END,
+    ],
+}
 
 
 @every(5)
-def test_02_killed_after_every_file_of_a_model(runs: Any, every: int) -> None:
-    """Which transformers writes: of both checkpoints, and of the model that is exported."""
-    hooks = [(CONFIG, True), (WEIGHTS, True), (TOKENIZER, False), (TOKENIZER, True)]
-    runs.reference(**SHORT)
+@pytest.mark.parametrize("pooling", WRITTEN)
+def test_02_killed_after_every_file_of_a_model(runs: Any, every: int, pooling: str) -> None:
+    """Of both checkpoints, and of the model that is exported: transformers writes it, or for pooled tokens Glassloop."""
+    settings, written = {**SHORT, "pooling": pooling}, WRITTEN[pooling]
+    runs.reference(**settings)
 
-    def trial(case: tuple[int, int]) -> None:
-        time_of_writing, number = case
-        target, after = hooks[number - 1]
-        run = killed(runs, Hook(target, time_of_writing, KILL, after), **SHORT)
+    def trial(time_of_writing: int, number: int) -> None:
+        target, place, calls, after, _ = written[number]
+        call = (time_of_writing - 1) * calls + place
+        run = killed(runs, Hook(target, call, KILL, after), **settings)
         folder = next(path for path in run.glob(".*.????????") if path.is_dir())
-        found = {path.name for path in folder.iterdir()}
-        assert found == {*MODEL_FILES[:number]}
-        goes_on(runs, run, saved=time_of_writing > 1)
+        assert files_of(folder) == {name for entry in written[: number + 1] for name in entry[-1]}
+        goes_on(runs, run, saved=time_of_writing > 1, pooling=pooling)
 
-    for case in [(time_of_writing, number) for time_of_writing in (1, 2, 3) for number in (1, 2, 3, 4)][::every]:
-        trial(case)
+    for case in [(time_of_writing, number) for time_of_writing in (1, 2, 3) for number in range(len(written))][::every]:
+        trial(*case)
 
 
 @every(3)
@@ -411,7 +431,7 @@ def flip(path: Path) -> None:
 @every(12)
 def test_11_any_file_of_the_newest_checkpoint_damaged(runs: Any, stopped: Path, tmp_path: Path, every: int) -> None:
     files = [path.relative_to(stopped) for path in sorted(checkpoints(stopped)[0].rglob("*")) if path.is_file()]
-    assert len(files) == 10
+    assert len(files) == 14
     reference = runs.reference()
 
     def trial(case: tuple[int, Path, Callable[[Path], None]]) -> None:

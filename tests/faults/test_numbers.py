@@ -33,7 +33,7 @@ def all_weights_finite(run: Path) -> bool:
 @pytest.mark.parametrize("evaluated", [False, True])
 def test_19_a_loss_that_is_not_finite_ends_the_run(runs: Any, evaluated: bool) -> None:
     run = runs.new()
-    settings = {"learning_rate": 1e25, "save_steps": 1, "logging_steps": 4, "save_total_limit": 9}
+    settings = {"learning_rate": 1e25, "save_steps": 1, "logging_steps": 4, "save_total_limit": 9, "pooling": "head"}
     settings |= {"eval_steps": 1} if evaluated else {"eval_strategy": "no", "eval_steps": None}
     ended = runs.train(run, **settings)
     told(ended, 5, "diverged: step ", "learning rate 1e+25", "last finite loss 0.", "lower learning_rate")

@@ -37,7 +37,7 @@ def train_both(runs: Any, run: Path, hooks: Any = (), **settings: Any) -> list[E
 def still(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model without dropout."""
     folder = tmp_path_factory.mktemp("models") / "still"
-    tiny_model(dropout=0.0, max_position_embeddings=64).base_model.save_pretrained(folder)
+    tiny_model(dropout=0.0, max_position_embeddings=64, initializer_range=0.3).base_model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
 
@@ -129,8 +129,12 @@ def test_50_a_signal_in_the_final_evaluation_loses_no_training(runs: Any) -> Non
     same_end(whole, run)
 
 
-def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, still: Path) -> None:
-    settings = {"model": still, "logging_steps": 1, "group_by_length": True}
+# A head that was fitted to embeddings enlarges rounding errors, and much more so at a high learning rate.
+@pytest.mark.parametrize(
+    ("form", "rtol"), [({"pooling": "head"}, 0.0), ({"learning_rate": 2e-5}, 1e-5)], ids=["head of the family", "fitted head"]
+)
+def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, still: Path, form: dict[str, Any], rtol: float) -> None:
+    settings = {"model": still, "logging_steps": 1, "group_by_length": True, **form}
     one, two = runs.new(), runs.new()
     assert runs.train(one, per_device_train_batch_size=16, **settings).code == 0
     ended = train_both(runs, two, per_device_train_batch_size=8, **settings)
@@ -139,7 +143,7 @@ def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, still: Path)
     assert [entry["step"] for entry in stories[0]] == [entry["step"] for entry in stories[1]]
     for name in ("loss", "grad_norm", "eval_loss"):
         figures = [torch.tensor([entry[name] for entry in found if name in entry]) for found in stories]
-        torch.testing.assert_close(figures[0], figures[1], rtol=0, atol=1e-5)
+        torch.testing.assert_close(figures[0], figures[1], rtol=rtol, atol=1e-5)
 
 
 def test_51_a_checkpoint_of_one_process_is_resumed_by_two_if_the_global_batch_size_is_equal(runs: Any, still: Path) -> None:

@@ -116,7 +116,9 @@ def test_each_run_gets_the_weights_of_a_run_alone(given: GivenSettings) -> None:
     for seed in (3, 4, 3, 4):
         run, alone = (sharing(given, parts, seed=seed) for parts in (shared, None))
         assert weights_hash(run.trainer.model) == weights_hash(alone.trainer.model)
-        loaded, _ = SharedParts().model(str(given.model), run.examples, new_head=False, seed=seed, pooling=run.trainer.model.pooling)
+        loaded, _ = SharedParts().model(
+            str(given.model), run.examples, new_head=False, seed=seed, pooling=run.trainer.model.pooling
+        )
         assert run.record.identity["weights"] == weights_fingerprint(loaded), "before its head is fitted"
         first, second = (replace(one.record, started="", baselines=()) for one in (run, alone))
         assert first == second

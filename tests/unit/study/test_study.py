@@ -107,7 +107,7 @@ def record(tmp_path: Path, tiny_model_dir: Path) -> StudyRecord:
 def test_a_run_has_its_values_its_seed_what_the_rule_chooses_and_a_name_of_its_own(record: StudyRecord, tmp_path: Path) -> None:
     settler = RunSettler(record)
     given = settler.given({"learning_rate": 1e-3}, 7, "1/10")
-    wanted = {"learning_rate": 1e-3, "seed": 7, "per_device_train_batch_size": 8}
+    wanted = {"learning_rate": 1e-3, "seed": 7, "per_device_train_batch_size": 16, "pooling": "mean"}
     assert {name: given.training[name] for name in wanted} == wanted
     assert given.data == {"selection_fold": "1/10"}
     final = settler.given({"learning_rate": 1e-3}, 7, None)

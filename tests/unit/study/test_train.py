@@ -333,7 +333,7 @@ def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(start: Start
     assert {*(found.classes or {})} == {"complaint", "ok"}
     told = capsys.readouterr().err
     assert f"f1 (complaint) {(found.evaluation or {})['eval_f1']:.4f}" in told, "while training"
-    assert [line.split()[-1] for line in told.splitlines() if line.startswith("f1 (complaint)  ")] == ["-"], "in the table"
+    assert [line.split()[-3] for line in told.splitlines() if line.startswith("f1 (complaint)  ")] == ["-"], "in the table"
     assert f"• {found.verdict}" in " ".join(told.split())
     assert not str(found.verdict).startswith("Better")
 
