@@ -69,10 +69,8 @@ def fit_linear(
     Raises:
         DataError: A feature is not finite.
     """
-    if not (sound := np.isfinite(features).all(axis=1)).all():
-        problem = f"the embedding of row {int(np.argmin(sound)) + 1:,} is not finite"
-        raise DataError(problem, "use precision fp32; if that does not help, the weights of the model are damaged")
     rows = np.arange(len(features))
+    refuse_infinite(features, rows)
     if len(rows) > MOST_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(len(features), MOST_ROWS, replace=False))
     size = len(rows) * min(features.shape) * num_outputs
@@ -102,6 +100,13 @@ def fit_linear(
         weights, bias = next(islice(fit(np.ones(len(rows), dtype=bool)), place, None))
         weights = weights * factor
         return LinearModel(weights.numpy(), (bias - center @ weights).numpy(), STRENGTHS[place], found)
+
+
+def refuse_infinite(features: Array, numbers: Array, split: str = "") -> None:
+    """Raise `DataError` with the number of the first row of a split whose features are not finite."""
+    if not (sound := np.isfinite(features).all(axis=1)).all():
+        problem = f"{split and f'{split}: '}the embedding of row {int(numbers[np.argmin(sound)]) + 1:,} is not finite"
+        raise DataError(problem, "use precision fp32; if that does not help, the weights of the model are damaged")
 
 
 def scaled_features(features: torch.Tensor, rows: Array, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, float]:

@@ -24,7 +24,7 @@ from glassloop.data.encoding import Encoding, encode_texts
 from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.models.interface import base_of, config_of, label_names, longest_input
-from glassloop.models.linear import LinearModel, fit_linear, most_texts, words_outputs
+from glassloop.models.linear import LinearModel, fit_linear, most_texts, refuse_infinite, words_outputs
 from glassloop.models.loading import declared_by
 from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy
 from glassloop.scores.calibration import prior_outputs
@@ -86,9 +86,14 @@ class FrozenEncoder:
             found = run_over(model, backend.adapt_batches(batches, batches.rows), backend)
         return found.logits.astype(np.float32)
 
-    def features(self, rows: Rows, numbers: Array) -> tuple[Array, float]:
-        """Return what the head reads of some rows, and the seconds that their vectors took."""
+    def features(self, rows: Rows, numbers: Array, split: str) -> tuple[Array, float]:
+        """Return what the head reads of some rows, and the seconds that their vectors took.
+
+        Raises:
+            DataError: A vector is not finite.
+        """
         found, seconds = self.vectors(rows, numbers)
+        refuse_infinite(found, numbers, split)
         vectors, pooling = torch.from_numpy(found), self.model.pooling
         return pooling.features(vectors.view(2 * len(vectors), -1) if pooling.towers else vectors).numpy(), seconds
 
@@ -147,7 +152,7 @@ def fitted_head(frozen: FrozenEncoder, train: LabelledRows, task: str, num_label
     """Fit a linear head to the training rows: to all of them if `whole`, within reason, else to a sample of many."""
     device = "cuda" if frozen.backend.device.type == "cuda" else "cpu"
     numbers = drawn_rows(train.lengths, *((MOST_ROWS_OF_METHOD, 2**62) if whole else (MOST_ROWS, MOST_TOKENS[device])))
-    features, seconds = frozen.features(train.rows, numbers)
+    features, seconds = frozen.features(train.rows, numbers, "train")
     began = time.perf_counter()
     known: dict[tuple[str, ...], int] = {}  # equal texts are held out together
     groups = [known.setdefault(row, len(known)) for row in zip(*train.texts(numbers), strict=True)]
@@ -189,7 +194,7 @@ def fitted_baselines(
         outputs = words_outputs(train.texts(numbers), every[numbers], held_out.texts(held), task, num_labels)
     found.append(baseline(WORDS, outputs, len(numbers), time.perf_counter() - began))
     if frozen is not None and head is not None:
-        features, seconds = frozen.features(held_out.rows, held)
+        features, seconds = frozen.features(held_out.rows, held, split)
         found.append(baseline(FROZEN_ENCODER, head.linear.outputs(features), len(head.numbers), head.seconds + seconds))
     return Baselines(split, held, found)
 
@@ -214,7 +219,8 @@ def tokenized_baselines(
     columns = [row_texts(rows, tokenizer) for rows in (train, held_out)]
     pairs = all(len(texts) > 1 for texts in columns)
     config = config_of(model)
-    declared = declared_by(str(getattr(config, "_name_or_path", "")))[0]
+    name = str(getattr(config, "_name_or_path", ""))
+    declared = declared_by(name)[0] if name else None  # a model that was made in memory declares nothing
     pooling = replace(declared or Pooling("mean"), towers=pairs)
     copy = frozen_copy(base_of(model), pooling)
     collate, most = PaddingCollator(tokenizer), longest_input(tokenizer, config)

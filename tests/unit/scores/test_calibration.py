@@ -248,3 +248,62 @@ def test_the_predictor_gives_the_labels_that_the_limits_give(task: str, temperat
     chosen = np.array(Answering(task, rows.labels, temperature, thresholds).choices(rows.logits))
     given = margins.values >= [limit.margin for limit in limits]
     assert np.array_equal(chosen == 1 if task == SEVERAL else (chosen == 0)[:, None], given)
+
+
+# --- the temperature that every run gets
+def surer(rows: ScoredRows, factor: float) -> ScoredRows:
+    return replace(rows, logits=rows.logits * factor)
+
+
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL])
+def test_many_rows_outweigh_the_usual_temperature_and_few_do_not(task: str) -> None:
+    rows = surer(drawn_rows(3000, 0.8, task=task, labels=[*"abc"]), 7)
+    best = fitted_temperature(rows)
+    assert best > 3
+    temperature, of_rows = calibration.shrunk_temperatures(rows, 1.4)
+    assert temperature == pytest.approx(best, rel=0.05)
+    assert of_rows.shape == (3000, 1)
+    assert np.abs(of_rows / temperature - 1).max() < 0.1
+    few, _ = calibration.shrunk_temperatures(calibration.some_rows(rows, np.arange(4)), 1.4)
+    assert 1.2 < few < best
+    always_right = drawn_rows(60, 50.0, task=task, labels=[*"abc"])
+    assert calibration.shrunk_temperatures(always_right, 1.4)[0] == pytest.approx(1.4, rel=0.03), "without errors, not zero"
+
+
+def test_the_temperature_of_a_row_does_not_depend_on_its_label() -> None:
+    rows = drawn_rows(30, 0.8, labels=("a", "b"))
+    _, before = calibration.shrunk_temperatures(rows)
+    folds = calibration.fold_numbers(rows, calibration.FITTED_FOLDS)
+    wrong = replace(rows, logits=rows.logits.copy())
+    wrong.logits[folds == 3] *= -50.0
+    temperature, after = calibration.shrunk_temperatures(wrong)
+    assert np.array_equal(before[folds == 3], after[folds == 3])
+    assert (after[folds != 3] > before[folds != 3]).all()
+    assert temperature > calibration.shrunk_temperatures(rows)[0]
+
+
+@pytest.mark.parametrize("task", [CLASSES, SEVERAL])
+@pytest.mark.parametrize("number", [1, 2, 7])
+def test_a_row_a_class_and_probabilities_of_zero(task: str, number: int) -> None:
+    rows = drawn_rows(number, 2.0, task=task, labels=("a", "b", "c"))
+    same = np.zeros_like(rows.references)
+    sure = np.where(np.arange(3) == 0, 800.0, -800.0) * np.ones((number, 1))  # exp of it overflows
+    prior = calibration.prior_outputs(same, task, 3)
+    for logits, hit in ((rows.logits, None), (sure, True), (-sure, False)):
+        found = calibration.probability_record(replace(rows, references=same, logits=logits), prior, 1.4)
+        scores = {name: score.value for name, score in found.after.items()}
+        assert found.rows == number
+        assert calibration.TRIED[0] <= found.temperature <= calibration.TRIED[-1]
+        assert np.isfinite([*scores.values(), *found.before.values()]).all()
+        if hit is not None and task == CLASSES:
+            assert scores["brier"] == pytest.approx(0.0 if hit else 1.5, abs=1e-6)
+        assert (found.after["log_loss"].low is None) == (number == 1), "one row has no interval"
+
+
+def test_the_frequencies_of_classes_without_rows_are_no_zeros() -> None:
+    assert calibration.prior_outputs(np.array([2, 2, 2]), CLASSES, 4) == pytest.approx(np.log([1 / 7, 1 / 7, 4 / 7, 1 / 7]))
+    assert calibration.prior_outputs(np.zeros(0, dtype=np.int64), CLASSES, 2) == pytest.approx(np.log([0.5, 0.5]))
+    labels = calibration.prior_outputs(np.array([[1, 0], [1, 0]]), SEVERAL, 2)
+    assert labels == pytest.approx(np.log([3.0, 1 / 3]))
+    thousand = calibration.prior_outputs(np.arange(1000).repeat(2), CLASSES, 1000)
+    assert thousand == pytest.approx(np.full(1000, -np.log(1000)))

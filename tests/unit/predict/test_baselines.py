@@ -1,0 +1,164 @@
+"""What a run is compared with: rows that repeat, are empty or have one class, and embeddings that are not finite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import tiny_model
+
+from glassloop import TrainingArguments, load_tokenizer
+from glassloop.backends.plain import PlainBackend
+from glassloop.base.errors import DataError
+from glassloop.models.linear import FOLDS, assigned_folds
+from glassloop.models.loading import load_model
+from glassloop.predict import baselines
+from glassloop.predict.baselines import drawn_rows, row_texts, tokenized_baselines
+from glassloop.scores.result import Baselines
+from glassloop.settings.file import GivenSettings
+from glassloop.settings.training import CLASSES
+from glassloop.study.run import PreparedRun, assemble
+from glassloop.training.recorder import GivenRows
+
+SIMPLE = ["class frequencies", "words", "frozen encoder"]
+
+
+def assembled(folder: Path, model: Path, rows: list[tuple[str, str]], held: list[tuple[str, str]], **data: Any) -> PreparedRun:
+    for name, part in (("train", rows), ("validation", held)):
+        (folder / f"{name}.csv").write_text("\n".join(["text,label", *(f"{text},{label}" for text, label in part), ""]))
+    args = TrainingArguments(device="cpu", precision="fp32", max_steps=1, output_dir=str(folder / "run"))
+    return assemble(GivenSettings(str(folder), str(model), {}, data), args, PlainBackend("cpu", "fp32"))
+
+
+def outputs(run: PreparedRun) -> dict[str, np.ndarray]:
+    assert run.baselines is not None
+    assert [one.name for one in run.baselines.each] == SIMPLE
+    return {one.name: one.rows.logits for one in run.baselines.each}
+
+
+def row(number: int) -> tuple[str, str]:
+    return f"{'good' if number % 2 else 'bad'} film {number}", "ny"[number % 2]
+
+
+def test_each_is_fitted_to_the_training_rows_and_predicts_those_held_out(tmp_path: Path, lively_dir: Path) -> None:
+    run = assembled(tmp_path, lively_dir, [row(number) for number in range(40)], [row(number) for number in range(40, 50)])
+    found = outputs(run)
+    assert np.allclose(found["class frequencies"], np.log(0.5))
+    for name in ("words", "frozen encoder"):
+        assert [*found[name].argmax(axis=1)] == [0, 1] * 5
+    assert run.baselines is not None
+    assert [one.num_train for one in run.baselines.each] == [40] * 3
+    assert [*run.baselines.numbers] == [*range(10)]
+    # The head that training starts from is the regression on embeddings: without dropout it gives the same logits.
+    with torch.inference_mode():
+        model = run.trainer.model.eval()
+        logits = torch.cat([model(torch.tensor([row["input_ids"]])).logits for row in run.encoded["validation"].rows])
+    assert np.allclose(logits.numpy(), found["frozen encoder"], atol=1e-3)
+
+
+def test_rows_of_one_text_are_held_out_together(tmp_path: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[np.ndarray] = []
+    fit = baselines.fit_linear
+
+    def watched(features: np.ndarray, targets: np.ndarray, task: str, width: int, groups: np.ndarray) -> Any:
+        seen.append(assigned_folds(targets, task, groups))
+        return fit(features, targets, task, width, groups)
+
+    monkeypatch.setattr(baselines, "fit_linear", watched)
+    assembled(tmp_path, lively_dir, [row(number % 10) for number in range(60)], [row(99), row(98)])
+    folds = seen[0].reshape(6, 10)
+    assert (folds == folds[0]).all(), "row 0, 10, 20 … have one text"
+    assert {*folds[0]} == {*range(FOLDS)}
+
+
+def test_empty_texts_that_are_kept_are_rows_like_others(tmp_path: Path, lively_dir: Path) -> None:
+    rows = [("", "n") if number % 5 == 0 else row(number) for number in range(40)]
+    found = outputs(assembled(tmp_path, lively_dir, rows, [("", "n"), row(51), row(52)], empty="keep"))
+    for name in SIMPLE:
+        assert np.isfinite(found[name]).all()
+    assert [*found["frozen encoder"].argmax(axis=1)] == [0, 1, 0]
+
+
+def test_no_text_has_a_word(tmp_path: Path, lively_dir: Path) -> None:
+    rows = [("!?" if number % 4 else "...", "ny"[number % 4 == 0]) for number in range(40)]
+    found = outputs(assembled(tmp_path, lively_dir, rows, [("!?", "n"), ("...", "y"), ("?!", "n")]))
+    assert np.allclose(found["words"], found["class frequencies"])
+    assert np.isfinite(found["frozen encoder"]).all()
+
+
+def test_one_training_row_of_a_class_and_a_class_that_is_only_held_out(tmp_path: Path, lively_dir: Path) -> None:
+    rows = [(f"film {number}", "n") for number in range(20)] + [("good story", "y")]
+    found = outputs(assembled(tmp_path, lively_dir, rows, [("film 3", "n"), ("good", "odd")], labels=["n", "y", "odd"]))
+    for name in SIMPLE:
+        assert found[name].shape == (2, 3)
+        assert np.isfinite(found[name]).all()
+        assert found[name].argmax(axis=1)[0] == 0
+        assert (found[name][:, 2] < found[name][:, 0]).all(), "no training row has it"
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_an_embedding_that_is_not_finite_is_named_with_its_split(split: str, tmp_path: Path, lively_dir: Path) -> None:
+    """A weight that only some words read, and that is finite itself."""
+    model, tokenizer = load_model(lively_dir), load_tokenizer(str(lively_dir))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[tokenizer("story", add_special_tokens=False)["input_ids"][0]] = (
+            3e38  # whose square is not
+        )
+    model.base_model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    parts = {"train": [row(number) for number in range(20)], "validation": [row(number) for number in range(20, 26)]}
+    parts[split][3] = ("a good story", "y")
+    with pytest.raises(DataError, match=rf"^data: {split}: the embedding of row 4 is not finite") as caught:
+        assembled(tmp_path, tmp_path / "model", parts["train"], parts["validation"])
+    assert "precision fp32" in caught.value.remedy
+
+
+# --- limits
+def test_many_rows_are_drawn_within_their_limits() -> None:
+    lengths = np.full(1000, 10)
+    assert [*drawn_rows(lengths, 1000, 10_000)] == [*range(1000)]
+    few = drawn_rows(lengths, 100, 10_000)
+    assert len({*few}) == 100
+    assert [*few] == sorted(few)
+    assert len(drawn_rows(lengths, 1000, 995)) == 99
+    assert len(drawn_rows(lengths, 1000, 1)) == 1, "one row at least"
+    assert np.array_equal(few, drawn_rows(lengths, 100, 10_000)), "always the same"
+    assert few.max() > 900, "from all of them"
+
+
+# --- of a Trainer
+def test_a_trainer_gives_texts_or_tokens_and_rows_without_a_label_are_left_out(tiny_tokenizer: Any) -> None:
+    model, backend = tiny_model(num_labels=2, max_position_embeddings=64), PlainBackend("cpu", "fp32")
+    words = "the a is was film story very not and of".split()  # the tokenizer knows all of them
+    texts = [f"{'good' if number % 2 else 'bad'} {words[number % 10]} {words[number // 3]}" for number in range(30)]
+    labels = np.array([-100 if number % 10 == 9 else number % 2 for number in range(30)])
+    ids = [tiny_tokenizer(text)["input_ids"] for text in texts]
+    found: list[Baselines] = []
+    for columns in ({"texts": {"text": texts}}, {"ids": ids}):
+        parts = [
+            GivenRows(len(labels[kept]), **{key: pick(value, kept) for key, value in columns.items()}, labels=labels[kept])
+            for kept in (slice(0, 20), slice(20, 30))
+        ]
+        found.append(tokenized_baselines(model, tiny_tokenizer, backend, *parts, CLASSES))
+    for one in found:
+        assert [(entry.name, entry.num_train, len(entry.rows)) for entry in one.each] == [(name, 18, 9) for name in SIMPLE]
+        assert [*one.each[1].rows.predictions] == [0, 1, 0, 1, 0, 1, 0, 1, 0]
+    assert np.allclose(found[0].each[2].rows.logits, found[1].each[2].rows.logits, atol=1e-3), "decoded tokens are the texts"
+
+
+def pick(value: Any, kept: slice) -> Any:
+    return {name: cells[kept] for name, cells in value.items()} if isinstance(value, dict) else value[kept]
+
+
+def test_rows_of_a_trainer_that_cannot_be_compared(tiny_tokenizer: Any, says: Any) -> None:
+    model, backend = tiny_model(num_labels=2, max_position_embeddings=64), PlainBackend("cpu", "fp32")
+    texts = GivenRows(2, texts={"text": ["good film", "bad film"]})
+    with says("the baselines need labels", "give each row labels", kind=DataError):
+        tokenized_baselines(model, tiny_tokenizer, backend, texts, texts, CLASSES)
+    with says(
+        "the rows have neither texts nor input_ids that can be read", "pass rows with input_ids or texts", kind=DataError
+    ):
+        row_texts(GivenRows(2), tiny_tokenizer)
