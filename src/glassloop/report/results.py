@@ -20,7 +20,7 @@ from glassloop.scores import calibration
 from glassloop.scores.calibration import LOG_LOSS, PROBABILITY_TITLES, confidences, reliability, threshold_curve
 from glassloop.scores.metrics import AVERAGED, LOWER_IS_BETTER, Array, probabilities, short_metrics
 from glassloop.scores.result import VERDICT_KEYS, Score
-from glassloop.scores.statistics import ScoredRows, wilson
+from glassloop.scores.statistics import ScoredRows, some_rows, wilson
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 MOST_CARDS = 4
@@ -211,7 +211,7 @@ def calibration_sentences(rows: ScoredRows) -> tuple[str, str]:
     if rows.logits.size > MOST_LOGITS or every > MOST_ROWS:
         number = min(MOST_ROWS, max(MOST_LOGITS // rows.logits.shape[1], 1))
         drawn = np.random.default_rng(0).choice(every, number, replace=False)
-        rows = calibration.some_rows(rows, drawn)
+        rows = some_rows(rows, drawn)
     temperature = calibration.fitted_temperature(rows)
     before, after = (reliability(*confidences(rows, value)).error for value in (1.0, temperature))
     text = f"Expected calibration error (ECE): {before:.3f}."

@@ -27,8 +27,8 @@ from glassloop.runs.record import REPORT_NAME, seed_name
 from glassloop.runs.study import SeedRecord, SeedsRecord, StudyRecord, read_seeds
 from glassloop.scores.conclusions import ExpectedBest
 from glassloop.scores.metrics import COMPUTED, LOSS
-from glassloop.scores.result import ROUNDING, Score, mean_verdict
-from glassloop.scores.statistics import NO_INTERVAL, mean_interval, seeds_estimate
+from glassloop.scores.result import ROUNDING, Score, best_compared, mean_verdict, method_words, read_baselines
+from glassloop.scores.statistics import NO_INTERVAL, mean_interval, seeds_estimate, some_rows
 from glassloop.settings.study import Values, setting_name, value_text
 from glassloop.settings.training import SCORE
 
@@ -321,8 +321,23 @@ def read_all_seeds(folder: Path) -> tuple[SeedsRecord, dict[int, RunSource], lis
 
 def seeds_verdict(folder: Path) -> str:
     """Return the verdict on several seeds that their report shows, for the terminal and for JSON; empty if there is none."""
-    *_, results = read_all_seeds(folder)
-    return mean_verdict(results[0]) if results else ""
+    _, runs, results = read_all_seeds(folder)
+    return verdict_of_seeds(runs, results[0]) if results else ""
+
+
+def verdict_of_seeds(runs: Mapping[int, RunSource], result: Score) -> str:
+    """Return whether several seeds are better than the best baseline by a paired test; without baselines, than the majority."""
+    sources = [run for run in runs.values() if run.results and run.record]
+    first = sources[0] if sources else None
+    if first and first.record and len(sources) == len(result.points):
+        seeds = [run.results[0].rows for run in sources]
+        known = read_baselines(first.folder, seeds[0], first.record) if first.folder else None
+        same_split = known is not None and known.split == first.results[0].split
+        if known and same_split and all(np.array_equal(rows.references, seeds[0].references) for rows in seeds[1:]):
+            seconds = [(run.record.result or {}).get("train_runtime", 0.0) for run in sources if run.record]
+            judged = [some_rows(rows, known.numbers) for rows in seeds]
+            return best_compared(judged, known.each, method_words(first.record), sum(seconds) / len(seconds))[1]
+    return mean_verdict(result)
 
 
 def seeds_sections(folder: Path, drawn: Drawn) -> tuple[list[Section], list[Score], str]:
@@ -330,7 +345,7 @@ def seeds_sections(folder: Path, drawn: Drawn) -> tuple[list[Section], list[Scor
     first = next(iter(runs.values()), None)
     task = first.record.data.task if first and first.record else ""
     nothing = piece(PARTS, "paragraph", "No seed is finished yet.", "lead")
-    best = headline(results, task, drawn, sentence(record, results[0]), prefix="mean ") if results else nothing
+    best = headline(results, task, drawn, sentence(record, runs, results[0]), prefix="mean ") if results else nothing
     sections = [
         Section("results", "Results", best),
         Section("curves", "Learning curves", seed_curves(runs, drawn), "Curves"),
@@ -364,8 +379,8 @@ def seeds_results(record: SeedsRecord, runs: Mapping[int, RunSource]) -> list[Sc
     return scores
 
 
-def sentence(record: SeedsRecord, result: Score) -> str:
-    deviation, verdict = (record.standard_deviation or {}).get(result.key), mean_verdict(result)
+def sentence(record: SeedsRecord, runs: Mapping[int, RunSource], result: Score) -> str:
+    deviation, verdict = (record.standard_deviation or {}).get(result.key), verdict_of_seeds(runs, result)
     spread = f", standard deviation {deviation:.4f}" if deviation is not None else ""
     words = f"{result.title}: mean {result.value:.4f}{spread} over {counted(len(result.points), 'seed', 'seeds')}."
     failed = sum(point <= result.baseline for point in result.points) if verdict and result.baseline is not None else 0

@@ -22,6 +22,7 @@ REPORT_NAME = "report.html"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
 START_HEAD_NAME = "head.safetensors"  # the head that a training started from, if it was fitted to the training rows
+BASELINES_NAME = "baselines.safetensors"  # what the baselines answer for the rows of the first held-out split
 MODEL_NAME = "model"
 CARD_NAME, CALIBRATION_NAME = "README.md", "calibration.json"  # in the folder of the model, written after it
 KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: checkpoints.kept-1
@@ -33,7 +34,7 @@ CHECKPOINT = r"checkpoint-(?:0|[1-9]\d*)"
 EARLIER_CHECKPOINTS = "checkpoints/step-*"  # where earlier versions wrote them
 NAMES = (
     *(RUN_NAME, TRAINER_NAME, HISTORY_NAME, REPORT_NAME, TRAINED_NAME, TRAINED_WEIGHTS_NAME, MODEL_NAME),
-    *(CARD_NAME, CALIBRATION_NAME, START_HEAD_NAME),
+    *(CARD_NAME, CALIBRATION_NAME, START_HEAD_NAME, BASELINES_NAME),
 )
 WRITTEN = "|".join([*map(re.escape, NAMES), f".+{re.escape(PREDICTIONS_SUFFIX)}"])
 LEFTOVER = re.compile(rf"\.({CHECKPOINT}|{WRITTEN})\.([a-z0-9_]{{8}}|old|[a-z0-9_]{{8}}\.old)")

@@ -9,7 +9,7 @@ import numpy as np
 
 from glassloop.runs.record import COST, F1, PRECISION, Gain, MetricRecord, ProbabilityRecord, Target
 from glassloop.scores.metrics import Array, probabilities
-from glassloop.scores.statistics import ScoredRows, share_interval, t_interval
+from glassloop.scores.statistics import ScoredRows, share_interval, some_rows, t_interval
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 BINS = 15
@@ -329,11 +329,6 @@ def fold_numbers(rows: ScoredRows, folds: int, seed: int = 0) -> Array:
     numbers = np.empty(len(rows), dtype=np.int64)
     numbers[order] = np.arange(len(rows)) % folds
     return numbers
-
-
-def some_rows(rows: ScoredRows, chosen: Array) -> ScoredRows:
-    predictions, references, logits = (part[chosen] for part in (rows.predictions, rows.references, rows.logits))
-    return replace(rows, predictions=predictions, references=references, logits=logits)
 
 
 def fitted_calibration(

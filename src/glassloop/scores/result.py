@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from glassloop.base.errors import counted, listed, visible
+from glassloop.base.errors import ModelError, counted, listed, visible
+from glassloop.base.files import replacing, share_files
 from glassloop.base.records import Json
-from glassloop.runs.record import BaselineRecord, ClassRecord, ProbabilityRecord, RunRecord, held_out_splits
+from glassloop.runs.record import (
+    BASELINES_NAME,
+    RESTORE,
+    BaselineRecord,
+    ClassRecord,
+    ProbabilityRecord,
+    RunRecord,
+    held_out_splits,
+)
 from glassloop.scores import statistics
 from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
 from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, ScoredRows, class_counts
 from glassloop.settings.defaults import learning_rate, num_epochs, started_epochs, started_rate
-from glassloop.settings.training import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, FROZEN, SCORE, SEVERAL
 
 # The verdict compares one metric, whatever the metrics of the run are. It exists for a constant answer in every task: F1 of a
 # frequent class is high for one, and correlations with one do not exist.
@@ -178,6 +190,11 @@ FREQUENCIES, WORDS, FROZEN_ENCODER = "class frequencies", "words", "frozen encod
 FINE_TUNING, THE_FROZEN_ENCODER = "fine-tuning", "the frozen encoder"  # what a verdict calls the method of a run
 
 
+def method_words(record: RunRecord) -> str:
+    """Return what a verdict calls the method of a run."""
+    return THE_FROZEN_ENCODER if record.settings.method == FROZEN else FINE_TUNING
+
+
 @dataclass(frozen=True)
 class Baseline:
     """What a simple method predicts for the rows of a split."""
@@ -203,6 +220,34 @@ class Baselines:
     split: str
     numbers: Array  # these rows of the split
     each: Sequence[Baseline]
+
+
+def write_baselines(folder: Path, baselines: Baselines) -> None:
+    """Write the answers of the baselines into a run folder, for a later test of several seeds against the best of them."""
+    answers = {f"{place} {one.name}": np.asarray(one.rows.predictions) for place, one in enumerate(baselines.each)}
+    found = {"rows": np.asarray(baselines.numbers), **answers}
+    with replacing(folder / BASELINES_NAME) as writing:
+        writing.write_bytes(save({name: np.ascontiguousarray(part) for name, part in found.items()}))
+    share_files(folder, BASELINES_NAME)
+
+
+def read_baselines(folder: Path, rows: ScoredRows, record: RunRecord) -> Baselines | None:
+    """Return the baselines of a run, whose `rows` are those of its first held-out split; None if none are stored."""
+    if not (folder / BASELINES_NAME).is_file():
+        return None
+    try:
+        found = load((folder / BASELINES_NAME).read_bytes())
+        numbers = found.pop("rows")
+        judged = statistics.some_rows(rows, numbers)
+        each = [
+            Baseline(known.name, replace(judged, predictions=predictions), known.rows, known.seconds, known.note)
+            for known, (_, predictions) in zip(record.baselines, sorted(found.items()), strict=True)
+        ]
+        if any(len(one.rows.predictions) != len(numbers) for one in each):
+            raise ValueError("not every row has an answer")
+    except (SafetensorError, KeyError, IndexError, ValueError) as error:
+        raise ModelError(f"{folder / BASELINES_NAME} does not fit the run: {error}", RESTORE) from error
+    return Baselines(next(iter(held_out_splits(record.data.splits)), ""), numbers, each)
 
 
 def constant_baseline(rows: ScoredRows, answer: float | Array, num_train: int = 0) -> Baseline:
@@ -236,26 +281,9 @@ def verdict_on(
         what: What the sentence calls the model, such as "fine-tuning".
         seconds: How long the training took.
     """
-    key, rival = VERDICT_KEYS[rows.task], best_baseline(baselines)
-    value, level = (metric.value for metric in statistics.row_metrics_of([rows, rival.rows], key))
-    difference = statistics.compare({0: rival.rows}, {0: rows}, key)
-    # A single row has no spread: the error of one score would count as certain.
-    margin = 0.0 if rival.name == FREQUENCIES else statistics.margin_for(key, level)
-    verdict = statistics.decided(difference, key, margin) if len(rows) > 1 else ComparisonVerdict(UNDECIDED, margin)
-    likely = "p < 0.001" if difference.p_value < 0.001 else f"p = {difference.p_value:.3f}"
-    low, high = difference.interval.low, difference.interval.high
-    tested = f"difference {difference.value:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, {likely}, {difference.method}, "
-    text = (
-        f"{VERDICT_WORDS[verdict.kind]} {rival.title}: {key.replace('_', ' ')} "
-        f"{value:.4f} against {level:.4f} ({tested if len(rows) > 1 else ''}{counted(len(rows), 'row', 'rows')})"
-    )
-    if verdict.more_rows:
-        text += f"; about {counted(verdict.more_rows, 'more row', 'more rows')} would decide"
-    if what and rival.name != FREQUENCIES and len(rows) > 1:
-        text = f"{gain_of(difference, rows.task, verdict.kind, what, rival, seconds)}. {text}"
+    verdict, text, gain = best_compared([rows], baselines, what, seconds)
     classes = class_scores(rows)
     balanced = balanced_accuracy(classes) if rows.task == CLASSES else None
-    gain = level - value if rows.task == SCORE else value - level
     missed = [name for name, scores in classes.items() if scores.support and scores.precision is None]
     if gain > 0 and missed:
         text += f"; {len(missed):,} of {counted(len(classes), 'class is', 'classes are')} never predicted: {listed(missed, 5)}"
@@ -265,8 +293,38 @@ def verdict_on(
         text += f"; balanced accuracy {balanced[0]:.4f} against {balanced[1]:.4f}"
     if facts is None or (verdict.kind == BETTER and not missed):
         return Verdict(verdict.kind, text)
-    nothing_learned = gain <= 0 and rival.name == FREQUENCIES
+    nothing_learned = gain <= 0 and best_baseline(baselines).name == FREQUENCIES
     return Verdict(verdict.kind, text, advice_on(facts) if nothing_learned else usual_tips(facts, missed))
+
+
+def best_compared(
+    seeds: Sequence[ScoredRows], baselines: Sequence[Baseline], what: str = "", seconds: float = 0.0
+) -> tuple[ComparisonVerdict, str, float]:
+    """Test one model, or the mean of several seeds, against the best baseline: the verdict, also in words, and the gain."""
+    own = FROZEN_ENCODER if what == THE_FROZEN_ENCODER else None  # which is not compared with itself
+    rival = best_baseline([one for one in baselines if one.name != own])
+    task, number = seeds[0].task, len(seeds[0])
+    key = VERDICT_KEYS[task]
+    *values, level = (metric.value for metric in statistics.row_metrics_of([*seeds, rival.rows], key))
+    value = sum(values) / len(values)
+    difference = statistics.compare({-1: rival.rows}, dict(enumerate(seeds)), key)
+    # A single row has no spread: the error of one score would count as certain.
+    margin = 0.0 if rival.name == FREQUENCIES else statistics.margin_for(key, level)
+    verdict = statistics.decided(difference, key, margin) if number > 1 else ComparisonVerdict(UNDECIDED, margin)
+    likely = "p < 0.001" if difference.p_value < 0.001 else f"p = {difference.p_value:.3f}"
+    low, high = difference.interval.low, difference.interval.high
+    test = f"difference {difference.value:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, {likely}, {difference.method}, "
+    name = ("mean " if len(seeds) > 1 else "") + key.replace("_", " ")
+    text = (
+        f"{VERDICT_WORDS[verdict.kind]} {rival.title}: {name} {value:.4f} against {level:.4f} "
+        f"({test if number > 1 else ''}{counted(number, 'row', 'rows')})"
+    )
+    if verdict.more_rows or verdict.more_seeds:
+        kind, more = ("seed", verdict.more_seeds) if verdict.more_seeds else ("row", verdict.more_rows or 0)
+        text += f"; about {counted(more, f'more {kind}', f'more {kind}s')} would decide"
+    if what and rival.name != FREQUENCIES and number > 1:
+        text = f"{gain_of(difference, task, verdict.kind, what, rival, seconds)}. {text}"
+    return verdict, text, level - value if task == SCORE else value - level
 
 
 def gain_of(difference: statistics.Difference, task: str, kind: str, what: str, rival: Baseline, seconds: float) -> str:

@@ -113,6 +113,12 @@ def scored_rows(entries: Sequence[Mapping[str, Json]], task: str, labels: Sequen
     return ScoredRows(task, names, decide(logits, task), references, logits)
 
 
+def some_rows(rows: ScoredRows, chosen: Array) -> ScoredRows:
+    """Return the rows with these numbers."""
+    predictions, references, logits = (part[chosen] for part in (rows.predictions, rows.references, rows.logits))
+    return replace(rows, predictions=predictions, references=references, logits=logits)
+
+
 def scored_split(folder: Path, record: RunRecord, split: str) -> ScoredRows:
     """Return the stored predictions of a run for a split. Raises `SettingsError` or `ModelError` if there are none."""
     path = folder / predictions_name(split)

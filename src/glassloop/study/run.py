@@ -41,7 +41,7 @@ from glassloop.report.card import update_card
 from glassloop.runs import record as records
 from glassloop.runs import status
 from glassloop.scores.metrics import refuse_unknown_metric
-from glassloop.scores.result import FINE_TUNING, THE_FROZEN_ENCODER, Baselines, Result, facts_of
+from glassloop.scores.result import Baselines, Result, facts_of, method_words, write_baselines
 from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.training import FAMILY_HEAD, FROZEN, TWO_TOWERS, TrainingArguments, data_settings, training_arguments
@@ -463,6 +463,8 @@ def run_to_end(
                 more = length_entries(examples, result.split, lengths, tokenizer, record.max_length)
                 with session.resume_named(folder):
                     write_predictions(folder / records.predictions_name(result.split), examples, result, more)
+                    if run.baselines is not None and run.baselines.split == result.split:
+                        write_baselines(folder, run.baselines)
                     if result.probabilities is not None:
                         store_temperature(folder, record, result.split, result.probabilities)
         session.stop_if_asked(trainer.state, processes, run.parts.say)
@@ -480,7 +482,6 @@ def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
     """Return the result of each split that the run is evaluated on; `seconds` are those of its training."""
     trainer, splits, results = run.trainer, records.held_out_splits(run.examples.facts), []
     facts = facts_of(run.record, trainer.state.history, encoder_weights(trainer.model.config))
-    what = THE_FROZEN_ENCODER if run.record.settings.method == FROZEN else FINE_TUNING
     try:
         for split, prefix in zip(splits, prefixes(splits), strict=True):
             evaluation = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
@@ -493,7 +494,7 @@ def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
                 prefix,
                 facts=facts,
                 baselines=known,
-                what=what,
+                what=method_words(run.record),
                 seconds=seconds,
             )
             results.append(result)

@@ -6,7 +6,7 @@ import shlex
 import signal
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from glassloop.runs import record as records
 from glassloop.runs.status import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.metrics import Measures, no_better
+from glassloop.scores.result import FREQUENCIES
 from glassloop.settings.defaults import has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings, write_settings
 from glassloop.settings.training import data_settings, training_arguments
@@ -34,7 +35,7 @@ from glassloop.study.run import check_run, chosen_settings, examples_for
 from glassloop.study.tasks import KINDS, LocalWorkers, Place, Task, Watcher, reached, run_tasks, stored_answer
 from glassloop.training.callbacks import leave, noted_signals
 from glassloop.training.checkpoints import differences
-from glassloop.training.evaluate import baseline_name, figures, seeds_content
+from glassloop.training.evaluate import baseline_name, figures, seeds_content, values_of
 from glassloop.training.progress import SeedsProgress
 
 
@@ -276,6 +277,9 @@ def show_seeds(
     rows |= {f"mean of {len(finished)}": record.mean}
     rows |= {"standard deviation": deviation} if (deviation := record.standard_deviation) else {}
     rows |= {**({"all seeds as one model": together} if together else {}), baseline: record.baseline}
+    with suppress(GlassloopError):  # of a run that was deleted or damaged
+        fitted = records.read_run(record.folder / records.seed_name(next(iter(finished)))).baselines
+        rows |= {one.name: values_of(one.scores) for one in fitted if one.name != FREQUENCIES}
     table = bare_table(title, *map(measures.title, record.mean), right=1, no_wrap=True)
     for name, values in rows.items():
         table.add_row(name, *figures([values.get(metric) for metric in record.mean]))

@@ -32,7 +32,7 @@ from glassloop.runs.study import SeedsRecord
 from glassloop.scores import calibration
 from glassloop.scores import result as scoring
 from glassloop.scores.metrics import COMPUTED, Array, Measures, no_better, short_metrics
-from glassloop.scores.statistics import BETTER, ScoredRows, metric_estimate
+from glassloop.scores.statistics import BETTER, ScoredRows, metric_estimate, some_rows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.interfaces import EvaluationBackend, LossSum, RowBatches
 
@@ -267,9 +267,7 @@ def result_of(
     answer = scoring.usual_answer(targets, examples.task)
     compared, rivals = rows, [scoring.constant_baseline(rows, answer)]
     if baselines is not None:
-        compared, rivals = calibration.some_rows(rows, baselines.numbers), [*baselines.each]
-        if training.get("what") == scoring.THE_FROZEN_ENCODER:  # it is not compared with itself
-            rivals = [one for one in rivals if one.name != scoring.FROZEN_ENCODER]
+        compared, rivals = some_rows(rows, baselines.numbers), [*baselines.each]
     probabilities = None
     if examples.task != SCORE and len(rows):
         prior = calibration.prior_outputs(targets, examples.task, len(names))

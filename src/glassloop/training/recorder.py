@@ -21,9 +21,9 @@ from glassloop.models.interface import config_of, label_names
 from glassloop.runs import record as records
 from glassloop.runs.record import RunRecord
 from glassloop.scores import result as scoring
-from glassloop.scores.calibration import prior_outputs, probability_record, some_rows
+from glassloop.scores.calibration import prior_outputs, probability_record
 from glassloop.scores.metrics import COMPUTED, LOSS, Measures, short_metrics
-from glassloop.scores.statistics import ScoredRows
+from glassloop.scores.statistics import ScoredRows, some_rows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 from glassloop.training.callbacks import Callback, State
 from glassloop.training.evaluate import Evaluation, baseline_record, write_answers

@@ -124,9 +124,9 @@ def test_all_points_are_shown_and_seeds_that_failed_to_learn_are_counted(tmp_pat
     assert "rows are wrong with every seed" in report.html
     assert "eval-accuracy" in report.charts
     result = Score("validation", "accuracy", "accuracy", 0.6, 0.4, 0.8, 0.55, (0.5, 0.6, 0.7))
-    assert sentence(record, result).startswith("Undecided against the baseline: mean accuracy 0.6000 against 0.5500")
-    assert sentence(record, result).endswith("1 seed is no better than the baseline.")
-    assert sentence(record, replace(result, low=0.56)).startswith("Better than the baseline")
+    assert sentence(record, {}, result).startswith("Undecided against the baseline: mean accuracy 0.6000 against 0.5500")
+    assert sentence(record, {}, result).endswith("1 seed is no better than the baseline.")
+    assert sentence(record, {}, replace(result, low=0.56)).startswith("Better than the baseline")
 
 
 def test_a_mean_over_classes_with_few_rows_has_no_interval_and_seeds_without_a_result_a_report(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from glassloop.runs.record import Gain, Target
 from glassloop.scores import calibration
 from glassloop.scores.calibration import Fitted, best_limit, confidences, fitted_calibration, fitted_temperature, margins_of
 from glassloop.scores.metrics import probabilities
-from glassloop.scores.statistics import ScoredRows
+from glassloop.scores.statistics import ScoredRows, some_rows
 from glassloop.settings.training import CLASSES, SEVERAL
 
 
@@ -103,11 +103,11 @@ def test_each_row_is_scored_by_what_the_other_folds_give(task: str) -> None:
     folds, losses = calibration.fold_numbers(rows, 4), np.empty(120)
     for fold in range(4):
         held = folds == fold
-        others = calibration.some_rows(rows, ~held)
+        others = some_rows(rows, ~held)
         best = scipy.optimize.minimize_scalar(
             lambda log, others=others: calibration.row_losses(others, np.exp(log)).mean(), bounds=(-3, 3), method="bounded"
         )
-        losses[held] = calibration.row_losses(calibration.some_rows(rows, held), np.exp(best.x))
+        losses[held] = calibration.row_losses(some_rows(rows, held), np.exp(best.x))
     assert found.temperature_gains[0].after == pytest.approx(losses.mean(), rel=1e-4)
     assert found.temperature_gains[0].before == pytest.approx(calibration.row_losses(rows).mean())
     assert found.temperature == pytest.approx(fitted_temperature(rows))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from run_folders import RECORD
 
-from glassloop.runs.record import ClassRecord, SplitFacts
+from glassloop.base.errors import ModelError
+from glassloop.runs.record import BASELINES_NAME, BaselineRecord, ClassRecord, SplitFacts
 from glassloop.scores import result as results
 from glassloop.scores.metrics import Measures
 from glassloop.scores.result import (
@@ -133,6 +135,60 @@ def test_the_verdict_is_that_of_a_paired_test_and_of_seeds_by_their_interval() -
     assert mean_verdict(replace(error, key="accuracy", baseline=0.2)).startswith("Better than the baseline")
     assert mean_verdict(replace(error, baseline=0.5)).startswith("Undecided against the baseline")
     assert mean_verdict(replace(error, baseline=None)) == mean_verdict(replace(error, low=None)) == ""
+
+
+def test_several_seeds_are_tested_against_the_best_baseline_on_the_same_rows() -> None:
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 300)
+
+    def answers(share: float) -> ScoredRows:
+        return rows(np.where(random.random(300) < share, labels, 1 - labels), labels)
+
+    words, frozen = (
+        results.Baseline(name, answers(share), 100, 1.0) for name, share in (("words", 0.6), ("frozen encoder", 0.7))
+    )
+    constant = constant_baseline(words.rows, 0)
+    seeds = [answers(0.9) for _ in range(3)]
+    verdict, text, gain = results.best_compared(seeds, [constant, words, frozen], "fine-tuning", 60.0)
+    accuracy = [float(one.right.mean()) for one in (*seeds, frozen.rows)]
+    assert verdict.kind == "better"
+    assert gain == pytest.approx(sum(accuracy[:3]) / 3 - accuracy[3])
+    assert f"mean accuracy {sum(accuracy[:3]) / 3:.4f} against {accuracy[3]:.4f}" in text
+    assert text.startswith(f"Fine-tuning gains {100 * gain:.1f} points over the frozen encoder (")
+    assert "seeds and rows, 300 rows)" in text
+    # The frozen encoder as a method is not compared with itself.
+    assert "a regression on words" in results.best_compared([frozen.rows], [words, frozen], results.THE_FROZEN_ENCODER)[1]
+    few = results.best_compared([answers(0.75), answers(0.65)], [frozen], "fine-tuning", 60.0)[1]
+    assert "Undecided against the frozen encoder" in few
+    assert "which is 60 times cheaper" in few
+
+
+def test_the_answers_of_baselines_are_kept_in_the_run_folder(tmp_path: Path) -> None:
+    told = rows([0, 1, 1, 0, 1], [0, 1, 0, 0, 1])
+    judged = np.array([0, 2, 3])
+    kept = replace(told, predictions=np.array([1, 0, 0]), references=told.references[judged], logits=told.logits[judged])
+    each = [results.Baseline(name, replace(kept, predictions=kept.predictions ^ place), 4, 0.5, "a sample")
+            for place, name in enumerate(("class frequencies", "words"))]  # fmt: skip
+    data = replace(RECORD.data, splits={"train": SplitFacts(4), "validation": SplitFacts(5)})
+    record = replace(RECORD, data=data, baselines=tuple(BaselineRecord(one.name, {}, 4, 0.5, "a sample") for one in each))
+    assert results.read_baselines(tmp_path, told, record) is None
+    split = "validation"
+    results.write_baselines(tmp_path, results.Baselines(split, judged, each))
+    found = results.read_baselines(tmp_path, told, record)
+    assert found is not None
+    assert (found.split, found.numbers.tolist(), [one.title for one in found.each][1]) == (split, [0, 2, 3], each[1].title)
+    for one, wanted in zip(found.each, each, strict=True):
+        np.testing.assert_array_equal(one.rows.predictions, wanted.rows.predictions)
+        np.testing.assert_array_equal(one.rows.references, wanted.rows.references)
+        assert (one.num_train, one.seconds, one.note) == (4, 0.5, "a sample")
+    few = rows([0, 1], [0, 1])
+    for broken, content in ((few, None), (told, b"no tensors")):
+        if content:
+            (tmp_path / BASELINES_NAME).write_bytes(content)
+        with pytest.raises(ModelError, match="does not fit the run"):
+            results.read_baselines(tmp_path, broken, record)
+    with pytest.raises(ModelError, match="does not fit the run"):
+        results.read_baselines(tmp_path, told, replace(record, baselines=()))
 
 
 def test_a_verdict_names_what_the_accuracy_hides() -> None:
