@@ -117,7 +117,7 @@ def test_it_trains_to_its_end(name: str, place: Path, ended: dict[str, list[Ende
 @EVERY
 def test_the_run_folder_is_complete(name: str, place: Path, ended: dict[str, list[Ended]]) -> None:
     folder, task = place / f"run-{name}", TASKS[name]
-    names = "head.safetensors history.jsonl model run.json sessions.jsonl validation-predictions.jsonl"
+    names = "baselines.safetensors head.safetensors history.jsonl model run.json sessions.jsonl validation-predictions.jsonl"
     assert sorted(path.name for path in folder.iterdir()) == names.split()
     history = json_lines(folder / "history.jsonl")
     assert [entry["step"] for entry in history] == [8, 8, 10, 16, 16]
