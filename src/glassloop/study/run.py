@@ -16,13 +16,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from glassloop.backends.choose import choose_backend, choose_device
 from glassloop.backends.machine import memory_need
 from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
-from glassloop.base.errors import LockedError, SettingsError, listed, printable
+from glassloop.base.errors import LockedError, ModelError, SettingsError, listed, printable
 from glassloop.base.files import absolute_name, locked, near_name, replacing, share_files
 from glassloop.base.output import LOADING, note, say, stage
 from glassloop.base.records import collection_paused
@@ -226,7 +227,7 @@ def assemble(
             frozen = FrozenEncoder(network, collate, embedding_backend(backend))
             head = fitted(frozen, encoded, whole=args.method == FROZEN)
             stored = Path(args.output_dir or "") / records.START_HEAD_NAME
-            start = load_file(stored) if args.output_dir and stored.is_file() else head.tensors
+            start = stored_head(stored, head.tensors) if args.output_dir and stored.is_file() else head.tensors
             network.head.load_state_dict(start)
     held_out = next(iter(records.held_out_splits(examples.facts)), None)
     if fits and args.baselines and held_out and backend.processes.is_main:
@@ -290,6 +291,17 @@ def assemble(
         identity=session.identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
     return PreparedRun(trainer, parts, examples, encoded, record, baselines, start, chosen.reason)
+
+
+def stored_head(path: Path, like: Tensors) -> Tensors:
+    """Return the head that a run started from. Raise `ModelError` if its file does not hold one of the same shapes."""
+    try:
+        found = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} cannot be read: {error}", records.RESTORE) from error
+    if {name: part.shape for name, part in found.items()} != {name: part.shape for name, part in like.items()}:
+        raise ModelError(f"{path} is not the head of this run", records.RESTORE)
+    return found
 
 
 def examples_for(given: GivenSettings, config: Config, shared: SharedParts | None = None) -> Examples:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors.torch import load_file, save, save_file
 
 from glassloop import decide, metrics_for
 from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
@@ -29,7 +30,7 @@ ROWS = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} film {number},{'pos' if number % 3 else 'neg'}\n" for number in range(30)
 )
 COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
-LEFT = ["head.safetensors", "history.jsonl", "model", "run.json", "sessions.jsonl"]  # what a run leaves in its folder
+LEFT = ["head.safetensors", "history.jsonl", "model", "run.json", "sessions.jsonl"]  # what every run leaves in its folder
 NO_DEBUG = SimpleNamespace(obj=False)  # the context of the command
 
 
@@ -52,7 +53,7 @@ def run(lively_dir: Path, session_cache: Path, tmp_path_factory: pytest.TempPath
 
 
 def test_what_a_run_leaves_behind_and_writes_down_and_that_it_is_not_overwritten(run: Path, lively_dir: Path) -> None:
-    assert sorted(path.name for path in run.iterdir()) == [*LEFT, "validation-predictions.jsonl"]
+    assert sorted(path.name for path in run.iterdir()) == ["baselines.safetensors", *LEFT, "validation-predictions.jsonl"]
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in (run / "model").iterdir()}
     before = times_of(run)
     with pytest.raises(SettingsError, match="already contains a run"):
@@ -238,6 +239,23 @@ def test_before_the_first_checkpoint_resume_knows_its_model_and_data(start, resu
         (tmp_path / "rows.csv").write_text(ROWS)
         shutil.copytree(lively_dir, tmp_path / "tiny", dirs_exist_ok=True)
     assert read_run(resume()).finished, "with what it was started with"
+
+
+def test_a_damaged_head_to_start_from_is_named(start, resume) -> None:
+    folder = start()
+    unfinished(folder, checkpoints=False)
+    path = folder / "head.safetensors"
+    whole = path.read_bytes()
+    for content, problem in (
+        (whole[:40], "cannot be read"),
+        (save({"weight": torch.zeros(2, 2)}), "is not the head of this run"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match=problem) as caught:
+            resume()
+        assert (str(path) in caught.value.problem, caught.value.remedy) == (True, "restore the file, or train again")
+    path.write_bytes(whole)
+    assert read_run(resume()).finished
 
 
 def test_other_validation_rows_are_refused(start: Start, resume: Start, tmp_path: Path) -> None:
