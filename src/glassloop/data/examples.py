@@ -308,7 +308,7 @@ def stratum_sizes(sizes: list[int], share: float, random: np.random.Generator) -
     taken = np.where(np.array(sizes) >= LEAST_MEMBERS, np.maximum(wanted.round(), 1), 0).astype(np.int64)
     order = np.lexsort([random.random(len(sizes)), -np.array(sizes)])
     small = [place for place in order if 1 < sizes[place] < LEAST_MEMBERS]
-    taken[small[: max(round(float(wanted.sum())), 1) - int(taken.sum())]] = 1
+    taken[small[: max(0, max(round(float(wanted.sum())), 1) - int(taken.sum()))]] = 1
     return [int(size) for size in taken]
 
 

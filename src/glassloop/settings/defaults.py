@@ -72,7 +72,8 @@ def choose_method(args: TrainingArguments, facts: Facts) -> TrainingArguments:
         keeps = facts.has_head or (facts.declared is None and facts.rows >= FAMILY_HEAD_FROM)
         pooling = FAMILY_HEAD if keeps else facts.declared or "mean"
     if pair_form == AUTO:
-        towers = facts.pairs and pooling != FAMILY_HEAD and facts.rows <= TOWERS_UP_TO
+        # An encoder that is not trained cannot compare two texts in one sequence.
+        towers = facts.pairs and pooling != FAMILY_HEAD and (method == FROZEN or facts.rows <= TOWERS_UP_TO)
         pair_form = TWO_TOWERS if towers else ONE_SEQUENCE
     return replace(args, method=FINE_TUNE if method == AUTO else method, pooling=pooling, pair_form=pair_form)
 

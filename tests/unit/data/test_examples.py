@@ -459,3 +459,9 @@ def test_very_wide_tables_keep_few_columns_and_are_surveyed_fast(prepared, monke
     narrow = prepared(train=[{name: row[name] for name in ("x", "label", "text", "y")} for row in train])
     assert narrow.splits["train"].column_names == ["x", "label", "text", "y"]
     assert not any("are kept" in note for note in narrow.notes)
+
+
+def test_rare_classes_give_no_more_validation_rows_than_the_share_of_all() -> None:
+    for large, small in ((50 * [6], 50 * [3]), (30 * [5], 70 * [2])):
+        taken = surveys.stratum_sizes([*large, *small], 0.1, np.random.default_rng(0))
+        assert taken == [1] * len(large) + [0] * len(small)  # each of the larger ones has given one
