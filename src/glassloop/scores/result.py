@@ -27,7 +27,7 @@ from glassloop.runs.record import (
 from glassloop.scores import statistics
 from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
 from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, ScoredRows, class_counts
-from glassloop.settings.defaults import learning_rate, num_epochs, started_epochs, started_rate
+from glassloop.settings.defaults import learning_rate, num_epochs, started_epochs, started_rate, starts_trained
 from glassloop.settings.training import CLASSES, FROZEN, SCORE, SEVERAL
 
 # The verdict compares one metric, whatever the metrics of the run are. It exists for a constant answer in every task: F1 of a
@@ -374,11 +374,14 @@ class TrainingFacts:
     weighted: bool = False  # whether classes have weights in the loss
     counts_steps: bool = False  # whether the user set the number of steps, not of epochs
     started: bool = False  # whether the head started from a regression, so that few steps are enough
+    towers: bool = False  # whether the texts of a pair go through the encoder apart
 
     @property
     def usual_epochs(self) -> int:
         """How many epochs the default rule chooses."""
-        return started_epochs(self.rows) if self.started else num_epochs(self.steps_per_epoch, max(1, len(self.counts)))
+        if self.started:
+            return started_epochs(self.rows, towers=self.towers)
+        return num_epochs(self.steps_per_epoch, max(1, len(self.counts)))
 
     @property
     def fall(self) -> tuple[float, float] | None:
@@ -392,17 +395,20 @@ def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights
     plan, train = record.plan, record.data.splits.get("train")
     losses = [float(loss) for entry in history if isinstance(loss := entry.get("loss"), int | float)]
     counts = train.label_counts if train else {}
+    pooling, pairs = record.model.pooling, record.data.columns.text_pair is not None
+    towers = bool(pooling and pooling.get("towers"))
     facts = TrainingFacts(
         steps=plan.max_steps,
         steps_per_epoch=plan.steps_per_epoch,
         rate=record.settings.learning_rate,
-        usual_rate=started_rate(train.num_rows if train else 0),
+        usual_rate=started_rate(weights, towers=towers),
         losses=losses,
         counts=counts,
         rows=train.num_rows if train else 0,
         weighted=record.class_weights is not None,
         counts_steps=record.settings.max_steps > 0,
-        started=record.model.pooling is not None,
+        started=starts_trained(pooling is not None, pairs=pairs, towers=towers),
+        towers=towers,
     )
     if facts.started:
         return facts

@@ -17,10 +17,11 @@ BASE_RATE, BASE_WEIGHTS = 3e-5, 12 * 12 * 768**2  # the learning rate of an enco
 MOST_RATE = 3e-4
 MOST_FEW_STEPS = 2.0  # how much higher the learning rate is at most if there are fewer steps than wanted
 WARMUP, LEAST_STEPS_WITH_WARMUP = 0.1, 20  # a step of warm-up begins at a learning rate of zero
-# A head that starts from a regression on the embeddings needs only a short training at a low learning rate.
-STARTED_BATCH, STARTED_RATE, MANY_ROWS, STARTED_RATE_OF_MANY = 16, 2e-5, 3_000, 3e-5
+# A head that starts from a regression on the embeddings needs only a short training, at a lower learning rate. What the
+# embeddings say about two texts is lost at a rate that single texts gain from (docs/log.md, "Learning rates of pooled heads").
+STARTED_BATCH, STARTED_RATE, MOST_STARTED_RATE, STARTED_RATE_OF_TOWERS = 16, 1.8e-5, 1e-4, 2e-5
 STARTED_STEPS, STARTED_ROWS, STARTED_POWER = 125, 200, 0.6  # so many steps for 200 rows; they grow with a power of the rows
-LEAST_STARTED_EPOCHS, MOST_STARTED_EPOCHS = 2, 10
+LEAST_STARTED_EPOCHS, MOST_STARTED_EPOCHS, MOST_STARTED_EPOCHS_OF_TOWERS = 2, 20, 10
 TOWERS_UP_TO = 2_500  # training rows of pairs: with more, both texts in one sequence are better
 FAMILY_HEAD_FROM = 10_000  # training rows: from so many on, a model that declares no pooling keeps the head of its family
 CHOSEN_SETTINGS = {
@@ -90,17 +91,20 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
         if getattr(args, name) == AUTO
     }
     rates: dict[str, int | float] = {}
-    started = resolved.pooling != FAMILY_HEAD
+    towers = resolved.pair_form == TWO_TOWERS
+    started = starts_trained(resolved.pooling != FAMILY_HEAD, pairs=facts.pairs, towers=towers)
     if "per_device_train_batch_size" not in given:  # few rows make small batches, so that an epoch has enough steps
         batch = next((size for most, size in BATCH_SIZES.items() if facts.rows <= most), LARGE_BATCH)
         rates["per_device_train_batch_size"] = max(1, (max(batch, STARTED_BATCH) if started else batch) // shares)
     per_epoch = math.ceil(facts.rows / (rates.get("per_device_train_batch_size", args.per_device_train_batch_size) * shares))
     if "num_train_epochs" not in given and args.max_steps < 1:
-        rates["num_train_epochs"] = started_epochs(facts.rows) if started else num_epochs(per_epoch, facts.labels)
+        usual = num_epochs(per_epoch, facts.labels)
+        rates["num_train_epochs"] = started_epochs(facts.rows, towers=towers) if started else usual
     epochs = rates.get("num_train_epochs", args.num_train_epochs)
     steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * epochs)
     if "learning_rate" not in given:
-        rates["learning_rate"] = started_rate(facts.rows) if started else learning_rate(facts.weights, steps)
+        usual_rate = learning_rate(facts.weights, steps)
+        rates["learning_rate"] = started_rate(facts.weights, towers=towers) if started else usual_rate
     if "warmup_steps" not in given:
         rates["warmup_steps"] = WARMUP if steps >= LEAST_STEPS_WITH_WARMUP else 0.0
     chosen |= rates if resolved.method != FROZEN else {}  # which takes no steps
@@ -114,15 +118,23 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
     return Chosen(replace(resolved, **chosen), tuple(chosen), reason)  # type: ignore[arg-type]  # names and values of settings
 
 
-def started_epochs(rows: int) -> int:
+def starts_trained(pooled: bool, *, pairs: bool, towers: bool) -> bool:
+    """Return whether a new head starts from a regression that already answers well."""
+    # One on two texts in one sequence does not: until its training, an encoder of single texts says little about them.
+    return pooled and (towers or not pairs)
+
+
+def started_epochs(rows: int, *, towers: bool = False) -> int:
     """Return how many epochs a model is trained whose head starts from a regression."""
     steps = STARTED_STEPS * (rows / STARTED_ROWS) ** STARTED_POWER
-    return int(min(max(round(steps * STARTED_BATCH / rows), LEAST_STARTED_EPOCHS), MOST_STARTED_EPOCHS))
+    most = MOST_STARTED_EPOCHS_OF_TOWERS if towers else MOST_STARTED_EPOCHS
+    return int(min(max(round(steps * STARTED_BATCH / rows), LEAST_STARTED_EPOCHS), most))
 
 
-def started_rate(rows: int) -> float:
-    """Return the peak learning rate of such a model."""
-    return STARTED_RATE if rows < MANY_ROWS else STARTED_RATE_OF_MANY
+def started_rate(weights: int | None, *, towers: bool = False) -> float:
+    """Return the peak learning rate of such a model, with two digits."""
+    size = math.sqrt(BASE_WEIGHTS / weights) if weights else 1.0
+    return STARTED_RATE_OF_TOWERS if towers else float(f"{min(STARTED_RATE * size, MOST_STARTED_RATE):.1e}")
 
 
 def num_epochs(per_epoch: int, labels: int) -> int:

@@ -23,7 +23,6 @@ from glassloop.models.pooled import (
     OF_ONE_TEXT,
     PooledClassifier,
     decoded_pooling,
-    dropout_of,
     encoder_options,
 )
 from glassloop.runs.record import START_HEAD_NAME, RunRecord, held_out_splits, read_run, split_changes
@@ -113,4 +112,4 @@ def script_of(run: RunRecord) -> str:
 def head_values(config: Config) -> dict[str, object]:
     """Return what the script of a run with a pooled head contains besides its pooling."""
     names = {"head_key": HEAD_KEY, "head_name": START_HEAD_NAME, "of_one_text": OF_ONE_TEXT, "of_cosine": OF_COSINE}
-    return {**names, "dropout": dropout_of(config), "has_pooler": not encoder_options(config)}
+    return {**names, "has_pooler": not encoder_options(config)}

@@ -19,7 +19,7 @@ from glassloop.base.files import locked
 from glassloop.report.build import report_of
 from glassloop.runs.record import FAILED
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
-from glassloop.settings.defaults import started_rate
+from glassloop.settings.defaults import MOST_STARTED_RATE
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.study import seeds
@@ -82,7 +82,7 @@ def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: P
     given = GivenSettings(str(write("rows.csv", rows)), str(lively_dir), {"num_train_epochs": 2})
     found = settled(given).training
     assert (found.num_train_epochs, found.per_device_train_batch_size, found.warmup_steps) == (2, 16, 0.0)
-    assert found.learning_rate == started_rate(36)
+    assert found.learning_rate == MOST_STARTED_RATE, "the encoder is tiny"
     assert "chosen method, pooling, batch size, learning rate, warm-up: from 36 training rows" in capsys.readouterr().err
     glue = GivenSettings("glue/mrpc", "no such model", {})
     assert settled(glue) == glue.checked(), "nothing is loaded"
