@@ -516,6 +516,15 @@ def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
     return results
 
 
+def head_words(record: records.RunRecord) -> str:
+    """Return what the head of a run reads, and of pairs also how."""
+    head = record.model.pooling
+    words = "head of the model family" if head is None else f"{head['mode']} pooling"
+    if record.data.columns.text_pair is None:
+        return words
+    return f"{words}, {'two towers' if head and head['towers'] else 'one sequence'}"
+
+
 def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
     """Return what a run is about to do; `chosen` says which settings the default rule chose, and from what."""
     args, plan, model = record.settings, record.plan, record.model
@@ -524,17 +533,21 @@ def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: 
     size += f" × {plan.accumulate} batches" if plan.accumulate > 1 else ""
     padding = "no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"
     splits = ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items())
+    takes_steps = args.method != FROZEN
     rows = [
         ("data", f"{near_name(record.data.source)}: {splits}"),
         ("task", examples.task.replace("_", " ") + (f": {listed(examples.labels.names, 8)}" if examples.labels else "")),
         ("model", f"{near_name(model.name)} ({model.type}, {model.parameters / 1e6:.1f} M parameters)"),
-        ("steps", f"{plan.max_steps:,} ({plan.steps_per_epoch:,} per epoch), {size} per step, {padding}"),
-        ("learning rate", f"{args.learning_rate:g}, {args.lr_scheduler_type} schedule, {plan.warmup_steps:,} warm-up steps"),
-        *([("chosen", chosen)] if chosen else []),
-        ("device", f"{record.device}, {record.precision}, backend {record.backend}"),
-        *([("savings", ", ".join(record.savings))] if record.savings else []),
+        ("method", f"{args.method}, {head_words(record)}"),
     ]
-    if record.difference is not None:  # the check of a fast backend: logits, and below them gradients
+    if takes_steps:
+        rate = f"{args.learning_rate:g}, {args.lr_scheduler_type} schedule, {plan.warmup_steps:,} warm-up steps"
+        steps = f"{plan.max_steps:,} ({plan.steps_per_epoch:,} per epoch), {size} per step, {padding}"
+        rows += [("steps", steps), ("learning rate", rate)]
+    rows += [("chosen", chosen)] if chosen else []
+    rows.append(("device", f"{record.device}, {record.precision}, backend {record.backend}"))
+    rows += [("savings", ", ".join(record.savings))] if record.savings and takes_steps else []
+    if record.difference is not None and takes_steps:  # the check of a fast backend: logits, and below them gradients
         *first, last = record.difference.in_words
         lines = (*first, f"{last}, {record.difference.rows} rows")
         rows += zip(("check", "")[: len(lines)], lines, strict=True)
