@@ -497,6 +497,7 @@ SMALL = {
     "save_strategy": "steps", "save_steps": 5, "eval_strategy": "steps", "eval_steps": 4,
     "device": "cpu", "precision": "fp32", "disable_tqdm": True,
 }  # fmt: skip
+STEP_SETTINGS = [name for name in SMALL if name not in ("device", "precision", "disable_tqdm")]
 
 
 if __name__ == "__main__":

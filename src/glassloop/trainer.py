@@ -32,7 +32,7 @@ from glassloop.runs.history import numbers_by_step, read_moments, resumed_steps
 from glassloop.runs.record import Plan
 from glassloop.scores.metrics import Measures, chosen_measures, read_scores
 from glassloop.scores.result import Baselines
-from glassloop.settings.training import SCORE, TrainingArguments
+from glassloop.settings.training import SCORE, TrainingArguments, refuse_methods
 from glassloop.training.callbacks import Callback, State, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, PredictBatch, baseline_record, named_metrics, run_over
 from glassloop.training.interfaces import Backend, LossSum, Say, Tensors, TrainingUse
@@ -205,6 +205,8 @@ class Trainer:
         """Check everything a training needs, choose its backend, and return its parts. `in_run`: for a run of the command."""
         refuse_hooks(type(self))
         self.args.check()
+        if not in_run:
+            refuse_methods(self.args)
         models.refuse_unmergeable(self.model)
         models.refuse_not_finite(self.model, lambda _: "the model given to Trainer")
         self._choose_usable()  # the user may have frozen weights or assigned parts

@@ -25,8 +25,10 @@ from glassloop.predictor import Wanted, evaluate_run
 from glassloop.runs.export import MODEL_FILES, checksums, read_record, write_export
 from glassloop.runs.record import Calibration, read_run, weights_of, write_calibration, write_run
 from glassloop.serve.hosted import load_hosted
+from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import CLASSES, POOLING_MODES, SCORE, SEVERAL
 from glassloop.share.export import Exported, export_run
+from glassloop.study.run import train_run
 
 TASKS = {"two": (CLASSES, 2), "many": (CLASSES, 150), "several": (SEVERAL, 4), "score": (SCORE, 1)}
 ALLOWED = {"onnx": 1e-4, "torch": 1e-4, "onnx-int8": 0.5}  # of logits that are about 1 in random models of 32 numbers
@@ -230,6 +232,18 @@ def test_every_pooling(kind: str, mode: str, pair_form: str, tmp_path: Path) -> 
     pooling = Pooling(mode, normalize=mode in ("mean", "last"), towers=pair_form == "two towers")
     pairs = pair_form != "one text"
     pooled_export_agrees(make_run(tmp_path / "run", labels=3, pairs=pairs, pooling=pooling), kind, pairs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sample(1)
+def test_a_frozen_encoder_exports_and_is_served(kind: str, lively_dir: Path, tmp_path: Path) -> None:
+    lines = [f"{sentence(row)},{sentence(row + 5)},label {row % 3}" for row in range(90)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,text_pair,label", *lines]))
+    settings = {"method": "frozen", "output_dir": str(tmp_path / "run"), "device": "cpu", "disable_tqdm": True}
+    given = GivenSettings(str(tmp_path / "rows.csv"), str(lively_dir), settings, {"validation_share": 0.2})
+    run = train_run(given, with_report=False)
+    assert load_hosted([str(run)], "cpu")[0].checked == 16, "the server checks it on rows of the run"
+    pooled_export_agrees(run, kind, pairs=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

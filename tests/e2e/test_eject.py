@@ -20,6 +20,11 @@ CSV = "text,label\n" + "".join(
     f"{'good' if number % 3 else 'bad'} {'film ' * (number % 7 + 1)}number {number},{'pos' if number % 3 else 'neg'}\n"
     for number in range(60)
 )
+PAIRS = "text,text_pair,label\n" + "".join(
+    f"film number {number},a {'good' if number % 3 else 'bad'} {'film ' * (number % 5 + 1)},{'ab'[number % 2]}\n"
+    for number in range(60)
+)
+STEPS = ["--num_train_epochs", "2", "--learning_rate", "1e-3"]
 MULTI = "text,label\n" + "".join(
     f"a {'good ' * (number % 5)}film {number},{'|'.join(['fun', 'long', 'old'][: number % 4])}\n" for number in range(40)
 )
@@ -28,7 +33,7 @@ SCORES = "text,label\n" + "".join(
 )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("content", "flags"),
     [
@@ -50,13 +55,18 @@ SCORES = "text,label\n" + "".join(
         ),
         (MULTI, ["--label_separator", "|", "--empty", "keep"]),
         (SCORES, ["--task", "regression", "--optim", "adamw_torch"]),
+        (PAIRS, ["--pair_form", "two_towers"]),
+        (PAIRS, ["--pair_form", "one_sequence", "--pooling", "max"]),
+        (PAIRS, ["--method", "frozen"]),
+        (CSV, ["--method", "frozen", "--pooling", "max"]),
     ],
 )
 def test_the_ejected_file_ends_in_the_same_weights(
     content: str, flags: list[str], tiny_model_dir: Path, tmp_path: Path, write, servers: Servers, session_cache: Path
 ) -> None:
     write("rows.csv", content)
-    common = ["--model", str(tiny_model_dir), "--output_dir", "run", "--num_train_epochs", "2", "--learning_rate", "1e-3"]
+    steps = [] if "frozen" in flags else STEPS
+    common = ["--model", str(tiny_model_dir), "--output_dir", "run", *steps]
     training = ["train", "rows.csv", *common, "--backend", "plain", "--device", "cpu", *flags]
     ejecting = ["eject", "run", "--out", "plain"]
     for ended in run_forked(servers, training, ejecting, folder=tmp_path, GLASSLOOP_CACHE=str(session_cache)):
@@ -69,8 +79,10 @@ def test_the_ejected_file_ends_in_the_same_weights(
     done = subprocess.run([sys.executable, "train.py"], check=False, **how)
     assert done.returncode == 0, done.stderr
     ours, ejected = (load_model(str(tmp_path / place / "model")) for place in ("run", "plain"))
-    assert isinstance(ours, PooledClassifier) == ("--pooling" not in flags)
+    assert isinstance(ours, PooledClassifier) == ("head" not in flags)
     assert weights_hash(ours) == weights_hash(ejected)
     assert ours.config.id2label == ejected.config.id2label
+    if not steps:
+        return
     trained, before = ours.base_model.encoder.state_dict(), tiny_model().base_model.encoder.state_dict()
     assert not any(torch.equal(value, before[name]) for name, value in trained.items())

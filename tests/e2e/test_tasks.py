@@ -94,6 +94,39 @@ def title(metric: str) -> str:
     return {"f1_macro": "f1 (macro)", "f1_micro": "f1 (micro)"}.get(metric, metric)
 
 
+def test_a_frozen_encoder_goes_through_every_command(
+    lively_dir: Path, servers: Servers, session_cache: Path, tmp_path: Path
+) -> None:
+    place = tmp_path
+    with (place / "ten.csv").open("w", newline="", encoding="utf-8") as opened:
+        csv.writer(opened).writerows([["text", "label"], *TEN])
+    common = ["ten.csv", "--model", str(lively_dir), "--device", "cpu", "--precision", "fp32", "--validation_share", "0.3"]
+    varied = ["--vary", "method=frozen,fine_tune", "--seeds", "1", "--max_steps", "2", "--output_dir", "methods"]
+    commands = [
+        ["train", *common, "--method", "frozen", "--output_dir", "frozen"],
+        ["train", *common, "--max_steps", "2", "--output_dir", "tuned"],
+        ["evaluate", "frozen", "--device", "cpu"],
+        ["predict", "frozen", "a good film", "--device", "cpu"],
+        ["calibrate", "frozen", "--force"],
+        ["report", "frozen"],
+        ["compare", "frozen", "tuned"],
+        ["list", "."],
+        ["push", "frozen", "somebody/frozen", "--dry_run"],
+        ["study", *common, *varied],
+    ]
+    told = run_forked(servers, *commands, folder=place, GLASSLOOP_CACHE=str(session_cache))
+    for words, one in zip(commands, told, strict=True):
+        assert one.code == 0, f"{words}: {one.err}"
+    found = json.loads((place / "frozen" / "run.json").read_text(encoding="utf-8"))
+    assert (found["status"], found["plan"]["max_steps"]) == ("finished", 0)
+    assert found["evaluation"]["eval_accuracy"] == pytest.approx(found["baselines"][2]["scores"]["accuracy"]["value"])
+    assert "learning rate" not in told[0].err
+    assert "the frozen encoder" in (place / "frozen" / "report.html").read_text(encoding="utf-8")
+    assert all(name in told[7].out for name in ("frozen", "tuned"))
+    study = json.loads((place / "methods" / "study.json").read_text(encoding="utf-8"))
+    assert study["status"] == "finished"
+
+
 @EVERY
 def test_it_trains_to_its_end(name: str, place: Path, ended: dict[str, list[Ended]]) -> None:
     trained = ended[name][0]

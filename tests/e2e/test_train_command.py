@@ -70,10 +70,11 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
     described = description(place, "runs/run-001")
     saves, measured = ", ".join(described["savings"]), described["difference"]
     logits, gradients = Difference(**measured).in_words
-    assert first.lines[:11] == [
+    assert first.lines[:12] == [
         "data           rows.csv: 45 train, 5 validation",
         "task           single label classification: neg, pos",
         "model          still (bert, 0.0 M parameters)",
+        "method         fine_tune, mean pooling",
         "steps          9 (6 per epoch), 4 rows × 2 batches per step, no padding",
         "learning rate  2e-05, linear schedule, 2 warm-up steps",
         "chosen         method, pooling, learning rate: from 45 training rows, 2 outputs, 0.0 M encoder weights",
@@ -83,7 +84,7 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
         f"               {gradients}, 4 rows",
         "folder         runs/run-001",
     ]
-    assert first.lines[11] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
+    assert first.lines[12] == "• no validation split: held out 5 of 50 training rows (stratified, split_seed 42)"
 
 
 def test_lines_where_there_is_no_terminal(first: Ended, place: Path) -> None:

@@ -28,6 +28,7 @@ from glassloop.runs.record import checkpoints_in, step_of
 from glassloop.training.checkpoints import open_checkpoint
 
 SHORT = {"max_steps": 6, "save_steps": 3, "save_total_limit": 1, "eval_steps": 2}
+NO_STEPS = dict.fromkeys(trials.STEP_SETTINGS)  # left out
 ACCUMULATED = {"gradient_accumulation_steps": 3, "save_steps": 2, "eval_steps": 3}  # eight batches: groups of 3, 3 and 2
 BEST = {"load_best_model_at_end": True, "metric_for_best_model": "loss"}
 BEST |= {"save_total_limit": 1, "eval_steps": 1, "save_steps": 2}
@@ -172,6 +173,26 @@ def test_02_killed_after_every_file_of_a_model(runs: Any, every: int, pooling: s
 
     for case in [(time_of_writing, number) for time_of_writing in (1, 2, 3) for number in range(len(written))][::every]:
         trial(*case)
+
+
+@every(9)
+def test_02_a_frozen_encoder_killed_after_every_write_sync_and_rename(runs: Any, tmp_path: Path, every: int) -> None:
+    """It takes no steps; a resumed run keeps the head that was fitted."""
+    frozen = {**NO_STEPS, "method": "frozen"}
+    points = fault_points(runs, tmp_path, **frozen)
+    assert len(points) > 20
+    reference = runs.reference(**frozen)
+
+    def trial(number: int) -> None:
+        run = runs.new()
+        ended = runs.train(run, environment={"GLASSLOOP_FAULT": f"kill:{number}"}, **frozen)
+        assert ended.code == -signal.SIGKILL, f"{number}: {ended.err}"
+        again = runs.train(run, resume=run, **frozen)
+        assert again.code == 0, f"{number}: {again.err}"
+        same_end(reference, run)
+
+    for case in range(len(points), 0, -every):
+        trial(case)
 
 
 @every(3)

@@ -16,7 +16,21 @@ from typing import Any
 import pytest
 import torch
 from families import tiny_model, tiny_tokenizer
-from trials import EVALUATION, KILL, SAVING, STEP, TERM, Ended, Hook, await_file, flags, json_lines, same_end
+from trials import (
+    EVALUATION,
+    KILL,
+    SAVING,
+    STEP,
+    STEP_SETTINGS,
+    TERM,
+    Ended,
+    Hook,
+    await_file,
+    flags,
+    json_lines,
+    same_end,
+    weights_of,
+)
 
 from glassloop.runs.record import checkpoints_in
 from glassloop.training.checkpoints import open_checkpoint
@@ -144,6 +158,19 @@ def test_51_one_process_of_sixteen_rows_and_two_of_eight(runs: Any, still: Path,
     for name in ("loss", "grad_norm", "eval_loss"):
         figures = [torch.tensor([entry[name] for entry in found if name in entry]) for found in stories]
         torch.testing.assert_close(figures[0], figures[1], rtol=rtol, atol=1e-5)
+
+
+def test_51_a_frozen_encoder_in_one_process_and_in_two(runs: Any, still: Path) -> None:
+    settings = {**dict.fromkeys(STEP_SETTINGS), "model": still, "method": "frozen"}
+    one, two, killed = runs.new(), runs.new(), runs.new()
+    assert runs.train(one, **settings).code == 0
+    assert [end.code for end in both(runs, *runs.arguments(two, **settings))] == [0, 0]
+    assert weights_of(one) == weights_of(two), "the head is fitted once, by the first process"
+    hooks = [Hook(EVALUATION, 1, KILL, rank=0)]
+    assert -signal.SIGKILL in [end.code for end in both(runs, *runs.arguments(killed, **settings), hooks=hooks)]
+    again = both(runs, "train", "--resume", killed)
+    assert [end.code for end in again] == [0, 0], again[0].err + again[1].err
+    same_end(two, killed)
 
 
 def test_51_a_checkpoint_of_one_process_is_resumed_by_two_if_the_global_batch_size_is_equal(runs: Any, still: Path) -> None:

@@ -55,6 +55,14 @@ def trainer_of(few, tiny_tokenizer, tmp_path: Path):
     return make
 
 
+def test_a_trainer_refuses_what_only_the_command_can_do(trainer_of) -> None:
+    with pytest.raises(
+        SettingsError, match=r"does not support method frozen; pooling mean has no .*; pair_form two_towers has no"
+    ):
+        trainer_of(method="frozen", pooling="mean", pair_form="two_towers").train()
+    assert trainer_of(method="fine_tune", pooling="head", max_steps=1).train().global_step == 1
+
+
 def trained(trainer: Trainer) -> str:
     """The hash of the weights after training."""
     trainer.train()

@@ -14,7 +14,7 @@ from glassloop.base.output import CommandResult
 from glassloop.cli.options import Config, Json, Model, NewHead, TrainingData, completed_runs, given_settings, with_settings
 from glassloop.runs.record import read_run
 from glassloop.settings.file import GivenSettings, write_settings
-from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
+from glassloop.settings.training import DataSettings, TrainingArguments, data_settings, refuse_settings_of_steps
 from glassloop.training.callbacks import leave_on_signal
 from glassloop.training.processes import launch
 from glassloop.training.progress import starting
@@ -48,6 +48,7 @@ def train(
 
     given = given_settings(config, data, model, new_head, options)
     leave_on_signal()
+    refuse_settings_of_steps(given.training)
     if resume is None:
         given.checked()  # a resumed run is checked together with the settings it was started with
     if seeds is not None or seeds_at_once is not None:

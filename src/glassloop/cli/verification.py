@@ -121,7 +121,8 @@ def usual_pooling(data: str, model: str, settings: dict[str, object]) -> Pooling
     given, shared = GivenSettings(data, model, {}, settings), SharedParts()
     config, declared = shared.config(model), shared.declared(model)
     examples = examples_for(given, config, shared)
-    return pooling_for(chosen_settings(given, TrainingArguments(), examples, config, 1, declared).settings, declared, examples)
+    args = chosen_settings(given, TrainingArguments(), examples, config, 1, declared).settings
+    return pooling_for(args, declared, examples, given, config)
 
 
 def check_claims(data: str, model: str, settings: DataSettings, pooling: Pooling | None = None) -> list[Claim]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch.nn import functional
 from glassloop.base.errors import ModelError, shortened
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.interfaces import Config, LogitsOutput, Model
-from glassloop.models.families import WEIGHTS_NAME
+from glassloop.models.families import FAMILIES, WEIGHTS_NAME
 from glassloop.settings.training import POOLING_MODES, SCORE, SEVERAL
 
 if TYPE_CHECKING:
@@ -236,7 +237,8 @@ def module_files(pooling: Pooling, width: int, num_labels: int) -> dict[str, obj
 def frozen_copy(model: Model, pooling: Pooling) -> PooledClassifier:
     """Return the encoder of a classifier with a pooled head of its own, to compute embeddings with."""
     encoder = deepcopy(model.base_model)
-    if "pooler" in encoder._modules:  # which would not be used, and which a pooled classifier is built without
+    # The pooler would not be used, and a pooled classifier is built without it; but some encoders always call theirs.
+    if "pooler" in encoder._modules and encoder_options(encoder.config):
         del encoder.pooler
         encoder.__dict__["pooler"] = None
     setattr(encoder.config, HEAD_KEY, asdict(pooling))
@@ -250,6 +252,43 @@ def encoder_options(config: Config) -> dict[str, bool]:
     kind = MODEL_MAPPING[type(config)]
     kind = kind[0] if isinstance(kind, tuple | list) else kind
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind.__init__).parameters else {}
+
+
+def can_be_pooled(config: Config) -> bool:
+    """Return whether the encoder of a config gives one vector per token, which a head can pool."""
+    if config.is_encoder_decoder or config.model_type in FAMILIES:
+        return not config.is_encoder_decoder  # most decoders need tokens of their own
+    from transformers import MODEL_MAPPING, AutoModel
+    from transformers.initialization import no_init_weights
+
+    if isinstance(MODEL_MAPPING.get(type(config), None), tuple | list):
+        return False  # Funnel: the encoder of its classifiers, one of several, shortens the row
+    small = deepcopy(config)
+    with suppress(NotImplementedError):  # of a config that counts its layers otherwise
+        small.num_hidden_layers = 1
+    try:
+        with no_init_weights(), torch.random.fork_rng(devices=[]):
+            encoder = AutoModel.from_config(small, **encoder_options(config))
+    except Exception:  # whatever the code of a family raises for a config that it cannot build
+        return False
+    return reads_tokens(encoder)
+
+
+def reads_tokens(encoder: Model) -> bool:
+    """Return whether an encoder gives one vector for each token of a row, by a pass over four tokens."""
+    config = encoder.config
+    if config.is_encoder_decoder or config.model_type in FAMILIES:
+        return not config.is_encoder_decoder
+    ids = torch.ones((1, 4), dtype=torch.int64, device=next(encoder.parameters()).device)
+    was_training = encoder.training
+    try:
+        with torch.no_grad():
+            hidden = encoder.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+        return tuple(hidden.shape) == (1, 4, width_of(config))
+    except Exception:  # a family may need other inputs, and says so in its own way
+        return False
+    finally:
+        encoder.train(was_training)
 
 
 def width_of(config: Config) -> int:

@@ -26,7 +26,7 @@ from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.models.interface import base_of, config_of, label_names, longest_input
 from glassloop.models.linear import LinearModel, fit_linear, most_texts, refuse_infinite, words_outputs
 from glassloop.models.loading import declared_by
-from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy
+from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy, reads_tokens
 from glassloop.scores.calibration import prior_outputs
 from glassloop.scores.metrics import Array
 from glassloop.scores.result import FREQUENCIES, FROZEN_ENCODER, WORDS, Baseline, Baselines, rows_of
@@ -163,7 +163,7 @@ def fitted_head(frozen: FrozenEncoder, train: LabelledRows, task: str, num_label
 # --- the baselines of a run ----------------------------------------------------------------------------------------------
 def fitted_baselines(
     train: LabelledRows, split: str, held_out: LabelledRows, task: str, names: Sequence[str],
-    frozen: FrozenEncoder | None = None, head: FittedHead | None = None,
+    frozen: FrozenEncoder | None = None, head: FittedHead | None = None, frozen_name: str = FROZEN_ENCODER,
 ) -> Baselines:  # fmt: skip
     """Fit the baselines to the training rows, and let them predict the rows of a split.
 
@@ -175,6 +175,7 @@ def fitted_baselines(
         names: The names of the labels; none for scores.
         frozen: The frozen encoder; None to leave it out.
         head: Its linear head.
+        frozen_name: What the frozen encoder is called.
     """
     num_labels, every = max(len(names), 1), train.targets
     device = "cpu" if frozen is None or frozen.backend.device.type != "cuda" else "cuda"
@@ -195,7 +196,7 @@ def fitted_baselines(
     found.append(baseline(WORDS, outputs, len(numbers), time.perf_counter() - began))
     if frozen is not None and head is not None:
         features, seconds = frozen.features(held_out.rows, held, split)
-        found.append(baseline(FROZEN_ENCODER, head.linear.outputs(features), len(head.numbers), head.seconds + seconds))
+        found.append(baseline(frozen_name, head.linear.outputs(features), len(head.numbers), head.seconds + seconds))
     return Baselines(split, held, found)
 
 
@@ -222,7 +223,6 @@ def tokenized_baselines(
     name = str(getattr(config, "_name_or_path", ""))
     declared = declared_by(name)[0] if name else None  # a model that was made in memory declares nothing
     pooling = replace(declared or Pooling("mean"), towers=pairs)
-    copy = frozen_copy(base_of(model), pooling)
     collate, most = PaddingCollator(tokenizer), longest_input(tokenizer, config)
     parts = []
     for rows, texts in zip((train, held_out), columns, strict=True):
@@ -237,8 +237,10 @@ def tokenized_baselines(
             LabelledRows(partial(chosen_texts, texts), targets.reshape(len(targets)) if task == SCORE else targets,
                          [row.inputs for row in encoded], lengths)
         )  # fmt: skip
-    frozen = FrozenEncoder(copy, collate, embedding_backend(backend))
     names = () if task == SCORE else label_names(config)
+    if not reads_tokens(base_of(model).base_model):
+        return fitted_baselines(parts[0], VALIDATION, parts[1], task, names)
+    frozen = FrozenEncoder(frozen_copy(base_of(model), pooling), collate, embedding_backend(backend))
     head = fitted_head(frozen, parts[0], task, max(len(names), 1), whole=False)
     return fitted_baselines(parts[0], VALIDATION, parts[1], task, names, frozen, head)
 

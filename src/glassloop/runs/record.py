@@ -322,7 +322,7 @@ class MetricRecord:
 class BaselineRecord:
     """A simple method that a run is compared with: fitted to the same training rows, evaluated on the same split."""
 
-    name: str  # "class frequencies", "words" or "frozen encoder"
+    name: str  # "class frequencies", "words", "frozen encoder", or the latter with the default pooling
     scores: dict[str, MetricRecord]  # by the name of the metric; with labels also log_loss, brier and calibration_error
     rows: int  # training rows that it was fitted to
     seconds: float

@@ -187,6 +187,7 @@ def answer_name(choice: float | Array, names: Sequence[str]) -> str:
 
 # --- the verdict -------------------------------------------------------------------------------------------------------
 FREQUENCIES, WORDS, FROZEN_ENCODER = "class frequencies", "words", "frozen encoder"  # the baselines, by their names
+OTHER_FROZEN = "frozen encoder, default pooling"  # beside a frozen encoder that is a run itself, with another pooling
 FINE_TUNING, THE_FROZEN_ENCODER = "fine-tuning", "the frozen encoder"  # what a verdict calls the method of a run
 
 
@@ -210,7 +211,8 @@ class Baseline:
         """What a sentence calls it; a constant answer is named by the answer."""
         if self.name == FREQUENCIES:
             return f"always answering {answer_name(self.rows.predictions[0], self.rows.labels)}"
-        return {WORDS: "a regression on words", FROZEN_ENCODER: THE_FROZEN_ENCODER}[self.name]
+        others = {WORDS: "a regression on words", OTHER_FROZEN: f"{THE_FROZEN_ENCODER} with its default pooling"}
+        return others.get(self.name, THE_FROZEN_ENCODER)
 
 
 @dataclass(frozen=True)

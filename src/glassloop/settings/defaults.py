@@ -61,17 +61,23 @@ class Facts:
     pairs: bool = False
     declared: str | None = None  # the pooling that the model declares for sentence embeddings
     has_head: bool = True  # the model has a classification head that is kept
+    kept: str | None = None  # the pooling of this head, if it is a pooled one
+    kept_form: str = ONE_SEQUENCE  # how it reads a pair
+    can_be_pooled: bool = True  # the encoder gives a vector for each token
     processes: int = 1
 
 
 def choose_method(args: TrainingArguments, facts: Facts) -> TrainingArguments:
     """Return settings in which method, pooling and pair form are no longer auto."""
     pooling, pair_form, method = args.pooling, args.pair_form, args.method
-    if pooling == AUTO and method == FROZEN:
-        pooling = facts.declared or "mean"
+    keeps = method != FROZEN and pooling in (AUTO, facts.kept) and pair_form in (AUTO, facts.kept_form)
+    if facts.kept is not None and keeps:
+        pooling, pair_form = facts.kept, facts.kept_form  # rows must be read as its head was trained to
+    elif pooling == AUTO and (method == FROZEN or facts.kept is not None):
+        pooling = facts.declared or facts.kept or "mean"
     elif pooling == AUTO:
         keeps = facts.has_head or (facts.declared is None and facts.rows >= FAMILY_HEAD_FROM)
-        pooling = FAMILY_HEAD if keeps else facts.declared or "mean"
+        pooling = FAMILY_HEAD if keeps or not facts.can_be_pooled else facts.declared or "mean"
     if pair_form == AUTO:
         # An encoder that is not trained cannot compare two texts in one sequence.
         towers = facts.pairs and pooling != FAMILY_HEAD and (method == FROZEN or facts.rows <= TOWERS_UP_TO)
@@ -112,9 +118,10 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
         return Chosen(resolved)
     sizes = [counted(facts.rows, "training row", "training rows"), counted(facts.labels, "output", "outputs")]
     sizes += [f"{facts.weights / 1e6:,.1f} M encoder weights"] if facts.weights else []
+    if "pooling" in chosen:
+        sizes += ["the head of the model"] if resolved.pooling == facts.kept else []
+        sizes += ["the declared pooling"] if resolved.pooling == facts.declared != facts.kept else []
     reason = f"{listed(CHOSEN_SETTINGS[name] for name in chosen)}: from {', '.join(sizes)}"
-    if "pooling" in chosen and facts.declared == resolved.pooling:
-        reason += f"; the model declares {facts.declared} pooling"
     return Chosen(replace(resolved, **chosen), tuple(chosen), reason)  # type: ignore[arg-type]  # names and values of settings
 
 

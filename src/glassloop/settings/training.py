@@ -47,6 +47,16 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "pooling": (AUTO, FAMILY_HEAD, *POOLING_MODES),
     "pair_form": (AUTO, ONE_SEQUENCE, TWO_TOWERS),
 }
+# Settings of the steps, and of what happens between them: the method frozen takes none.
+OF_STEPS = (
+    *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate"),
+    *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("optim", "optim_args", "max_grad_norm", "label_smoothing_factor", "class_weights", "group_by_length", "data_seed"),
+    *("gradient_checkpointing", "dataloader_drop_last", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start"),
+    *("logging_strategy", "logging_steps", "logging_first_step", "save_strategy", "save_steps", "save_total_limit"),
+    *("load_best_model_at_end", "metric_for_best_model", "greater_is_better", "early_stopping_patience"),
+    *("early_stopping_threshold",),
+)
 DATA_CHOICES: dict[str, tuple[str, ...]] = {
     "task": TASKS,
     "empty": ("refuse", "keep"),
@@ -56,6 +66,28 @@ DATA_CHOICES: dict[str, tuple[str, ...]] = {
 KINDS = {"bool": "true or false", "int": "a whole number", "float": "a finite number", "str": "text"}
 
 Setting = str | int | float | bool | None
+
+
+def refuse_settings_of_steps(given: Mapping[str, object]) -> None:
+    """Raise one `SettingsError` that names all settings of steps that a user gave for the method frozen."""
+    unused = [name for name in given if name in OF_STEPS and given[name] not in (None, False)]
+    if given.get("method") == FROZEN and unused:
+        problem = f"method frozen takes no steps, so these settings have no effect: {listed(unused, len(unused))}"
+        raise SettingsError(problem, "omit them, or use method fine_tune")
+
+
+def refuse_methods(args: TrainingArguments) -> None:
+    """Raise one `SettingsError` for settings that a Trainer cannot follow: its model and its rows are already made."""
+    problems = []
+    if args.method not in (AUTO, FINE_TUNE):
+        problems.append(SettingsError(f"Trainer does not support method {args.method}", "use glassloop train --method frozen"))
+    if args.pooling not in (AUTO, FAMILY_HEAD):
+        remedy = 'load the model with it: load_model(…, pooling=Pooling("mean")), or use glassloop train'
+        problems.append(SettingsError(f"pooling {args.pooling} has no effect on the model of a Trainer", remedy))
+    if args.pair_form != AUTO:
+        remedy = "choose it where the rows are tokenized, or use glassloop train"
+        problems.append(SettingsError(f"pair_form {args.pair_form} has no effect on the rows of a Trainer", remedy))
+    refuse(problems)
 
 
 def types_of(kind: type[Dataclass]) -> dict[str, str]:

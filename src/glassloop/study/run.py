@@ -35,17 +35,25 @@ from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.sources import load_examples
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
-from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy, pooling_of
+from glassloop.models.pooled import PooledClassifier, Pooling, can_be_pooled, frozen_copy, pooling_of, reads_tokens
 from glassloop.predict.baselines import FittedHead, FrozenEncoder, embedding_backend, fitted_baselines, fitted_head, split_rows
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs import record as records
 from glassloop.runs import status
 from glassloop.scores.metrics import refuse_unknown_metric
-from glassloop.scores.result import Baselines, Result, facts_of, method_words, write_baselines
+from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Result, facts_of, method_words, write_baselines
 from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings
-from glassloop.settings.training import FAMILY_HEAD, FROZEN, TWO_TOWERS, TrainingArguments, data_settings, training_arguments
+from glassloop.settings.training import (
+    FAMILY_HEAD,
+    FROZEN,
+    ONE_SEQUENCE,
+    TWO_TOWERS,
+    TrainingArguments,
+    data_settings,
+    training_arguments,
+)
 from glassloop.trainer import Trainer
 from glassloop.training import session
 from glassloop.training.callbacks import Callback, refuse_missing
@@ -106,7 +114,7 @@ class SharedParts:
     def declared(self, name: str) -> Pooling | None:
         """Return the pooling that a model declares for sentence embeddings, and report what of it is not used."""
         pooling, unused = self.kept(("declared", name), lambda: declared_by(name))
-        if unused:
+        if unused and pooling_of(self.config(name)) is None:  # the module of our own models is their head, which is read
             note(f"{name}: {unused}")
         return pooling
 
@@ -202,7 +210,7 @@ def assemble(
         declared = shared.declared(model)
         chosen = chosen_settings(given, args, examples, config, backend.processes.num_processes, declared)
         args = chosen.settings
-        pooling = pooling_for(args, declared, examples)
+        pooling = pooling_for(args, declared, examples, given, config)
         limit = length_limit(examples, tokenizer, config, args.max_length)
         towers = pooling is not None and pooling.towers
         encoded = shared.encoded(model, tokenizer, examples, limit.max_length, towers=towers)
@@ -223,7 +231,7 @@ def assemble(
             return shared.kept(key, lambda: fitted_head(frozen, train, examples.task, examples.num_labels, whole=whole))
 
         head = frozen = None
-        if fits and isinstance(network, PooledClassifier) and not keeps_head(config, given, pooling):
+        if fits and isinstance(network, PooledClassifier) and (args.method == FROZEN or pooling != kept_pooling(config, given)):
             frozen = FrozenEncoder(network, collate, embedding_backend(backend))
             head = fitted(frozen, encoded, whole=args.method == FROZEN)
             stored = Path(args.output_dir or "") / records.START_HEAD_NAME
@@ -234,14 +242,20 @@ def assemble(
         wanted = Pooling(declared.mode, declared.normalize) if declared else Pooling("mean")
         wanted = replace(wanted, towers=examples.columns.text_pair is not None)
         rows = encoded
-        if frozen is None or network.pooling != wanted:
+        if frozen is None and not isinstance(network, PooledClassifier) and not reads_tokens(network.base_model):
+            reason = f"a {config.model_type} encoder does not give one vector for each token"
+            examples = replace(examples, notes=[*examples.notes, f"the frozen encoder is not compared: {reason}"])
+        elif frozen is None or network.pooling != wanted:
             frozen = FrozenEncoder(frozen_copy(network, wanted), collate, embedding_backend(backend))
             rows = shared.encoded(model, tokenizer, examples, limit.max_length, towers=wanted.towers)
             head = fitted(frozen, rows, whole=False)
         train, others = (split_rows(examples, split, rows[split]) for split in ("train", held_out))
         names = examples.labels.names if examples.labels else ()
-        fit = partial(fitted_baselines, train, held_out, others, examples.task, names, frozen, head)
-        key = ("baselines", model, wanted, limit.max_length, examples.task, rows_key(examples), args.method)
+        # A run is not compared with itself, but with the frozen encoder as it is pooled by default.
+        is_other = args.method == FROZEN and wanted != pooling
+        called = OTHER_FROZEN if is_other else FROZEN_ENCODER
+        fit = partial(fitted_baselines, train, held_out, others, examples.task, names, frozen, head, called)
+        key = ("baselines", model, wanted, limit.max_length, examples.task, rows_key(examples), args.method, called)
         baselines = shared.kept(key, fit)
     trainer = Trainer(
         network,
@@ -321,6 +335,7 @@ def chosen_settings(
 ) -> Chosen:  # fmt: skip
     """Return the settings of a run with those that the default rule chooses from its data and its model."""
     rows = examples.facts["train"].num_rows if "train" in examples.facts else 0
+    kept = kept_pooling(config, given)
     facts = Facts(
         rows,
         examples.num_labels,
@@ -328,6 +343,9 @@ def chosen_settings(
         pairs=examples.columns.text_pair is not None,
         declared=declared.mode if declared else None,
         has_head=has_own_settings(given.source) or has_head(config, given),
+        kept=kept.mode if kept else None,
+        kept_form=TWO_TOWERS if kept and kept.towers else ONE_SEQUENCE,
+        can_be_pooled=can_be_pooled(config),
         processes=processes,
     )
     if has_own_settings(given.source) or not rows:
@@ -341,21 +359,35 @@ def has_head(config: Config, given: GivenSettings) -> bool:
     return (trained or pooling_of(config) is not None) and not given.new_head
 
 
-def keeps_head(config: Config, given: GivenSettings, pooling: Pooling | None) -> bool:
-    """Return whether a model with a pooled head keeps it."""
-    return pooling_of(config) is not None and pooling in (None, pooling_of(config)) and not given.new_head
+def kept_pooling(config: Config, given: GivenSettings) -> Pooling | None:
+    """Return how the pooled head of a model pools that a run may keep; None if the run needs another head."""
+    return None if given.new_head else pooling_of(config)
 
 
-def pooling_for(args: TrainingArguments, declared: Pooling | None, examples: Examples) -> Pooling | None:
-    """Return how a new head pools tokens; None to keep the head that the model has, or that transformers has for it."""
-    towers = args.pair_form == TWO_TOWERS
+def pooling_for(
+    args: TrainingArguments, declared: Pooling | None, examples: Examples, given: GivenSettings, config: Config
+) -> Pooling | None:
+    """Return how the head of a run pools tokens; None for a head of the model's family."""
+    towers, kept = args.pair_form == TWO_TOWERS, kept_pooling(config, given)
     if towers and examples.columns.text_pair is None:
+        if kept and kept.towers:
+            problem = f"{given.model}: the model reads pairs of texts, but the rows have one text"
+            raise ModelError(problem, "name the column of the second text with --text_pair, or use --new_head")
         raise SettingsError("pair_form is two_towers, but the rows have one text", "omit pair_form, or name text_pair")
+    if args.pooling == FAMILY_HEAD and pooling_of(config) is not None:
+        problem = "pooling is head, but the model was trained with a pooled head"
+        raise SettingsError(problem, "omit pooling, or start from the model that it was trained from")
+    if args.pooling != FAMILY_HEAD and not can_be_pooled(config):
+        what = "method is frozen" if args.method == FROZEN else f"pooling is {args.pooling}"
+        problem = f"{what}, but a {config.model_type} encoder does not give one vector for each token"
+        raise SettingsError(problem, "use method fine_tune with pooling head, or another model")
     if args.pooling == FAMILY_HEAD:
         if towers or args.method == FROZEN:
             name = "pair_form two_towers" if towers else "method frozen"
             raise SettingsError(f"{name} needs a pooled head, but pooling is head", "omit pooling, or use pooling mean")
         return None
+    if kept and (kept.mode, kept.towers) == (args.pooling, towers):
+        return kept
     return Pooling(args.pooling, bool(declared and declared.normalize), towers)
 
 
@@ -516,6 +548,15 @@ def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
     return results
 
 
+def head_words(record: records.RunRecord) -> str:
+    """Return what the head of a run reads, and of pairs also how."""
+    head = record.model.pooling
+    words = "head of the model family" if head is None else f"{head['mode']} pooling"
+    if record.data.columns.text_pair is None:
+        return words
+    return f"{words}, {'two towers' if head and head['towers'] else 'one sequence'}"
+
+
 def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
     """Return what a run is about to do; `chosen` says which settings the default rule chose, and from what."""
     args, plan, model = record.settings, record.plan, record.model
@@ -524,17 +565,21 @@ def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: 
     size += f" × {plan.accumulate} batches" if plan.accumulate > 1 else ""
     padding = "no padding" if "packed batches" in record.savings else f"{record.padding:.0%} padding"
     splits = ", ".join(f"{fact.num_rows:,} {name}" for name, fact in examples.facts.items())
+    takes_steps = args.method != FROZEN
     rows = [
         ("data", f"{near_name(record.data.source)}: {splits}"),
         ("task", examples.task.replace("_", " ") + (f": {listed(examples.labels.names, 8)}" if examples.labels else "")),
         ("model", f"{near_name(model.name)} ({model.type}, {model.parameters / 1e6:.1f} M parameters)"),
-        ("steps", f"{plan.max_steps:,} ({plan.steps_per_epoch:,} per epoch), {size} per step, {padding}"),
-        ("learning rate", f"{args.learning_rate:g}, {args.lr_scheduler_type} schedule, {plan.warmup_steps:,} warm-up steps"),
-        *([("chosen", chosen)] if chosen else []),
-        ("device", f"{record.device}, {record.precision}, backend {record.backend}"),
-        *([("savings", ", ".join(record.savings))] if record.savings else []),
+        ("method", f"{args.method}, {head_words(record)}"),
     ]
-    if record.difference is not None:  # the check of a fast backend: logits, and below them gradients
+    if takes_steps:
+        rate = f"{args.learning_rate:g}, {args.lr_scheduler_type} schedule, {plan.warmup_steps:,} warm-up steps"
+        steps = f"{plan.max_steps:,} ({plan.steps_per_epoch:,} per epoch), {size} per step, {padding}"
+        rows += [("steps", steps), ("learning rate", rate)]
+    rows += [("chosen", chosen)] if chosen else []
+    rows.append(("device", f"{record.device}, {record.precision}, backend {record.backend}"))
+    rows += [("savings", ", ".join(record.savings))] if record.savings and takes_steps else []
+    if record.difference is not None and takes_steps:  # the check of a fast backend: logits, and below them gradients
         *first, last = record.difference.in_words
         lines = (*first, f"{last}, {record.difference.rows} rows")
         rows += zip(("check", "")[: len(lines)], lines, strict=True)

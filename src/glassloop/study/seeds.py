@@ -19,7 +19,7 @@ from glassloop.base.files import absolute_name, locked, user_path
 from glassloop.base.output import CommandResult, note
 from glassloop.base.records import versions
 from glassloop.markup.terminal import bare_table, text
-from glassloop.models.loading import load_config
+from glassloop.models.loading import declared_by, load_config
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.report.study import seeds_verdict
@@ -30,7 +30,7 @@ from glassloop.scores.metrics import Measures, no_better
 from glassloop.scores.result import FREQUENCIES
 from glassloop.settings.defaults import has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings, write_settings
-from glassloop.settings.training import data_settings, training_arguments
+from glassloop.settings.training import FROZEN, data_settings, training_arguments
 from glassloop.study.run import check_run, chosen_settings, examples_for
 from glassloop.study.tasks import KINDS, LocalWorkers, Place, Task, Watcher, reached, run_tasks, stored_answer
 from glassloop.training.callbacks import leave, noted_signals
@@ -70,6 +70,9 @@ def train_seeds(
     entries = {seed: SeedRecord(seed=seed) for seed in checked_seeds(settings, seeds)}
     if not entries:
         raise SettingsError("no random seeds were given", "pass at least one, for example seeds=range(5)")
+    if len(entries) > 1 and settings.training.method == FROZEN:
+        problem = "several seeds with method frozen: the frozen encoder does not depend on the seed"
+        raise SettingsError(problem, "omit --seeds, or use method fine_tune")
     if chosen and records.is_seeds_folder(user_path(chosen)):
         remedy = f"resume them: --seeds {len(entries)} --resume {chosen}; or choose another folder"
         raise SettingsError(f"output_dir {chosen} already contains seeds", remedy)
@@ -240,7 +243,8 @@ def settled(given: GivenSettings) -> RunSettings:
     if has_own_settings(given.source):
         return settings
     config = load_config(given.model or "quickstart")
-    chosen = chosen_settings(given, settings.training, examples_for(given, config), config)
+    declared = declared_by(given.model or "quickstart")[0]
+    chosen = chosen_settings(given, settings.training, examples_for(given, config), config, 1, declared)
     if chosen.reason:
         note(f"chosen {chosen.reason}")
     return replace(settings, training=chosen.settings)

@@ -18,7 +18,7 @@ from glassloop.base.files import absolute_name, find_path, locked, near_name, re
 from glassloop.base.output import CommandResult, note
 from glassloop.base.records import versions
 from glassloop.data.examples import Examples
-from glassloop.models.loading import load_config
+from glassloop.models.loading import declared_by, load_config
 from glassloop.report.card import update_card
 from glassloop.report.study import show_study, study_content, write_page
 from glassloop.runs.record import FAILED, FINISHED, RUNNING, SELECTION, STOPPED, is_study
@@ -287,7 +287,8 @@ class RunSettler:
         searching = replace(base, model=model, training=training, data={**base.data, "selection_fold": first_fold})
         config = self.shared.config(model)
         examples = examples_for(searching, config, self.shared)  # a trained model may bring its labels
-        chosen = chosen_settings(searching, training_arguments(training), examples, config)
+        declared = self.shared.kept(("declared", model), lambda: declared_by(model))[0]
+        chosen = chosen_settings(searching, training_arguments(training), examples, config, 1, declared)
         settled = {**training, **{name: getattr(chosen.settings, name) for name in chosen.names}, "seed": seed}
         if settled.get("load_best_model_at_end") or settled.get("early_stopping_patience"):
             fold = fold or first_fold  # otherwise validation rows would decide which weights a final run ends with

@@ -49,7 +49,9 @@ NOTHING = "-"  # a score that does not exist
 # The gains of a temperature, and the scores that they are differences of.
 GAINS = {calibration.LOSS: calibration.LOG_LOSS, calibration.CALIBRATION_ERROR: calibration.EXPECTED_ERROR}
 USUAL_TEMPERATURE = 1.4  # of a fine-tuned model (docs/log.md, "Temperatures")
-SHORT_TITLES = {scoring.FREQUENCIES: "frequencies", scoring.FROZEN_ENCODER: "frozen"}  # of columns
+SHORT_TITLES = {  # of columns
+    scoring.FREQUENCIES: "frequencies", scoring.FROZEN_ENCODER: "frozen", scoring.OTHER_FROZEN: "frozen, default pooling"
+}  # fmt: skip
 LARGEST = 8  # of many classes, so many of those with the most rows are shown; the rest of SHOWN_LABELS have the lowest F1
 LONGEST_NAME = 40  # characters of a class, so that its scores fit into 80 columns
 SPLIT_KEYS = (

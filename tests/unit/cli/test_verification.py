@@ -80,10 +80,16 @@ def test_all_claims_hold(one_process: None, forked: None, tiny_model_dir: Path, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", [{"max_steps": 1}, {"method": "frozen"}], ids=["fine_tune", "frozen"])
 def test_a_pooled_run_is_verified_with_its_own_head(
-    one_process: None, unkilled: None, tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    method: dict[str, object],
+    one_process: None,
+    unkilled: None,
+    tiny_model_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    settings = {"output_dir": str(tmp_path / "run"), "max_steps": 1, "pooling": "mean", "pair_form": "two_towers"}
+    settings = {"output_dir": str(tmp_path / "run"), "pooling": "mean", "pair_form": "two_towers", **method}
     given = GivenSettings("quickstart", str(tiny_model_dir), {**settings, "baselines": False, "device": "cpu"}, {"rows": 60})
     folder = train_run(given, with_report=False)
     assert verify(str(folder)).exit_status == 0

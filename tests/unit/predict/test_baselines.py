@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from families import tiny_model
+from transformers import AutoModelForSequenceClassification, BartConfig
 
 from glassloop import TrainingArguments, load_tokenizer
 from glassloop.backends.plain import PlainBackend
@@ -147,6 +148,22 @@ def test_a_trainer_gives_texts_or_tokens_and_rows_without_a_label_are_left_out(t
         assert [(entry.name, entry.num_train, len(entry.rows)) for entry in one.each] == [(name, 18, 9) for name in SIMPLE]
         assert [*one.each[1].rows.predictions] == [0, 1, 0, 1, 0, 1, 0, 1, 0]
     assert np.allclose(found[0].each[2].rows.logits, found[1].each[2].rows.logits, atol=1e-3), "decoded tokens are the texts"
+
+
+def test_an_encoder_that_cannot_be_pooled_is_no_baseline_of_a_trainer(tiny_tokenizer: Any) -> None:
+    sizes = {
+        "d_model": 32,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+    }
+    config = BartConfig(vocab_size=120, encoder_ffn_dim=32, decoder_ffn_dim=32, **sizes)
+    model = AutoModelForSequenceClassification.from_config(config)
+    texts = [f"{'good' if number % 2 else 'bad'} film" for number in range(20)]
+    rows = GivenRows(20, texts={"text": texts}, labels=np.arange(20) % 2)
+    found = tokenized_baselines(model, tiny_tokenizer, PlainBackend("cpu", "fp32"), rows, rows, CLASSES)
+    assert [one.name for one in found.each] == SIMPLE[:2]
 
 
 def pick(value: Any, kept: slice) -> Any:

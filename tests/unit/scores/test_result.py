@@ -158,6 +158,9 @@ def test_several_seeds_are_tested_against_the_best_baseline_on_the_same_rows() -
     assert "seeds and rows, 300 rows)" in text
     # The frozen encoder as a method is not compared with itself.
     assert "a regression on words" in results.best_compared([frozen.rows], [words, frozen], results.THE_FROZEN_ENCODER)[1]
+    other = replace(frozen, name=results.OTHER_FROZEN)  # but with its default pooling
+    found = results.best_compared([answers(0.9)], [words, other], results.THE_FROZEN_ENCODER)[1]
+    assert "points over the frozen encoder with its default pooling (" in found
     few = results.best_compared([answers(0.75), answers(0.65)], [frozen], "fine-tuning", 60.0)[1]
     assert "Undecided against the frozen encoder" in few
     assert "which is 60 times cheaper" in few

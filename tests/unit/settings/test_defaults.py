@@ -43,7 +43,7 @@ def test_everything_is_chosen_for_a_user_who_gives_nothing_and_nothing_that_is_g
     assert pairs.names == (*FORM, *STEPS)
     assert pairs.reason == (
         "method, pooling, form of pairs, batch size, epochs, learning rate, warm-up: from 2,400 training rows, 2 outputs, "
-        "10.6 M encoder weights; the model declares cls pooling"
+        "10.6 M encoder weights, the declared pooling"
     )
     sources = ["glue", "glue/mrpc", None, "quickstart", "glue.csv", "my/glue/mrpc.csv", "glued/x"]
     assert [source for source in sources if has_own_settings(source)] == ["glue", "glue/mrpc"]
@@ -81,6 +81,29 @@ def test_a_model_keeps_its_own_head_and_an_encoder_is_pooled_as_it_declares() ->
         assert pooling(facts, method="frozen") == wanted, "a frozen encoder has no head of its family"
         assert pooling(facts, pooling="max", method="frozen") == pooling(facts, pooling="max") == "max"
         assert pooling(facts, pooling="head") == "head"
+
+
+def test_a_pooled_head_that_is_kept_says_how_rows_are_read() -> None:
+    def form(facts: Facts, **given: str) -> tuple[str, str]:
+        found = choose_method(TrainingArguments(**given), facts)
+        return found.pooling, found.pair_form
+
+    towers = replace(CLASSIFIER, rows=10**5, pairs=True, declared="mean", kept="mean", kept_form="two_towers")
+    one = replace(towers, rows=9, kept="cls", kept_form="one_sequence")
+    assert [form(facts) for facts in (towers, one)] == [("mean", "two_towers"), ("cls", "one_sequence")]
+    assert form(towers, pooling="mean") == form(towers, pair_form="two_towers") == ("mean", "two_towers")
+    assert form(replace(towers, pairs=False)) == ("mean", "two_towers"), "which is then refused, and not read otherwise"
+    assert form(towers, pair_form="one_sequence") == ("mean", "one_sequence"), "a new head"
+    assert form(one, method="frozen") == ("mean", "two_towers"), "its head is new, too"
+    found = choose_settings(TrainingArguments(), (), towers)
+    assert found.reason.endswith("10.6 M encoder weights, the head of the model")
+    assert found.settings.learning_rate == started_rate(10**5), "not that of a random head"
+
+
+def test_an_encoder_that_cannot_be_pooled_has_the_head_of_its_family() -> None:
+    facts = replace(ENCODER, can_be_pooled=False)
+    assert choose_method(TrainingArguments(), facts).pooling == "head"
+    assert choose_method(TrainingArguments(pooling="mean"), facts).pooling == "mean", "which is then refused"
 
 
 def test_few_pairs_go_through_two_towers_and_many_or_those_of_a_head_in_one_sequence() -> None:

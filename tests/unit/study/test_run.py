@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +13,15 @@ import pytest
 import torch
 from families import weights_hash
 from rich.console import Console
-from run_folders import RECORD
+from run_folders import RECORD, make_run
 from trials import write_data
 
 from glassloop import PlainBackend, TrainingArguments, load_examples, load_model
 from glassloop.backends import packed
 from glassloop.backends.packed import PackedBackend
-from glassloop.base.errors import DataError, SettingsError
+from glassloop.base.errors import DataError, ModelError, SettingsError
 from glassloop.models.loading import load_config, load_tokenizer
+from glassloop.models.pooled import Pooling
 from glassloop.runs.record import RUNNING, Difference, RunRecord
 from glassloop.settings.defaults import Chosen
 from glassloop.settings.file import GivenSettings
@@ -98,6 +101,60 @@ def test_the_validation_rows_do_not_depend_on_the_training_seed(source: str, liv
         return {name: fact.fingerprint for name, fact in run.examples.facts.items()}
 
     assert fingerprints(1) == fingerprints(2) == fingerprints(2, split_seed=42) != fingerprints(2, split_seed=1)
+
+
+# --- models that were trained with a pooled head
+PAIRS = "text,text_pair,label\n" + "".join(f"film {row},a film,label {row % 2}\n" for row in range(30))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_run_reads_pairs_as_the_head_of_its_model_was_trained_to(family: str, write, tmp_path: Path, capsys) -> None:
+    towers = Pooling("max", normalize=True, towers=True)
+    model = make_run(tmp_path / "run", family, pairs=True, pooling=towers) / "model"
+    data = write("pairs.csv", PAIRS)
+    run = assembled(data, model)
+    assert (run.trainer.model.pooling, run.start) == (towers, None)
+    assert (run.record.settings.pooling, run.record.settings.pair_form) == ("max", "two_towers")
+    start = run.trainer.processing_class.cls_token_id
+    assert [*run.encoded["train"].rows[0]["input_ids"]].count(start) == 2, "each text of a pair apart"
+    torch.testing.assert_close(run.trainer.model.head.weight, load_model(model).head.weight, rtol=0, atol=0)
+    assert "is not used" not in capsys.readouterr().err
+    again = assembled(data, model, run.record.settings)
+    assert (again.trainer.model.pooling, again.start) == (towers, None), "resumed with the settings that it recorded"
+    other = assembled(data, model, TrainingArguments(device="cpu", pair_form="one_sequence"))
+    assert other.trainer.model.pooling == Pooling("max", normalize=True)
+    assert other.start is not None, "its head is new"
+    with pytest.raises(SettingsError, match="pooling is head, but the model was trained with a pooled head"):
+        assembled(data, model, TrainingArguments(device="cpu", pooling="head"))
+    single = write("rows.csv", PAIRS.replace(",a film", "").replace(",text_pair", ""))
+    with pytest.raises(ModelError, match="the model reads pairs of texts, but the rows have one text"):
+        assembled(single, model)
+    new = GivenSettings(str(single), str(model), new_head=True)
+    found = assemble(new, TrainingArguments(device="cpu"), PlainBackend("cpu", "fp32"))
+    assert not found.trainer.model.pooling.towers
+
+
+def test_the_note_on_an_unused_module_is_not_about_our_own_head(write, tmp_path: Path, capsys) -> None:
+    model = make_run(tmp_path / "run", pooling=Pooling("mean")) / "model"
+    data = write("rows.csv", ROWS.replace(",pos", ",label 0").replace(",neg", ",label 1"))
+    assembled(data, model)
+    assert "is not used" not in capsys.readouterr().err
+    config = json.loads((model / "config.json").read_text())
+    del config["glassloop_head"]
+    (model / "config.json").write_text(json.dumps(config))
+    assembled(data, model)
+    assert "its module Dense is not used" in capsys.readouterr().err, "of another model it is"
+
+
+def test_a_frozen_encoder_gets_a_new_head_and_is_compared_with_another_pooling(write, tmp_path: Path) -> None:
+    model = make_run(tmp_path / "run", pooling=Pooling("mean")) / "model"
+    data = write("rows.csv", ROWS.replace(",pos", ",label 0").replace(",neg", ",label 1"))
+    run = assembled(data, model, TrainingArguments(device="cpu", method="frozen"))
+    assert run.start is not None
+    assert not torch.equal(run.trainer.model.head.weight, load_model(model).head.weight)
+    assert [one.name for one in run.record.baselines][2:] == ["frozen encoder"], "this run itself"
+    other = assembled(data, model, TrainingArguments(device="cpu", method="frozen", pooling="max"))
+    assert [one.name for one in other.record.baselines][2:] == ["frozen encoder, default pooling"]
 
 
 # --- what runs of one process share: loaded once, equal to what a run alone loads, and never changed by a run
@@ -196,12 +253,14 @@ def rows_of(record: RunRecord) -> dict[str, str]:
     console = Console(width=120)
     with console.capture() as captured:
         console.print(banner(record, examples, Path("out")))
-    return {line[:15].strip(): line[15:].rstrip() for line in captured.get().splitlines()}
+    pairs = (re.split(r"\s{2,}", line.rstrip(), maxsplit=1) for line in captured.get().splitlines())
+    return dict(pairs)
 
 
 def test_one_row_per_fact() -> None:
     rows = rows_of(RECORD)
-    assert [*rows] == ["data", "task", "model", "steps", "learning rate", "device", "savings", "folder"]
+    assert [*rows] == ["data", "task", "model", "method", "steps", "learning rate", "device", "savings", "folder"]
+    assert rows["method"] == "auto, head of the model family"
     assert (rows["steps"], rows["savings"]) == ("8 (4 per epoch), 8 rows per step, no padding", "packed batches")
     assert rows_of(replace(RECORD, data=replace(RECORD.data, source="\x1b[31m")))["data"] == r"\x1b[31m: 27 train"
     check = Difference(4, 1e-6, 2e-6, 1e-3, 1e-3)
@@ -212,3 +271,11 @@ def test_one_row_per_fact() -> None:
     assert rows["check"] == "logits differ from the plain model by 1.0e-06 of the largest logit (allowed: 1.0e-03)"
     assert rows[""] == "gradients by 2.0e-06 of a weight's gradient norm (allowed: 1.0e-03), 4 rows"
     assert "savings" not in rows
+    columns = replace(RECORD.data.columns, text_pair="second")
+    pairs = replace(RECORD, data=replace(RECORD.data, columns=columns), difference=check)
+    towers = replace(pairs, model=replace(RECORD.model, pooling={"mode": "mean", "normalize": True, "towers": True}))
+    assert rows_of(towers)["method"] == "auto, mean pooling, two towers"
+    frozen = rows_of(replace(towers, settings=replace(RECORD.settings, method="frozen")))
+    assert [*frozen] == ["data", "task", "model", "method", "device", "folder"], "what it does without steps"
+    assert frozen["method"] == "frozen, mean pooling, two towers"
+    assert rows_of(pairs)["method"] == "auto, head of the model family, one sequence"

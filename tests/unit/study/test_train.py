@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save, save_file
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from glassloop import decide, metrics_for
 from glassloop.base.errors import DataError, DivergedError, ModelError, SettingsError
@@ -354,6 +355,51 @@ def test_the_class_whose_f1_counts_is_chosen_written_down_and_named(start: Start
     assert [line.split()[-3] for line in told.splitlines() if line.startswith("f1 (complaint)  ")] == ["-"], "in the table"
     assert f"• {found.verdict}" in " ".join(told.split())
     assert not str(found.verdict).startswith("Better")
+
+
+# --- encoders that cannot be pooled, or that need their pooler
+SIZES = {"vocab_size": 120, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+GROUPS = ("q", "k", "v", "post_attention", "intermediate", "output")
+KINDS = {
+    "t5": {"vocab_size": 120, "d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2, "eos_token_id": 3,
+           "decoder_start_token_id": 0},
+    "funnel": {"vocab_size": 120, "block_sizes": [1, 1], "d_model": 32, "n_head": 2, "d_head": 16, "d_inner": 64},
+    "squeezebert": {**SIZES, "embedding_size": 32, **{f"{group}_groups": 1 for group in GROUPS}},
+    "layoutlm": {**SIZES, "max_position_embeddings": 80},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_family_trains_with_a_head_that_fits_its_encoder(kind: str, start: Start, tmp_path: Path, capsys) -> None:
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(kind, **KINDS[kind], pad_token_id=0)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "tiny")
+    inputs = {"model_input_names": ["input_ids", "attention_mask"]}
+    settings = json.loads((tmp_path / "tiny" / "tokenizer_config.json").read_text())
+    (tmp_path / "tiny" / "tokenizer_config.json").write_text(json.dumps(settings | inputs))
+    pools = kind in ("squeezebert", "layoutlm")
+    names = ["class frequencies", "words", *(["frozen encoder"] if pools else [])]
+    for run, more in (("auto", {"new_head": True}), ("family", {"pooling": "head"})):
+        given = GivenSettings("rows.csv", "tiny", {**COMMON, "output_dir": run, **more}, {}, bool(more.pop("new_head", False)))
+        found = read_run(train_run(replace(given, training={**COMMON, "output_dir": run, **more}), with_report=False))
+        assert (found.finished, [one.name for one in found.baselines]) == (True, names)
+        assert (found.model.pooling is not None) == (pools and run == "auto")
+        assert ("the frozen encoder is not compared: " in capsys.readouterr().err) == (not pools)
+    if pools:
+        return
+    for more in ({"method": "frozen"}, {"pooling": "mean"}):
+        with pytest.raises(SettingsError, match=f"a {kind} encoder does not give one vector for each token"):
+            start(output_dir="no", **more)
+    assert not (tmp_path / "no").exists()
+
+
+def test_settings_of_steps_are_refused_for_a_frozen_encoder_all_at_once(write, tiny_model_dir: Path) -> None:
+    data = str(write("rows.csv", ROWS))
+    steps = {"num_train_epochs": 3.0, "learning_rate": 5e-5, "load_best_model_at_end": True, "eval_strategy": "epoch"}
+    with pytest.raises(SettingsError, match=f"these settings have no effect: {', '.join(steps)}"):
+        train(NO_DEBUG, data, str(tiny_model_dir), method="frozen", **steps)
+    with pytest.raises(SettingsError, match="the frozen encoder does not depend on the seed"):
+        train(NO_DEBUG, data, str(tiny_model_dir), method="frozen", seeds=3)
 
 
 # --- several processes
