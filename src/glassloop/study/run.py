@@ -45,7 +45,15 @@ from glassloop.scores.metrics import refuse_unknown_metric
 from glassloop.scores.result import Baselines, Result, facts_of, method_words, write_baselines
 from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings
-from glassloop.settings.training import FAMILY_HEAD, FROZEN, TWO_TOWERS, TrainingArguments, data_settings, training_arguments
+from glassloop.settings.training import (
+    FAMILY_HEAD,
+    FROZEN,
+    SCORE,
+    TWO_TOWERS,
+    TrainingArguments,
+    data_settings,
+    training_arguments,
+)
 from glassloop.trainer import Trainer
 from glassloop.training import session
 from glassloop.training.callbacks import Callback, refuse_missing
@@ -63,6 +71,7 @@ from glassloop.training.evaluate import (
     write_predictions,
 )
 from glassloop.training.interfaces import Backend, Tensors
+from glassloop.training.losses import class_weights_of
 from glassloop.training.progress import show_lines
 
 Part = TypeVar("Part")
@@ -217,15 +226,22 @@ def assemble(
         network.to(backend.device)
         refuse_unknown_tokens(tokenizer, network)
 
-        def fitted(frozen: FrozenEncoder, rows: Mapping[str, Encoding], *, whole: bool) -> FittedHead:
-            train = split_rows(examples, "train", rows["train"])
-            key = ("head", model, frozen.model.pooling, limit.max_length, examples.task, rows_key(examples), whole)
-            return shared.kept(key, lambda: fitted_head(frozen, train, examples.task, examples.num_labels, whole=whole))
+        def fitted(
+            frozen: FrozenEncoder, rows: Mapping[str, Encoding], weights: Sequence[float] | None = None, *, whole: bool
+        ) -> FittedHead:
+            train, form = split_rows(examples, "train", rows["train"]), frozen.model.pooling
+            key = ("head", model, form, limit.max_length, examples.task, rows_key(examples), whole, tuple(weights or ()))
+            parts = (frozen, train, examples.task, examples.num_labels, weights)
+            return shared.kept(key, lambda: fitted_head(*parts, whole=whole))
 
-        head = frozen = None
+        head = frozen = weights = None
         if fits and isinstance(network, PooledClassifier) and not keeps_head(config, given, pooling):
             frozen = FrozenEncoder(network, collate, embedding_backend(backend))
-            head = fitted(frozen, encoded, whole=args.method == FROZEN)
+            if examples.task != SCORE:  # for which the Trainer refuses them
+                weights = class_weights_of(args.class_weights, examples.num_labels, encoded["train"].rows)
+            head = fitted(frozen, encoded, weights, whole=args.method == FROZEN)
+            if args.method == FROZEN and len(head.numbers) < (number := len(encoded["train"].lengths)):
+                note(f"the head is fitted to {len(head.numbers):,} of {number:,} training rows")
             stored = Path(args.output_dir or "") / records.START_HEAD_NAME
             start = stored_head(stored, head.tensors) if args.output_dir and stored.is_file() else head.tensors
             network.head.load_state_dict(start)
@@ -238,6 +254,8 @@ def assemble(
             frozen = FrozenEncoder(frozen_copy(network, wanted), collate, embedding_backend(backend))
             rows = shared.encoded(model, tokenizer, examples, limit.max_length, towers=wanted.towers)
             head = fitted(frozen, rows, whole=False)
+        elif weights:  # a baseline has none
+            head = fitted(frozen, rows, whole=args.method == FROZEN)
         train, others = (split_rows(examples, split, rows[split]) for split in ("train", held_out))
         names = examples.labels.names if examples.labels else ()
         fit = partial(fitted_baselines, train, held_out, others, examples.task, names, frozen, head)
@@ -362,11 +380,13 @@ def pooling_for(args: TrainingArguments, declared: Pooling | None, examples: Exa
 def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
     """Check settings, model and data once and cache the tokens. Return the GPU memory a run may need, and its steps."""
     args = replace(settings.training, seed=seed)
-    has_gpu = choose_device(args.device) == "cuda"
-    if not has_gpu:  # on a GPU it would take memory from the children
-        choose_backend(args)
-    # The children read embeddings of the CPU from the cache; those of a GPU have entries of their own.
-    run = assemble(settings.given(), args, PlainBackend("cpu", "fp32"), fits=not has_gpu)
+    device = choose_device(args.device)
+    backend: Backend = PlainBackend("cpu", "fp32")
+    if device != "cuda":  # on a GPU it would take memory from the children
+        chosen = choose_backend(args)
+        backend = chosen if device == "cpu" else backend
+    # The children read embeddings of the CPU from the cache, where each backend has entries of its own.
+    run = assemble(settings.given(), args, backend, fits=device != "cuda")
     rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
     tokens = rows * int(run.encoded["train"].lengths.max())
     return memory_need(run.record.model.parameters, tokens), run.parts.plan.max_steps
@@ -419,7 +439,7 @@ def train_run(
                 session.refuse_other_run(stored, run.record, from_start=restart or not records.has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
             if run.start is not None and not (folder / records.START_HEAD_NAME).exists():
-                named = session.resume_named(folder, records.START_HEAD_NAME, "the head that training starts from")
+                named = session.resume_named(folder, records.START_HEAD_NAME, "the initial classification head")
                 with named, replacing(folder / records.START_HEAD_NAME) as writing:
                     writing.write_bytes(save(run.start))  # save_file has an error of its own for a full disk
                 share_files(folder, records.START_HEAD_NAME)

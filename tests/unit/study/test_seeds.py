@@ -14,6 +14,7 @@ import pytest
 from fake_seeds import FakeSeeds
 
 import glassloop
+from glassloop.backends.choose import choose_backend
 from glassloop.base.errors import DataError, LockedError, ModelError, SettingsError
 from glassloop.base.files import locked
 from glassloop.report.build import report_of
@@ -23,6 +24,7 @@ from glassloop.settings.defaults import started_rate
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.study import seeds
+from glassloop.study.run import assemble
 from glassloop.study.seeds import resume_seeds, settled, show_seeds, train_seeds, train_with_seeds
 from glassloop.study.tasks import LocalWorkers, Task, Worker
 
@@ -341,7 +343,10 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
     assert num_steps == 7
     assert 2 * 2**30 < need < 4 * 2**30
     monkeypatch.setattr("glassloop.data.encoding.write_encoding", pytest.fail)  # all is found in the cache
+    monkeypatch.setattr("glassloop.predict.baselines.FrozenEncoder.computed", pytest.fail)
     assert seeds.check_run(settings, 3) == (need, 7)
+    run = assemble(settings.given(), args, choose_backend(args))  # as a child does
+    assert run.baselines is not None
     # The children have a GPU: what a CPU would fit here is of no use to them.
     for name in ("fitted_head", "fitted_baselines"):
         monkeypatch.setattr(f"glassloop.study.run.{name}", pytest.fail)
