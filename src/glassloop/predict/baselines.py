@@ -29,7 +29,7 @@ from glassloop.models.loading import declared_by
 from glassloop.models.pooled import HEAD_KEY, PooledClassifier, Pooling, frozen_copy
 from glassloop.scores.calibration import prior_outputs
 from glassloop.scores.metrics import Array
-from glassloop.scores.result import FREQUENCIES, FROZEN_ENCODER, WORDS, Baseline, Baselines, rows_of
+from glassloop.scores.result import FROZEN_ENCODER, WORDS, Baseline, Baselines, constant_name, rows_of
 from glassloop.settings.training import SCORE
 from glassloop.training.checkpoints import weights_fingerprint
 from glassloop.training.evaluate import labels_of, run_over
@@ -202,7 +202,7 @@ def fitted_baselines(
         return Baseline(name, rows_of(outputs, wanted, task, names), num_train, seconds, "; ".join(notes))
 
     prior = prior_outputs(every, task, num_labels)
-    found = [baseline(FREQUENCIES, np.tile(prior, (len(held), 1)), len(every), 0.0)]
+    found = [baseline(constant_name(task), np.tile(prior, (len(held), 1)), len(every), 0.0)]
     began = time.perf_counter()
     with stage("fitting a regression on words"):
         numbers = drawn_rows(np.ones(len(every), dtype=np.int64), most_texts(num_labels), len(every))
