@@ -65,7 +65,7 @@ def run(fake: FakeSeeds) -> Run:
 def test_the_seeds_start_at_the_seed_and_a_table_follows(run: Run, fake: FakeSeeds) -> None:
     code, lines = run(2, training={"seed": 7})
     assert (code, fake.record["seeds"]) == (0, [7, 8])
-    verdict = "Better than the baseline: mean f1 0.5000 against 0.4000 (95 % interval 0.5000 to 0.5000)"
+    verdict = "Better than the baseline: mean f1 0.5000 against 0.4000 (95% confidence interval 0.5000 to 0.5000)"
     assert lines[5:] == [
         "                      loss      f1",
         "seed 7              0.0700  0.5000",
