@@ -28,7 +28,6 @@ from quality_sets import CHOSEN_ON, CLASSES, SETS
 BATCH, RATE, WARMUP, MAX_TOKENS = 16, 2e-5, 0.1, 64
 MOST_TEST, UNLABELLED = 500, 500
 EMA_DECAY, CONTRAST, CONTRAST_TEMPERATURE, NOISE, LAYER_DECAY, RDROP = 0.98, 0.2, 0.1, 0.15, 0.85, 1.0
-TEACHERS = int(os.environ.get("TEACHERS", 3))
 Array = np.ndarray[Any, Any]
 
 
@@ -248,7 +247,9 @@ def judged(logits: Array, wanted: Array) -> dict[str, float]:
     }
 
 
-def run_one(job: tuple[str, int, int], sets: Path, model: Path, wanted: Sequence[str], threads: int) -> list[dict[str, Any]]:
+def run_one(
+    job: tuple[str, int, int], sets: Path, model: Path, wanted: Sequence[str], teachers: int, threads: int
+) -> list[dict[str, Any]]:
     """Return the lines of all recipes on one draw of training rows."""
     import torch
 
@@ -265,7 +266,7 @@ def run_one(job: tuple[str, int, int], sets: Path, model: Path, wanted: Sequence
         features = task.pooling.features(task.pooled(task.encoder.eval(), test)).float().cpu().numpy()
     add("frozen", features @ task.head[0].T + task.head[1], 0.0)
     logits, of_train, of_others = [], [], []
-    for seed in range(1, TEACHERS + 1):
+    for seed in range(1, teachers + 1):
         began = time.perf_counter()
         usual, averaged = train(task, Recipe(), seed)
         seconds = time.perf_counter() - began
@@ -274,7 +275,7 @@ def run_one(job: tuple[str, int, int], sets: Path, model: Path, wanted: Sequence
         of_others.append(probabilities(usual(other_ids)))
         add("usual", logits[-1], seconds)
         add("averaged weights", averaged(test), seconds)
-    add("ensemble of 3", np.log(np.mean([probabilities(one) for one in logits], axis=0)), 0.0)
+    add(f"ensemble of {teachers}", np.log(np.mean([probabilities(one) for one in logits], axis=0)), 0.0)
     add("with frozen", np.log((probabilities(logits[0]) + probabilities(features @ task.head[0].T + task.head[1])) / 2), 0.0)
     taught = {
         "distilled": Recipe(soft=np.mean(of_train, axis=0)),
@@ -300,7 +301,7 @@ def run(given: argparse.Namespace) -> None:
     threads = max(1, (os.cpu_count() or 1) // given.workers)
     wanted = given.recipes.split(",") if given.recipes else []
     with get_context("spawn").Pool(given.workers) as pool, given.out.open("a", encoding="utf-8") as opened:
-        pending = [pool.apply_async(run_one, (job, given.sets, given.model, wanted, threads)) for job in jobs]
+        pending = [pool.apply_async(run_one, (job, given.sets, given.model, wanted, given.teachers, threads)) for job in jobs]
         for place, one in enumerate(pending):
             for line in one.get():
                 opened.write(json.dumps(line) + "\n")
@@ -343,6 +344,7 @@ def main() -> None:
     running.add_argument("--workers", type=int, default=2)
     running.add_argument("--only", default="")
     running.add_argument("--recipes", default="")
+    running.add_argument("--teachers", type=int, default=3, help="seeds of the usual training, whose mean is the ensemble")
     running.set_defaults(call=run)
     showing = commands.add_parser("table")
     showing.add_argument("results", type=Path, nargs="+")

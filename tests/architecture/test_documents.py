@@ -207,6 +207,27 @@ def test_links_are_found() -> None:
     assert anchors_of("# One Two!\n## `code` & more\n# One two\n```\n# no\n```") == {"one-two", "code--more", "one-two-1"}
 
 
+def test_comments_that_cite_a_section_of_the_log_name_its_heading() -> None:
+    headings = {
+        *re.findall(r"^#{1,6} +(.+?) *$", FENCE.sub("", (ROOT / "docs/log.md").read_text(encoding="utf-8")), re.MULTILINE)
+    }
+    cited = re.compile(r'docs/log\.md,[\s#]+"([^"]+)"')
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".j2")]
+    found = {(name_of(path), " ".join(title.replace("#", " ").split()))
+             for path in sources for title in cited.findall(path.read_text(encoding="utf-8"))}  # fmt: skip
+    assert found, "the pattern finds nothing"
+    assert not {(path, title) for path, title in found if title not in headings}
+
+
+def test_documents_have_no_placeholders() -> None:
+    """A line with one word in capitals, to be filled later."""
+    left = [
+        (name_of(path), line) for path in DOCUMENTS
+        for line in FENCE.sub("", path.read_text(encoding="utf-8")).splitlines() if re.fullmatch(r"[A-Z]{3,}", line.strip())
+    ]  # fmt: skip
+    assert not left
+
+
 # --- code, settings and names ------------------------------------------------------------------------------------
 def blocks_of(path: Path, language: str) -> list[str]:
     """Return the code blocks of a document that are written in `language`."""

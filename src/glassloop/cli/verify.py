@@ -41,7 +41,7 @@ def verify(
         pooling = None if run.model.pooling is None else decoded_pooling(run.model.pooling)
     else:
         pooling = usual_pooling(data, model, given)
-    head = "the head of its family" if pooling is None else f"{pooling.mode} pooling" + ", two towers" * pooling.towers
+    head = "the model family's own head" if pooling is None else f"{pooling.mode} pooling" + ", two towers" * pooling.towers
     show(f"{data} with {model} and {head}: {STEPS} steps of {BATCH} rows on the CPU, in fp32")
     claims = check_claims(data, model, data_settings(given), pooling)
     table = bare_table("", "claim", "largest difference", "allowed", right=2)

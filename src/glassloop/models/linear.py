@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -41,12 +41,12 @@ ROWS_AT_ONCE = 10_000  # rows that are copied to fp64 at a time
 
 @dataclass(frozen=True)
 class LinearModel:
-    """A linear model, and what it predicts for its own rows if they are held out."""
+    """A linear model, and how well it predicts its own rows if they are held out."""
 
     weights: Array  # features x outputs
     bias: Array
     strength: float  # the chosen inverse penalty
-    held_out: Array  # the outputs for each row by a model that was fitted without its fold; NaN if no fold held it out
+    held_out: Array  # the loss of each row for a model that was fitted without its fold; NaN if no fold held it out
 
     def outputs(self, features: Array) -> Array:
         """Return logits, or a score, of each row."""
@@ -54,8 +54,9 @@ class LinearModel:
 
 
 def fit_linear(
-    features: Array, targets: Array, task: str, num_outputs: int, groups: Array | None = None, *, all_folds: bool = False
-) -> LinearModel:
+    features: Array, targets: Array, task: str, num_outputs: int, groups: Array | None = None,
+    class_weights: Sequence[float] | None = None,
+) -> LinearModel:  # fmt: skip
     """Fit classes, several labels (0 and 1) or scores to features.
 
     Args:
@@ -64,7 +65,7 @@ def fit_linear(
         task: What the targets are.
         num_outputs: The number of classes or labels; 1 for scores.
         groups: Rows with equal numbers, such as those with the same text, are always held out together.
-        all_folds: Hold out every row once, even if there are so many that one fold is enough to choose the strength.
+        class_weights: The weight of each class or label in the loss; None if all count the same.
 
     Raises:
         DataError: A feature is not finite.
@@ -77,29 +78,40 @@ def fit_linear(
     dtype = torch.float32 if size > LARGE else torch.float64
     folds = assigned_folds(targets, task, groups)
     used = [fold for fold in range(FOLDS) if (folds == fold).any() and (folds[rows] != fold).any()]
-    used = used if all_folds or size <= VERY_LARGE else used[:1]
+    used = used if size <= VERY_LARGE else used[:1]
+    weights_of_classes = None if class_weights is None else mean_one(class_weights, targets, task)
     # numpy, scipy and torch each have threads that wait in empty loops, so together they are up to a hundred times slower
     # than one thread. Small problems are solved in one thread, large ones in those of torch.
     with threadpool_limits(1, "blas" if size > LARGE else None):
         scaled, center, factor = scaled_features(torch.from_numpy(features), rows, dtype)
-        fit = partial(solutions, rotated(scaled[rows]), targets[rows], task=task, num_outputs=num_outputs)
+        data = rotated(scaled[rows])
+        fit = partial(solutions, data, targets[rows], task=task, num_outputs=num_outputs, class_weights=weights_of_classes)
         paths = [fit(folds[rows] != fold) for fold in used]
         best, place, worse = np.inf, 0, 0
-        found = np.full((len(features), num_outputs), np.nan)
+        found = np.full(len(features), np.nan)
+        held = np.isin(folds, used)
         for number in range(len(STRENGTHS)):
-            outputs = np.full_like(found, np.nan)
+            losses = np.full_like(found, np.nan)
             for fold, path in zip(used, paths, strict=True):
                 weights, bias = next(path)
-                outputs[folds == fold] = torch.addmm(bias.to(dtype), scaled[folds == fold], weights.to(dtype)).numpy()
-            held = ~np.isnan(outputs[:, 0])
-            loss = float(output_losses(outputs[held], targets[held], task).mean()) if held.any() else 0.0
+                outputs = torch.addmm(bias.to(dtype), scaled[folds == fold], weights.to(dtype)).double().numpy()
+                losses[folds == fold] = output_losses(outputs, targets[folds == fold], task, weights_of_classes)
+            loss = float(losses[held].mean()) if held.any() else 0.0
             if loss < best:
-                best, place, found, worse = loss, number, outputs, 0
+                best, place, found, worse = loss, number, losses, 0
             elif (worse := worse + 1) >= WORSE_IN_A_ROW:
                 break
         weights, bias = next(islice(fit(np.ones(len(rows), dtype=bool)), place, None))
         weights = weights * factor
         return LinearModel(weights.numpy(), (bias - center @ weights).numpy(), STRENGTHS[place], found)
+
+
+def mean_one(class_weights: Sequence[float], targets: Array, task: str) -> Array:
+    """Return class weights times a factor with which a row, or with several labels a label, weighs 1 on average."""
+    # Else twice the weights would be half the penalty.
+    weights = np.asarray(class_weights, dtype=np.float64)
+    mean = float((weights if task == SEVERAL else weights[targets]).mean())
+    return weights / mean if mean > 0 else weights
 
 
 def refuse_infinite(features: Array, numbers: Array, split: str = "") -> None:
@@ -127,6 +139,11 @@ class Rotated:
     axes: torch.Tensor  # features x axes
     squares: torch.Tensor  # along each axis
 
+    @cached_property
+    def gram(self) -> torch.Tensor:
+        # In fp32 the features are rounded by more than a small penalty, so their squares are no longer those of the axes.
+        return self.squares.diag() if self.features.dtype == torch.float64 else product(self.features, self.features)
+
 
 def rotated(features: torch.Tensor) -> Rotated:
     many = len(features) > features.shape[1]
@@ -147,14 +164,14 @@ def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def solutions(
-    data: Rotated, targets: Array, chosen: Array, *, task: str, num_outputs: int
+    data: Rotated, targets: Array, chosen: Array, *, task: str, num_outputs: int, class_weights: Array | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield weights and bias, fitted to the `chosen` rows, for one strength after the other."""
     features, targets = data.features[chosen], targets[chosen]
-    start = prior_outputs(targets, task, num_outputs)
+    start = prior_outputs(targets, task, num_outputs, class_weights)
     if task == SCORE:
         center, others = features.mean(dim=0, dtype=torch.float64), data.features[~chosen]
-        gram = data.squares.diag() - product(others, others) - len(features) * center.outer(center)
+        gram = data.gram - product(others, others) - len(features) * center.outer(center)
         pull = product(features, torch.from_numpy(targets - start)[:, None])
         for strength in STRENGTHS:
             factors = torch.linalg.cholesky(gram + torch.eye(len(gram), dtype=torch.float64) / strength)
@@ -164,30 +181,34 @@ def solutions(
     curvature = data.squares.numpy() * (0.25 if task == SEVERAL else max(0.5 / num_outputs, 0.05))
     values = np.concatenate([np.zeros((features.shape[1], num_outputs)), start[None]])
     for strength in STRENGTHS:
-        values = minimized(features, targets, task, strength, values, start, curvature)
+        values = minimized(features, targets, task, strength, values, start, curvature, class_weights)
         yield data.axes @ torch.from_numpy(values[:-1]), torch.from_numpy(values[-1])
 
 
 def minimized(
-    features: torch.Tensor, targets: Array, task: str, strength: float, first: Array, prior: Array, curvature: Array
-) -> Array:
+    features: torch.Tensor, targets: Array, task: str, strength: float, first: Array, prior: Array, curvature: Array,
+    class_weights: Array | None = None,
+) -> Array:  # fmt: skip
     """Return weights, and below them the bias, that minimize the sum of the losses plus the penalty."""
     # The bias has a penalty, too: it is as if each class had one row more, so that a class without rows stays finite.
     spread = np.append((curvature + 1 / strength) ** -0.5, (len(features) / (4 * max(len(prior), 2)) + 1) ** -0.5)[:, None]
     wanted = torch.from_numpy(targets)
     marks = wanted.to(features.dtype) if task == SEVERAL else None
+    weights_of_classes = None if class_weights is None else torch.from_numpy(class_weights).to(features.dtype)
 
     def loss_and_slope(values: Array) -> tuple[float, Array]:
         solution = values.reshape(first.shape) * spread
         weights, bias = torch.from_numpy(solution[:-1]).to(features.dtype), torch.from_numpy(solution[-1]).to(features.dtype)
         outputs = torch.addmm(bias, features, weights)
         if marks is not None:
-            loss = functional.binary_cross_entropy_with_logits(outputs, marks, reduction="sum")
+            loss = functional.binary_cross_entropy_with_logits(outputs, marks, weights_of_classes, reduction="sum")
             pull = torch.sigmoid(outputs) - marks
         else:
-            loss = functional.cross_entropy(outputs, wanted, reduction="sum")
+            loss = functional.cross_entropy(outputs, wanted, weights_of_classes, reduction="sum")
             pull = torch.softmax(outputs, 1)
             pull[torch.arange(len(pull)), wanted] -= 1
+        if weights_of_classes is not None:
+            pull *= weights_of_classes if marks is not None else weights_of_classes[wanted, None]
         slope = np.concatenate([(features.T @ pull).double().numpy(), pull.sum(0, keepdim=True).double().numpy()])
         apart = solution[-1] - prior
         slope[:-1] += solution[:-1] / strength
@@ -215,7 +236,8 @@ def assigned_folds(targets: Array, task: str, groups: Array | None = None, folds
 
 # --- words ----------------------------------------------------------------------------------------------------------------
 Texts = Sequence[Sequence[str]]  # one column of texts, or two of pairs
-MOST_FEATURES = 30_000
+# Words and pairs of words; of many classes fewer, because the weights of a regression need 250 bytes each while it is fitted.
+MOST_FEATURES, LEAST_FEATURES, MOST_WEIGHTS = 30_000, 1_000, 3_000_000
 MOST_TEXTS, LEAST_TEXTS, MOST_TEXTS_AND_OUTPUTS = 20_000, 2_000, 400_000  # rows of the fit: fewer for many outputs
 WORD_STRENGTHS = (1.0, 10.0, 100.0)  # inverse penalties
 MOST_CHOSEN = 40_000  # products of rows and outputs up to which a held-out fifth chooses the strength; else the middle one
@@ -233,9 +255,15 @@ def most_texts(num_outputs: int) -> int:
     return int(np.clip(MOST_TEXTS_AND_OUTPUTS // num_outputs, LEAST_TEXTS, MOST_TEXTS))
 
 
+def most_features(targets: Array, task: str, columns: int) -> int:
+    """Return how many words, and pairs of words, the regression reads at most, so that its weights take 1 GB at most."""
+    outputs = len(np.unique(targets)) if task == CLASSES else 1  # several labels are fitted one after the other
+    return int(np.clip(MOST_WEIGHTS // (outputs * (1 if columns == 1 else 4)), LEAST_FEATURES, MOST_FEATURES))
+
+
 def words_outputs(train: Texts, targets: Array, others: Texts, task: str, num_outputs: int) -> Array:
     """Return logits, or scores, for other rows by a regression on the words and pairs of words of the training texts."""
-    features = WordFeatures(train)
+    features = WordFeatures(train, most_features(targets, task, len(train)))
     matrix = features.of(train)
     prior = prior_outputs(targets, task, num_outputs)
     if not matrix.shape[1]:
@@ -288,7 +316,7 @@ def number_of(pattern: re.Pattern[str]) -> Callable[[str], int]:
 class WordFeatures:
     """Turns texts, or pairs of texts, into weighted counts of words and pairs of words; of a pair, also those both share."""
 
-    def __init__(self, train: Texts) -> None:
+    def __init__(self, train: Texts, most: int) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         every = [text for column in train for text in column]
@@ -297,7 +325,7 @@ class WordFeatures:
         is_word = length < LONG_WORD * len(sample) and 2 * unspaced < length  # or what a text has instead of a word
         spaced = words > FEW_WORDS * len(sample) or is_word
         options = {"ngram_range": (1, 2), "token_pattern": r"\w+"} if spaced else {"ngram_range": (1, 3), "analyzer": "char"}
-        self.vectorizer = TfidfVectorizer(**options, sublinear_tf=True, max_features=MOST_FEATURES)
+        self.vectorizer = TfidfVectorizer(**options, sublinear_tf=True, max_features=most)
         try:
             self.vectorizer.fit(every)
         except ValueError:  # there is no word in any text

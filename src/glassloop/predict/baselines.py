@@ -26,23 +26,28 @@ from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.models.interface import base_of, config_of, label_names, longest_input
 from glassloop.models.linear import LinearModel, fit_linear, most_texts, refuse_infinite, words_outputs
 from glassloop.models.loading import declared_by
-from glassloop.models.pooled import PooledClassifier, Pooling, frozen_copy, reads_tokens
+from glassloop.models.pooled import HEAD_KEY, PooledClassifier, Pooling, frozen_copy, reads_tokens
 from glassloop.scores.calibration import prior_outputs
 from glassloop.scores.metrics import Array
-from glassloop.scores.result import FREQUENCIES, FROZEN_ENCODER, WORDS, Baseline, Baselines, rows_of
+from glassloop.scores.result import FROZEN_ENCODER, WORDS, Baseline, Baselines, constant_name, rows_of
 from glassloop.settings.training import SCORE
 from glassloop.training.checkpoints import weights_fingerprint
 from glassloop.training.evaluate import labels_of, run_over
 from glassloop.training.interfaces import Backend, Tensors
 from glassloop.training.recorder import VALIDATION, GivenRows, decoded_texts
+from glassloop.training.session import ORIGIN
 
-FORMAT = 2  # of cached embeddings
+FORMAT = 3  # of cached embeddings
+OF_HEAD = (HEAD_KEY, "problem_type")  # entries of a config that the encoder does not read
 BATCH_SIZE = 64
 # Tokens that are embedded at most to compare a run with, about half a minute of two CPU cores and a few seconds of a GPU.
 # Counted in tokens, not in seconds, so that the same rows always give the same head to start from.
 MOST_TOKENS = {"cpu": 200_000, "cuda": 4_000_000}
 MOST_ROWS, MOST_HELD_OUT = 20_000, 5_000
 MOST_ROWS_OF_METHOD = 200_000  # of the method "frozen": more hardly change a linear model of a few hundred features
+# Products of rows, features and outputs of a linear head, and those of the method "frozen": with many classes, about 20
+# seconds and three minutes of two CPU cores. The rows are never fewer than LEAST_ROWS for that.
+MOST_PRODUCTS, MOST_PRODUCTS_OF_METHOD, LEAST_ROWS = 2e9, 2e10, 2_000
 
 
 # --- the frozen encoder --------------------------------------------------------------------------------------------------
@@ -62,9 +67,13 @@ class FrozenEncoder:
         chosen = rows.select(numbers) if hasattr(rows, "select") else [rows[int(number)] for number in numbers]
         batches = Batches(chosen, self.collate, BATCH_SIZE, group_by_length=True)
         pooling = self.model.pooling
-        known = [FORMAT, weights_fingerprint(self.model.base_model), pooling.mode, pooling.towers]
-        known += [self.backend.device.type, self.backend.precision, hashlib.sha256(batches.row_hashes().tobytes()).hexdigest()]
-        key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
+        # Equal weights can compute something else, such as with another number of heads or another activation.
+        config = json.loads(self.model.config.to_json_string(use_diff=False))
+        settings = {name: value for name, value in config.items() if name not in (*ORIGIN, *OF_HEAD)}
+        known = [FORMAT, weights_fingerprint(self.model.base_model), settings, pooling.mode, pooling.towers]
+        known += [self.backend.name, self.backend.device.type, self.backend.precision]
+        known += [hashlib.sha256(batches.row_hashes().tobytes()).hexdigest()]
+        key = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:32]
 
         def build(folder: Path) -> None:
             began = time.perf_counter()
@@ -148,15 +157,21 @@ def split_rows(examples: Examples, name: str, encoded: Encoding) -> LabelledRows
     return LabelledRows(texts, labels_of(examples, name), encoded.rows, encoded.lengths)
 
 
-def fitted_head(frozen: FrozenEncoder, train: LabelledRows, task: str, num_labels: int, *, whole: bool) -> FittedHead:
+def fitted_head(
+    frozen: FrozenEncoder, train: LabelledRows, task: str, num_labels: int, class_weights: Sequence[float] | None = None, *,
+    whole: bool,
+) -> FittedHead:  # fmt: skip
     """Fit a linear head to the training rows: to all of them if `whole`, within reason, else to a sample of many."""
     device = "cuda" if frozen.backend.device.type == "cuda" else "cpu"
-    numbers = drawn_rows(train.lengths, *((MOST_ROWS_OF_METHOD, 2**62) if whole else (MOST_ROWS, MOST_TOKENS[device])))
+    most_rows, most_tokens = (MOST_ROWS_OF_METHOD, 2**62) if whole else (MOST_ROWS, MOST_TOKENS[device])
+    products = MOST_PRODUCTS_OF_METHOD if whole else MOST_PRODUCTS
+    most_fitted = max(LEAST_ROWS, int(products / (frozen.model.head.in_features * num_labels)))
+    numbers = drawn_rows(train.lengths, min(most_rows, most_fitted), most_tokens)
     features, seconds = frozen.features(train.rows, numbers, "train")
     began = time.perf_counter()
     known: dict[tuple[str, ...], int] = {}  # equal texts are held out together
     groups = [known.setdefault(row, len(known)) for row in zip(*train.texts(numbers), strict=True)]
-    linear = fit_linear(features, train.targets[numbers], task, num_labels, np.array(groups))
+    linear = fit_linear(features, train.targets[numbers], task, num_labels, np.array(groups), class_weights)
     return FittedHead(linear, numbers, seconds + time.perf_counter() - began)
 
 
@@ -188,7 +203,7 @@ def fitted_baselines(
         return Baseline(name, rows_of(outputs, wanted, task, names), num_train, seconds, "; ".join(notes))
 
     prior = prior_outputs(every, task, num_labels)
-    found = [baseline(FREQUENCIES, np.tile(prior, (len(held), 1)), len(every), 0.0)]
+    found = [baseline(constant_name(task), np.tile(prior, (len(held), 1)), len(every), 0.0)]
     began = time.perf_counter()
     with stage("fitting a regression on words"):
         numbers = drawn_rows(np.ones(len(every), dtype=np.int64), most_texts(num_labels), len(every))

@@ -140,7 +140,7 @@ def gained(source: RunSource, results: Sequence[Score], drawn: Drawn) -> str:
         dots = [Dots(name, one.value, one.low, one.high, color=int(name != THIS_RUN)) for name, one in values]
         told = "; ".join(f"{name} {one.value:.4f}" for name, one in values)
         note = "Lower is better." if key in (*LOWER_IS_BETTER, LOG_LOSS) else ""
-        title = f"{titles[key][0].upper()}{titles[key][1:]} with 95 % intervals"
+        title = f"{titles[key][0].upper()}{titles[key][1:]} with 95% confidence intervals"
         figures.append(drawn.figure(f"gained-{key}", DotChart(title, told, dots, Axis(titles[key])), note))
     has_notes = any(note for _, _, note in facts.values())
     head = ["method", *titles.values(), "training rows", "seconds", *([""] if has_notes else [])]

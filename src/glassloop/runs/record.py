@@ -22,7 +22,7 @@ REPORT_NAME = "report.html"
 TRAINED_NAME = "trained.json"  # exists from the last step until the run is finished; describes the final model
 TRAINED_WEIGHTS_NAME = "trained.safetensors"  # beside it, if the final model is not saved as it was trained
 START_HEAD_NAME = "head.safetensors"  # the head that a training started from, if it was fitted to the training rows
-BASELINES_NAME = "baselines.safetensors"  # what the baselines answer for the rows of the first held-out split
+BASELINES_NAME = "baselines.safetensors"  # predictions of the baselines for the rows of the first held-out split
 MODEL_NAME = "model"
 CARD_NAME, CALIBRATION_NAME = "README.md", "calibration.json"  # in the folder of the model, written after it
 KEPT_CHECKPOINTS_NAME = "checkpoints"  # checkpoints that were moved aside: checkpoints.kept-1
@@ -322,7 +322,7 @@ class MetricRecord:
 class BaselineRecord:
     """A simple method that a run is compared with: fitted to the same training rows, evaluated on the same split."""
 
-    name: str  # "class frequencies", "words", "frozen encoder", or the latter with the default pooling
+    name: str  # "class frequencies" or "training mean", "words", "frozen encoder", or that with the default pooling
     scores: dict[str, MetricRecord]  # by the name of the metric; with labels also log_loss, brier and calibration_error
     rows: int  # training rows that it was fitted to
     seconds: float
@@ -346,7 +346,7 @@ class ProbabilityRecord:
         if loss <= self.frequencies:
             return None
         figures = f"log loss {loss:.4f} against {self.frequencies:.4f} on {self.rows:,} validation rows"
-        return f"do not use the probabilities of this model: they are worse than the class frequencies ({figures})"
+        return f"the predicted probabilities are worse than the class frequencies ({figures}): do not rely on them"
 
 
 @dataclass(frozen=True)

@@ -70,24 +70,26 @@ def row_losses(rows: ScoredRows, temperature: float | Array = 1.0) -> Array:
     return output_losses(rows.logits / temperature, rows.references, rows.task)
 
 
-def output_losses(outputs: Array, targets: Array, task: str) -> Array:
+def output_losses(outputs: Array, targets: Array, task: str, class_weights: Array | None = None) -> Array:
     """Return the loss of each row: cross entropy, its mean over labels, or the squared error."""
     if task == SCORE:
         return np.asarray(np.square(outputs[:, 0] - targets))
     if task == SEVERAL:
-        return np.asarray(np.logaddexp(0, np.where(targets == 1, -outputs, outputs)).mean(axis=1))
+        losses = np.logaddexp(0, np.where(targets == 1, -outputs, outputs))
+        return np.asarray((losses if class_weights is None else losses * class_weights).mean(axis=1))
     top = outputs.max(axis=1)
-    return np.asarray(top + np.log(np.exp(outputs - top[:, None]).sum(axis=1)) - outputs[np.arange(len(outputs)), targets])
+    losses = top + np.log(np.exp(outputs - top[:, None]).sum(axis=1)) - outputs[np.arange(len(outputs)), targets]
+    return np.asarray(losses if class_weights is None else losses * class_weights[targets])
 
 
-def prior_outputs(targets: Array, task: str, num_outputs: int) -> Array:
+def prior_outputs(targets: Array, task: str, num_outputs: int, class_weights: Array | None = None) -> Array:
     """Return the outputs that predict the frequencies of the targets, with one more row of each class, or their mean."""
     if task == SCORE:
         return np.array([targets.mean()])
     if task == SEVERAL:
         shares = (targets.sum(axis=0) + 1) / (len(targets) + 2)
         return np.asarray(np.log(shares / (1 - shares)))
-    counts = np.bincount(targets, minlength=num_outputs) + 1.0
+    counts = np.bincount(targets, None if class_weights is None else class_weights[targets], num_outputs) + 1.0
     return np.asarray(np.log(counts / counts.sum()))
 
 

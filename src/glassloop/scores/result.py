@@ -186,7 +186,9 @@ def answer_name(choice: float | Array, names: Sequence[str]) -> str:
 
 
 # --- the verdict -------------------------------------------------------------------------------------------------------
-FREQUENCIES, WORDS, FROZEN_ENCODER = "class frequencies", "words", "frozen encoder"  # the baselines, by their names
+# The baselines, by their names. The first one is a constant answer, whose name depends on the task.
+FREQUENCIES, TRAINING_MEAN, WORDS, FROZEN_ENCODER = "class frequencies", "training mean", "words", "frozen encoder"
+CONSTANTS = (FREQUENCIES, TRAINING_MEAN)
 OTHER_FROZEN = "frozen encoder, default pooling"  # beside a frozen encoder that is a run itself, with another pooling
 FINE_TUNING, THE_FROZEN_ENCODER = "fine-tuning", "the frozen encoder"  # what a verdict calls the method of a run
 
@@ -207,9 +209,13 @@ class Baseline:
     note: str = ""  # what is special about it, such as that it was fitted to a sample
 
     @property
+    def is_constant(self) -> bool:
+        return self.name in CONSTANTS
+
+    @property
     def title(self) -> str:
         """What a sentence calls it; a constant answer is named by the answer."""
-        if self.name == FREQUENCIES:
+        if self.is_constant:
             return f"always answering {answer_name(self.rows.predictions[0], self.rows.labels)}"
         others = {WORDS: "a regression on words", OTHER_FROZEN: f"{THE_FROZEN_ENCODER} with its default pooling"}
         return others.get(self.name, THE_FROZEN_ENCODER)
@@ -252,9 +258,13 @@ def read_baselines(folder: Path, rows: ScoredRows, record: RunRecord) -> Baselin
     return Baselines(next(iter(held_out_splits(record.data.splits)), ""), numbers, each)
 
 
+def constant_name(task: str) -> str:
+    return TRAINING_MEAN if task == SCORE else FREQUENCIES
+
+
 def constant_baseline(rows: ScoredRows, answer: float | Array, num_train: int = 0) -> Baseline:
     """Return what always giving one answer predicts for the rows of a split."""
-    return Baseline(FREQUENCIES, constant_rows(rows, answer), num_train, 0.0)
+    return Baseline(constant_name(rows.task), constant_rows(rows, answer), num_train, 0.0)
 
 
 def best_baseline(baselines: Sequence[Baseline]) -> Baseline:
@@ -295,7 +305,7 @@ def verdict_on(
         text += f"; balanced accuracy {balanced[0]:.4f} against {balanced[1]:.4f}"
     if facts is None or (verdict.kind == BETTER and not missed):
         return Verdict(verdict.kind, text)
-    nothing_learned = gain <= 0 and best_baseline(baselines).name == FREQUENCIES
+    nothing_learned = gain <= 0 and best_baseline(baselines).is_constant
     return Verdict(verdict.kind, text, advice_on(facts) if nothing_learned else usual_tips(facts, missed))
 
 
@@ -311,11 +321,12 @@ def best_compared(
     value = sum(values) / len(values)
     difference = statistics.compare({-1: rival.rows}, dict(enumerate(seeds)), key)
     # A single row has no spread: the error of one score would count as certain.
-    margin = 0.0 if rival.name == FREQUENCIES else statistics.margin_for(key, level)
+    margin = 0.0 if rival.is_constant else statistics.margin_for(key, level)
     verdict = statistics.decided(difference, key, margin) if number > 1 else ComparisonVerdict(UNDECIDED, margin)
     likely = "p < 0.001" if difference.p_value < 0.001 else f"p = {difference.p_value:.3f}"
     low, high = difference.interval.low, difference.interval.high
-    test = f"difference {difference.value:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, {likely}, {difference.method}, "
+    interval = f"95% confidence interval {low:+.4f} to {high:+.4f}"
+    test = f"difference {difference.value:+.4f}, {interval}, {likely}, {difference.method}, "
     name = ("mean " if len(seeds) > 1 else "") + key.replace("_", " ")
     text = (
         f"{VERDICT_WORDS[verdict.kind]} {rival.title}: {name} {value:.4f} against {level:.4f} "
@@ -324,13 +335,13 @@ def best_compared(
     if verdict.more_rows or verdict.more_seeds:
         kind, more = ("seed", verdict.more_seeds) if verdict.more_seeds else ("row", verdict.more_rows or 0)
         text += f"; about {counted(more, f'more {kind}', f'more {kind}s')} would decide"
-    if what and rival.name != FREQUENCIES and number > 1:
+    if what and not rival.is_constant and number > 1:
         text = f"{gain_of(difference, task, verdict.kind, what, rival, seconds)}. {text}"
     return verdict, text, level - value if task == SCORE else value - level
 
 
 def gain_of(difference: statistics.Difference, task: str, kind: str, what: str, rival: Baseline, seconds: float) -> str:
-    """Return what a training gained over a baseline, and whether that was worth its time, in a sentence without an end."""
+    """Return what a training gained over a baseline, and whether it was worth its time, in a sentence without an end."""
     unit, factor = ("of mean squared error", 1.0) if task == SCORE else ("points", 100.0)
     sign = -1.0 if task == SCORE else 1.0
     ends = sorted(sign * factor * end for end in (difference.interval.low, difference.interval.high))
@@ -358,7 +369,7 @@ def mean_verdict(score: Score) -> str:
     if not score.low <= score.baseline <= score.high:
         kind = BETTER if (score.low > score.baseline) != (score.key in LOWER_IS_BETTER) else WORSE
     facts = f"mean {score.title} {score.value:.4f} against {score.baseline:.4f}"
-    return f"{VERDICT_WORDS[kind]} the baseline: {facts} (95 % interval {score.interval})"
+    return f"{VERDICT_WORDS[kind]} the baseline: {facts} (95% confidence interval {score.interval})"
 
 
 # --- advice ------------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 OF_STEPS = (
     *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate"),
     *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
-    *("optim", "optim_args", "max_grad_norm", "label_smoothing_factor", "class_weights", "group_by_length", "data_seed"),
+    *("optim", "optim_args", "max_grad_norm", "label_smoothing_factor", "group_by_length", "data_seed"),
     *("gradient_checkpointing", "dataloader_drop_last", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start"),
     *("logging_strategy", "logging_steps", "logging_first_step", "save_strategy", "save_steps", "save_total_limit"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better", "early_stopping_patience"),
@@ -365,19 +365,22 @@ class TrainingArguments:
     overwrite_output_dir: bool = setting(False, "Start again in a folder that contains a run. The old run is moved aside.")
     method: str = setting(
         AUTO,
-        "What glassloop train trains: fine_tune (all weights), frozen (only a linear head on the embeddings of the encoder, "
-        "in seconds), or auto (chosen from the data).",
+        "Training method: fine_tune (all weights), frozen (a linear head on the embeddings of the encoder), or auto "
+        "(currently always fine_tune).",
     )
     pooling: str = setting(
         AUTO,
-        "What the head reads: mean or max of all tokens, cls (the first token), last (the last token), head (the "
-        "classification head of the model family), or auto (what the model was trained with; head for GLUE).",
+        "How token vectors are pooled for the classification head: mean or max of all tokens, cls (the first token), last "
+        "(the last token), head (the classification head of the model family), or auto (what the model was trained with; "
+        "head for GLUE).",
     )
     pair_form: str = setting(
-        AUTO, "How a pair is read: one_sequence (both texts together), two_towers (each text alone), or auto (by the data)."
+        AUTO,
+        "How a pair is encoded: one_sequence (both texts together), two_towers (each text encoded separately), or auto "
+        "(chosen from the number of rows).",
     )
     baselines: bool = setting(
-        True, "Compare with simple methods, which are fitted before the training. --no_baselines skips this."
+        True, "Fit simple baselines before training and compare the run with them. Disable with --no_baselines."
     )
     num_train_epochs: float = setting(3.0, "Number of training epochs.")
     max_steps: int = setting(-1, "Number of training steps. Overrides num_train_epochs; -1 means no limit.")

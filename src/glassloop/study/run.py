@@ -49,6 +49,7 @@ from glassloop.settings.training import (
     FAMILY_HEAD,
     FROZEN,
     ONE_SEQUENCE,
+    SCORE,
     TWO_TOWERS,
     TrainingArguments,
     data_settings,
@@ -71,6 +72,7 @@ from glassloop.training.evaluate import (
     write_predictions,
 )
 from glassloop.training.interfaces import Backend, Tensors
+from glassloop.training.losses import class_weights_of
 from glassloop.training.progress import show_lines
 
 Part = TypeVar("Part")
@@ -225,15 +227,22 @@ def assemble(
         network.to(backend.device)
         refuse_unknown_tokens(tokenizer, network)
 
-        def fitted(frozen: FrozenEncoder, rows: Mapping[str, Encoding], *, whole: bool) -> FittedHead:
-            train = split_rows(examples, "train", rows["train"])
-            key = ("head", model, frozen.model.pooling, limit.max_length, examples.task, rows_key(examples), whole)
-            return shared.kept(key, lambda: fitted_head(frozen, train, examples.task, examples.num_labels, whole=whole))
+        def fitted(
+            frozen: FrozenEncoder, rows: Mapping[str, Encoding], weights: Sequence[float] | None = None, *, whole: bool
+        ) -> FittedHead:
+            train, form = split_rows(examples, "train", rows["train"]), frozen.model.pooling
+            key = ("head", model, form, limit.max_length, examples.task, rows_key(examples), whole, tuple(weights or ()))
+            parts = (frozen, train, examples.task, examples.num_labels, weights)
+            return shared.kept(key, lambda: fitted_head(*parts, whole=whole))
 
-        head = frozen = None
+        head = frozen = weights = None
         if fits and isinstance(network, PooledClassifier) and (args.method == FROZEN or pooling != kept_pooling(config, given)):
             frozen = FrozenEncoder(network, collate, embedding_backend(backend))
-            head = fitted(frozen, encoded, whole=args.method == FROZEN)
+            if examples.task != SCORE:  # for which the Trainer refuses them
+                weights = class_weights_of(args.class_weights, examples.num_labels, encoded["train"].rows)
+            head = fitted(frozen, encoded, weights, whole=args.method == FROZEN)
+            if args.method == FROZEN and len(head.numbers) < (number := len(encoded["train"].lengths)):
+                note(f"the head is fitted to {len(head.numbers):,} of {number:,} training rows")
             stored = Path(args.output_dir or "") / records.START_HEAD_NAME
             start = stored_head(stored, head.tensors) if args.output_dir and stored.is_file() else head.tensors
             network.head.load_state_dict(start)
@@ -249,6 +258,8 @@ def assemble(
             frozen = FrozenEncoder(frozen_copy(network, wanted), collate, embedding_backend(backend))
             rows = shared.encoded(model, tokenizer, examples, limit.max_length, towers=wanted.towers)
             head = fitted(frozen, rows, whole=False)
+        elif weights:  # a baseline has none
+            head = fitted(frozen, rows, whole=args.method == FROZEN)
         train, others = (split_rows(examples, split, rows[split]) for split in ("train", held_out))
         names = examples.labels.names if examples.labels else ()
         # A run is not compared with itself, but with the frozen encoder as it is pooled by default.
@@ -394,11 +405,13 @@ def pooling_for(
 def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
     """Check settings, model and data once and cache the tokens. Return the GPU memory a run may need, and its steps."""
     args = replace(settings.training, seed=seed)
-    has_gpu = choose_device(args.device) == "cuda"
-    if not has_gpu:  # on a GPU it would take memory from the children
-        choose_backend(args)
-    # The children read embeddings of the CPU from the cache; those of a GPU have entries of their own.
-    run = assemble(settings.given(), args, PlainBackend("cpu", "fp32"), fits=not has_gpu)
+    device = choose_device(args.device)
+    backend: Backend = PlainBackend("cpu", "fp32")
+    if device != "cuda":  # on a GPU it would take memory from the children
+        chosen = choose_backend(args)
+        backend = chosen if device == "cpu" else backend
+    # The children read embeddings of the CPU from the cache, where each backend has entries of its own.
+    run = assemble(settings.given(), args, backend, fits=device != "cuda")
     rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
     tokens = rows * int(run.encoded["train"].lengths.max())
     return memory_need(run.record.model.parameters, tokens), run.parts.plan.max_steps
@@ -451,7 +464,7 @@ def train_run(
                 session.refuse_other_run(stored, run.record, from_start=restart or not records.has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
             if run.start is not None and not (folder / records.START_HEAD_NAME).exists():
-                named = session.resume_named(folder, records.START_HEAD_NAME, "the head that training starts from")
+                named = session.resume_named(folder, records.START_HEAD_NAME, "the initial classification head")
                 with named, replacing(folder / records.START_HEAD_NAME) as writing:
                     writing.write_bytes(save(run.start))  # save_file has an error of its own for a full disk
                 share_files(folder, records.START_HEAD_NAME)

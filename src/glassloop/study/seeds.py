@@ -27,7 +27,7 @@ from glassloop.runs import record as records
 from glassloop.runs.status import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.metrics import Measures, no_better
-from glassloop.scores.result import FREQUENCIES
+from glassloop.scores.result import CONSTANTS
 from glassloop.settings.defaults import has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings, write_settings
 from glassloop.settings.training import FROZEN, data_settings, training_arguments
@@ -283,7 +283,7 @@ def show_seeds(
     rows |= {**({"all seeds as one model": together} if together else {}), baseline: record.baseline}
     with suppress(GlassloopError):  # of a run that was deleted or damaged
         fitted = records.read_run(record.folder / records.seed_name(next(iter(finished)))).baselines
-        rows |= {one.name: values_of(one.scores) for one in fitted if one.name != FREQUENCIES}
+        rows |= {one.name: values_of(one.scores) for one in fitted if one.name not in CONSTANTS}
     table = bare_table(title, *map(measures.title, record.mean), right=1, no_wrap=True)
     for name, values in rows.items():
         table.add_row(name, *figures([values.get(metric) for metric in record.mean]))

@@ -50,8 +50,11 @@ NOTHING = "-"  # a score that does not exist
 GAINS = {calibration.LOSS: calibration.LOG_LOSS, calibration.CALIBRATION_ERROR: calibration.EXPECTED_ERROR}
 USUAL_TEMPERATURE = 1.4  # of a fine-tuned model (docs/log.md, "Temperatures")
 SHORT_TITLES = {  # of columns
-    scoring.FREQUENCIES: "frequencies", scoring.FROZEN_ENCODER: "frozen", scoring.OTHER_FROZEN: "frozen, default pooling"
-}  # fmt: skip
+    scoring.FREQUENCIES: "frequencies",
+    scoring.TRAINING_MEAN: "mean",
+    scoring.FROZEN_ENCODER: "frozen",
+    scoring.OTHER_FROZEN: "frozen, default pooling",
+}
 LARGEST = 8  # of many classes, so many of those with the most rows are shown; the rest of SHOWN_LABELS have the lowest F1
 LONGEST_NAME = 40  # characters of a class, so that its scores fit into 80 columns
 SPLIT_KEYS = (
@@ -287,7 +290,7 @@ def baseline_record(baseline: scoring.Baseline, measures: Measures) -> BaselineR
     """Return the metrics of a baseline with their intervals, and how good its probabilities are."""
     rows = baseline.rows
     scores, keys = {}, [key for key in measures.keys if key in COMPUTED[rows.task]]
-    if baseline.name == scoring.FREQUENCIES:
+    if baseline.is_constant:
         known = Measures(tuple(keys), measures.positive)
         keys = [*scoring.baseline_scores(rows, rows.predictions[0], known)] if keys else []
     for key in keys:
@@ -300,7 +303,7 @@ def baseline_record(baseline: scoring.Baseline, measures: Measures) -> BaselineR
 
 
 def usual_temperature(what: str) -> float:
-    """Return the temperature that rows pull away from: fine-tuning makes probabilities too sure, a regression does not."""
+    """Return the temperature that rows pull away from: fine-tuning makes probabilities overconfident, a regression does not."""
     return USUAL_TEMPERATURE if what == scoring.FINE_TUNING else 1.0
 
 
@@ -433,10 +436,11 @@ def values_of(scores: Mapping[str, records.MetricRecord]) -> dict[str, float]:
 
 
 def baselines_table(baselines: Sequence[BaselineRecord], measures: Measures, title: str) -> Table:
-    """Return a table of what simple methods reach, each with the 95 % interval of its first metric."""
+    """Return a table of what simple methods reach, each with the 95% confidence interval of its first metric."""
     first = next((key for key in measures.keys if any(key in one.scores for one in baselines)), None)
     has_labels = any("log_loss" in one.scores for one in baselines)
-    heads = [*([measures.title(first), "95 % interval"] if first else []), *(["log loss"] if has_labels else []), "seconds"]
+    heads = [measures.title(first), "95% confidence interval"] if first else []
+    heads += [*(["log loss"] if has_labels else []), "seconds"]
     table = bare_table(title, *heads, right=1)
     for one in baselines:
         score = one.scores.get(first or "")

@@ -13,8 +13,10 @@ from glassloop.models.linear import (
     SQUARED_LENGTH,
     STRENGTHS,
     LinearModel,
+    WordFeatures,
     assigned_folds,
     fit_linear,
+    most_features,
     most_texts,
     words_outputs,
 )
@@ -71,8 +73,20 @@ def test_scores_are_fitted_as_scikit_learn_fits_them() -> None:
     model = fit_linear(features, targets, SCORE, 1)
     theirs = Ridge(alpha=1 / model.strength).fit(standardized(features), targets)
     assert model.outputs(features)[:, 0] == pytest.approx(theirs.predict(standardized(features)), rel=1e-3, abs=1e-3)
-    held = np.square(model.held_out[:, 0] - targets).mean()
-    assert held < 0.1 * targets.var()
+    assert model.held_out.mean() < 0.1 * targets.var()
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_scores_of_few_distinct_texts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many rows that fp32 is used: what rounding adds to their squares must not exceed the smallest penalty."""
+    source = np.random.default_rng(seed)
+    groups = np.arange(30_000) % 20
+    features, targets = source.normal(size=(20, 384)).astype(np.float32)[groups], source.normal(size=20)[groups]
+    model = fit_linear(features, targets, SCORE, 1, groups)
+    monkeypatch.setattr(linear, "LARGE", 1e9)
+    exact = fit_linear(features, targets, SCORE, 1, groups)
+    assert model.strength == exact.strength
+    assert np.allclose(model.held_out, exact.held_out, rtol=1e-3)
 
 
 def test_several_labels_are_fitted_each() -> None:
@@ -92,7 +106,7 @@ def test_rows_are_held_out_by_a_model_that_has_not_seen_them() -> None:
     features, targets = source.normal(size=(100, 200)).astype(np.float32), source.integers(0, 2, 100)
     model = fit_linear(features, targets, CLASSES, 2)
     assert right(model, features, targets) > 0.8
-    assert 0.2 < float((model.held_out.argmax(axis=1) == targets).mean()) < 0.75
+    assert 0.2 < float((model.held_out < np.log(2)).mean()) < 0.75
     assert np.isfinite(model.held_out).all()
 
 
@@ -104,7 +118,7 @@ def test_equal_texts_are_held_out_together_or_they_would_give_their_labels_away(
     assert all(len({*folds[groups == group]}) == 1 for group in range(50))
     assert sorted(np.bincount(folds[::4], minlength=FOLDS)) == [10] * FOLDS
     leaky, honest = (fit_linear(features, targets, CLASSES, 2, known) for known in (None, groups))
-    hits = [float((model.held_out.argmax(axis=1) == targets).mean()) for model in (leaky, honest)]
+    hits = [float((model.held_out < np.log(2)).mean()) for model in (leaky, honest)]
     assert hits[0] > 0.95
     assert hits[1] < 0.8
     assert honest.strength < leaky.strength, "what rows know by heart asks for no penalty"
@@ -170,17 +184,35 @@ def test_a_thousand_classes_of_two_rows(monkeypatch: pytest.MonkeyPatch) -> None
     model = fit_linear(features, targets, CLASSES, 1_000)
     assert model.weights.shape == (16, 1_000)
     assert right(model, features, targets) > 0.9
-    held = ~np.isnan(model.held_out[:, 0])
-    assert held.sum() == 400, "one fold is enough to choose the strength"
-    assert np.isfinite(model.held_out[held]).all()
-    assert (model.held_out[held].argmax(axis=1) == targets[held]).mean() > 0.5, "from the other row of the class"
+    assert np.isfinite(model.held_out).sum() == 400, "one fold is enough to choose the strength"
+    assert np.nanmean(model.held_out) < 0.5 * np.log(1_000), "from the other row of the class"
 
 
-def test_every_row_is_held_out_once_if_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "VERY_LARGE", 1)
-    features, targets = drawn(60, apart=3.0)
-    some, every = (fit_linear(features, targets, CLASSES, 2, all_folds=all_folds) for all_folds in (False, True))
-    assert [int(np.isnan(model.held_out[:, 0]).sum()) for model in (some, every)] == [48, 0]
+@pytest.mark.parametrize("weights", [[1.0, 4.0], [3.0, 12.0]])
+def test_a_class_that_weighs_four_times_counts_like_rows_that_are_there_four_times(weights: list[float]) -> None:
+    features, targets = drawn(100, apart=0.3)
+    often = np.concatenate([np.flatnonzero(targets == 0), np.repeat(np.flatnonzero(targets == 1), 4)])
+    model = fit_linear(features, targets, CLASSES, 2, class_weights=weights)
+    plain, repeated = fit_linear(features, targets, CLASSES, 2), fit_linear(features[often], targets[often], CLASSES, 2, often)
+    shares = [(found.outputs(features).argmax(axis=1) == 1).mean() for found in (plain, repeated, model)]
+    assert shares[2] == pytest.approx(shares[1], abs=0.06)
+    assert shares[2] > shares[0] + 0.2
+
+
+def test_balanced_classes_predict_the_rare_one_and_labels_have_weights_of_their_own() -> None:
+    features, targets = drawn(220, apart=0.5)
+    kept = np.flatnonzero((targets == 0) | (np.arange(220) % 20 == 1))
+    features, targets = features[kept], targets[kept]
+    balanced = [len(targets) / (2 * (targets == label).sum()) for label in (0, 1)]
+    plain, weighted = (fit_linear(features, targets, CLASSES, 2, class_weights=weights) for weights in (None, balanced))
+    found = [float((model.outputs(features)[targets == 1].argmax(axis=1) == 1).mean()) for model in (plain, weighted)]
+    assert found[0] < 0.5 < found[1]
+    equal = fit_linear(np.ones_like(features), targets, CLASSES, 2, class_weights=balanced).outputs(features)
+    assert np.allclose(equal, np.log(0.5), atol=1e-3), "which of both it is says the embedding alone"
+    several = np.stack([targets, 1 - targets], axis=1)
+    plain, weighted = (fit_linear(features, several, SEVERAL, 2, class_weights=weights) for weights in (None, [1.0, 0.0]))
+    assert np.abs(weighted.weights[:, 1]).max() < 1e-3, "a label without weight pulls at nothing"
+    assert np.abs(weighted.weights[:, 0]).max() > 0.1 * np.abs(plain.weights[:, 0]).max()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -269,3 +301,14 @@ def test_a_thousand_classes_of_two_rows_each() -> None:
     outputs = words_outputs([texts], np.arange(2_000) % 1_000, others, CLASSES, 1_000)
     assert (outputs.argmax(axis=1) == np.arange(0, 1_000, 50)).mean() > 0.9
     assert [most_texts(number) for number in (1, 20, 40, 200, 10_000)] == [20_000, 20_000, 10_000, 2_000, 2_000]
+
+
+def test_many_classes_have_fewer_words_so_that_the_weights_fit_into_memory() -> None:
+    single, pairs = (
+        [most_features(np.arange(number), CLASSES, columns) for number in (2, 77, 200, 1_000)] for columns in (1, 2)
+    )
+    assert single == [30_000, 30_000, 15_000, 3_000]
+    assert pairs == [30_000, 9_740, 3_750, 1_000]
+    assert most_features(np.eye(1_000), SEVERAL, 2) == most_features(np.arange(1_000.0), SCORE, 2) == 30_000
+    texts = [f"word{row} other{row}" for row in range(400)]
+    assert len(WordFeatures([texts], 100).vectorizer.vocabulary_) == 100

@@ -12,12 +12,15 @@ from families import tiny_model
 from transformers import AutoModelForSequenceClassification, BartConfig
 
 from glassloop import TrainingArguments, load_tokenizer
+from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import DataError
+from glassloop.data.batches import PaddingCollator
 from glassloop.models.linear import FOLDS, assigned_folds
 from glassloop.models.loading import load_model
+from glassloop.models.pooled import Pooling, frozen_copy
 from glassloop.predict import baselines
-from glassloop.predict.baselines import drawn_rows, row_texts, tokenized_baselines
+from glassloop.predict.baselines import FrozenEncoder, drawn_rows, row_texts, tokenized_baselines
 from glassloop.scores.result import Baselines
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import CLASSES
@@ -27,11 +30,13 @@ from glassloop.training.recorder import GivenRows
 SIMPLE = ["class frequencies", "words", "frozen encoder"]
 
 
-def assembled(folder: Path, model: Path, rows: list[tuple[str, str]], held: list[tuple[str, str]], **data: Any) -> PreparedRun:
+def assembled(
+    folder: Path, model: Path, rows: list[tuple[str, str]], held: list[tuple[str, str]], settings: Any = None, **data: Any
+) -> PreparedRun:
     for name, part in (("train", rows), ("validation", held)):
         (folder / f"{name}.csv").write_text("\n".join(["text,label", *(f"{text},{label}" for text, label in part), ""]))
-    args = TrainingArguments(device="cpu", precision="fp32", max_steps=1, output_dir=str(folder / "run"))
-    return assemble(GivenSettings(str(folder), str(model), {}, data), args, PlainBackend("cpu", "fp32"))
+    args = TrainingArguments(device="cpu", precision="fp32", max_steps=1, output_dir=str(folder / "run"), **settings or {})
+    return assemble(GivenSettings(str(folder), str(model), settings or {}, data), args, PlainBackend("cpu", "fp32"))
 
 
 def outputs(run: PreparedRun) -> dict[str, np.ndarray]:
@@ -64,9 +69,9 @@ def test_rows_of_one_text_are_held_out_together(tmp_path: Path, lively_dir: Path
     seen: list[np.ndarray] = []
     fit = baselines.fit_linear
 
-    def watched(features: np.ndarray, targets: np.ndarray, task: str, width: int, groups: np.ndarray) -> Any:
+    def watched(features: np.ndarray, targets: np.ndarray, task: str, width: int, groups: np.ndarray, weights: None) -> Any:
         seen.append(assigned_folds(targets, task, groups))
-        return fit(features, targets, task, width, groups)
+        return fit(features, targets, task, width, groups, weights)
 
     monkeypatch.setattr(baselines, "fit_linear", watched)
     assembled(tmp_path, lively_dir, [row(number % 10) for number in range(60)], [row(99), row(98)])
@@ -130,6 +135,21 @@ def test_many_rows_are_drawn_within_their_limits() -> None:
     assert few.max() > 900, "from all of them"
 
 
+@pytest.mark.parametrize(("method", "rows"), [("fine_tune", 12), ("frozen", 30)])
+def test_a_head_of_many_outputs_is_fitted_to_fewer_rows_and_says_so(
+    method: str, rows: int, tmp_path: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    width = load_model(lively_dir).config.hidden_size
+    monkeypatch.setattr(baselines, "LEAST_ROWS", 5)
+    monkeypatch.setattr(baselines, "MOST_PRODUCTS", 12 * 2 * width)
+    monkeypatch.setattr(baselines, "MOST_PRODUCTS_OF_METHOD", 30 * 2 * width)
+    run = assembled(tmp_path, lively_dir, [row(number) for number in range(40)], [row(41), row(42)], {"method": method})
+    assert run.baselines is not None
+    last = run.baselines.each[-1]
+    assert (last.num_train, last.note) == (rows, f"fitted to {rows} of 40 training rows")
+    assert ("the head is fitted to 30 of 40 training rows" in capsys.readouterr().err) == (method == "frozen")
+
+
 # --- of a Trainer
 def test_a_trainer_gives_texts_or_tokens_and_rows_without_a_label_are_left_out(tiny_tokenizer: Any) -> None:
     model, backend = tiny_model(num_labels=2, max_position_embeddings=64), PlainBackend("cpu", "fp32")
@@ -179,3 +199,46 @@ def test_rows_of_a_trainer_that_cannot_be_compared(tiny_tokenizer: Any, says: An
         "the rows have neither texts nor input_ids that can be read", "pass rows with input_ids or texts", kind=DataError
     ):
         row_texts(GivenRows(2), tiny_tokenizer)
+
+
+# --- class weights
+@pytest.mark.parametrize("method", ["fine_tune", "frozen"])
+def test_class_weights_are_those_of_the_head_and_of_no_baseline(method: str, tmp_path: Path, lively_dir: Path) -> None:
+    train = [(f"film {number % 7}", "ny"[number % 10 == 0]) for number in range(60)]
+    runs = [
+        assembled(tmp_path, lively_dir, train, [("film 1", "n"), ("film 2", "y")], {"method": method, **weights})
+        for weights in ({}, {"class_weights": "balanced"}, {"class_weights": "0.5555555555555556,5"})
+    ]
+    starts = [run.start for run in runs]
+    assert all(start is not None for start in starts)
+    biases = [float(start["bias"] @ torch.tensor([-1.0, 1.0])) for start in starts if start is not None]
+    assert biases[1] == pytest.approx(biases[2], abs=1e-4)
+    assert biases[1] > biases[0] + 1
+    plain, balanced, _ = map(outputs, runs)
+    for name in SIMPLE:
+        assert np.array_equal(plain[name], balanced[name])
+
+
+# --- the cache
+def test_embeddings_are_cached_by_what_computes_them(tmp_path: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    compute = FrozenEncoder.computed
+    monkeypatch.setattr(FrozenEncoder, "computed", lambda self, batches: built.append("") or compute(self, batches))
+    collate, texts = (
+        PaddingCollator(load_tokenizer(str(lively_dir))),
+        [{"input_ids": [2, 40, 3]}, {"input_ids": [2, 50, 60, 3]}],
+    )
+
+    def number_built(backend: PlainBackend, **settings: Any) -> int:
+        model = frozen_copy(load_model(lively_dir), Pooling("mean"))
+        for name, value in settings.items():
+            setattr(model.config, name, value)
+        built.clear()
+        FrozenEncoder(model, collate, backend).vectors(texts, np.arange(2))
+        return len(built)
+
+    plain, packed = PlainBackend("cpu", "fp32"), PackedBackend("cpu", "fp32")
+    assert [number_built(backend) for backend in (plain, packed, plain, packed)] == [1, 1, 0, 0]
+    assert number_built(plain, num_labels=7, _name_or_path="elsewhere") == 0, "what the encoder does not read"
+    heads = load_model(lively_dir).config.num_attention_heads
+    assert [number_built(plain, num_attention_heads=2 * heads) for _ in range(2)] == [1, 0]

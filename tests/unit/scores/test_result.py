@@ -108,7 +108,7 @@ def test_the_verdict_is_that_of_a_paired_test_and_of_seeds_by_their_interval() -
     assert better.kind == "better"
     assert better.sentence == (
         'Better than always answering "b": accuracy 1.0000 against 0.7500 (difference +0.2500, '
-        "95 % interval +0.0934 to +0.3828, p = 0.002, exact McNemar test, 40 rows)"
+        "95% confidence interval +0.0934 to +0.3828, p = 0.002, exact McNemar test, 40 rows)"
     )
     worse = verdict_on(rows([0] * 30 + [1] * 10, [1] * 30 + [0] * 10), 1)
     assert worse.kind == "worse"
@@ -130,7 +130,10 @@ def test_the_verdict_is_that_of_a_paired_test_and_of_seeds_by_their_interval() -
         assert "paired jackknife" in worse.sentence
         assert verdict_on(rows(labels * 0 + 3, labels, SCORE), 3.0).sentence.startswith("No different from always answering")
     error = results.Score("validation", "mse", "mse", 0.5, 0.4, 0.6, 1.0)
-    assert mean_verdict(error) == "Better than the baseline: mean mse 0.5000 against 1.0000 (95 % interval 0.4000 to 0.6000)"
+    assert (
+        mean_verdict(error)
+        == "Better than the baseline: mean mse 0.5000 against 1.0000 (95% confidence interval 0.4000 to 0.6000)"
+    )
     assert mean_verdict(replace(error, baseline=0.2)).startswith("Worse than the baseline")
     assert mean_verdict(replace(error, key="accuracy", baseline=0.2)).startswith("Better than the baseline")
     assert mean_verdict(replace(error, baseline=0.5)).startswith("Undecided against the baseline")

@@ -14,6 +14,7 @@ import pytest
 from fake_seeds import FakeSeeds
 
 import glassloop
+from glassloop.backends.choose import choose_backend
 from glassloop.base.errors import DataError, LockedError, ModelError, SettingsError
 from glassloop.base.files import locked
 from glassloop.report.build import report_of
@@ -23,6 +24,7 @@ from glassloop.settings.defaults import MOST_STARTED_RATE
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.study import seeds
+from glassloop.study.run import assemble
 from glassloop.study.seeds import resume_seeds, settled, show_seeds, train_seeds, train_with_seeds
 from glassloop.study.tasks import LocalWorkers, Task, Worker
 
@@ -63,7 +65,7 @@ def run(fake: FakeSeeds) -> Run:
 def test_the_seeds_start_at_the_seed_and_a_table_follows(run: Run, fake: FakeSeeds) -> None:
     code, lines = run(2, training={"seed": 7})
     assert (code, fake.record["seeds"]) == (0, [7, 8])
-    verdict = "Better than the baseline: mean f1 0.5000 against 0.4000 (95 % interval 0.5000 to 0.5000)"
+    verdict = "Better than the baseline: mean f1 0.5000 against 0.4000 (95% confidence interval 0.5000 to 0.5000)"
     assert lines[5:] == [
         "                      loss      f1",
         "seed 7              0.0700  0.5000",
@@ -341,7 +343,10 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
     assert num_steps == 7
     assert 2 * 2**30 < need < 4 * 2**30
     monkeypatch.setattr("glassloop.data.encoding.write_encoding", pytest.fail)  # all is found in the cache
+    monkeypatch.setattr("glassloop.predict.baselines.FrozenEncoder.computed", pytest.fail)
     assert seeds.check_run(settings, 3) == (need, 7)
+    run = assemble(settings.given(), args, choose_backend(args))  # as a child does
+    assert run.baselines is not None
     # The children have a GPU: what a CPU would fit here is of no use to them.
     for name in ("fitted_head", "fitted_baselines"):
         monkeypatch.setattr(f"glassloop.study.run.{name}", pytest.fail)

@@ -130,7 +130,7 @@ def test_the_scores_of_a_run_and_of_each_class_are_shown_with_what_they_mean() -
         "ok            0.8889  1.0000  0.9412     8",
         "",
         '• Undecided against always answering "ok": accuracy 0.9000 against 0.8000 (difference +0.1000, '
-        "95 % interval -0.1956 to +0.3623, p = 1.000, exact McNemar test, 10 rows); about 210 more rows would decide",
+        "95% confidence interval -0.1956 to +0.3623, p = 1.000, exact McNemar test, 10 rows); about 210 more rows would decide",
     ]
     facts = TrainingFacts(68, 7, 5e-5, 1.4e-4, (0.7, 0.69), {"ok": 50, "complaint": 1}, 51)
     lines = shown(examples, [1] * 10, facts=facts)
@@ -148,7 +148,7 @@ def test_the_scores_of_a_run_and_of_each_class_are_shown_with_what_they_mean() -
     assert lines[-1] == "• no better than the majority baseline: f1 (ok)"
     undecided = shown(examples, [1] * 80, Measures(("accuracy", "f1"), "no"))
     assert undecided[-2].startswith('• Undecided against always answering "ok"'), "nothing is said twice"
-    assert undecided[-1].startswith("• do not use the probabilities of this model: they are worse than the class frequencies")
+    assert undecided[-1].startswith("• the predicted probabilities are worse than the class frequencies (log loss")
 
 
 def test_of_many_classes_some_are_shown_in_80_columns_and_no_name_controls_the_terminal() -> None:
