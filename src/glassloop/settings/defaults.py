@@ -98,7 +98,8 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
     }
     rates: dict[str, int | float] = {}
     towers = resolved.pair_form == TWO_TOWERS
-    started = starts_trained(resolved.pooling != FAMILY_HEAD, pairs=facts.pairs, towers=towers)
+    kept = facts.kept is not None and (resolved.pooling, resolved.pair_form) == (facts.kept, facts.kept_form)
+    started = kept or starts_trained(resolved.pooling != FAMILY_HEAD, pairs=facts.pairs, towers=towers)
     if "per_device_train_batch_size" not in given:  # few rows make small batches, so that an epoch has enough steps
         batch = next((size for most, size in BATCH_SIZES.items() if facts.rows <= most), LARGE_BATCH)
         rates["per_device_train_batch_size"] = max(1, (max(batch, STARTED_BATCH) if started else batch) // shares)

@@ -97,7 +97,9 @@ def test_a_pooled_head_that_is_kept_says_how_rows_are_read() -> None:
     assert form(one, method="frozen") == ("mean", "two_towers"), "its head is new, too"
     found = choose_settings(TrainingArguments(), (), towers)
     assert found.reason.endswith("10.6 M encoder weights, the head of the model")
-    assert found.settings.learning_rate == started_rate(10**5), "not that of a random head"
+    assert found.settings.learning_rate == started_rate(MINILM, towers=True), "not that of a random head"
+    found = choose_settings(TrainingArguments(), (), one)
+    assert found.settings.learning_rate == started_rate(MINILM), "it was trained on pairs"
 
 
 def test_an_encoder_that_cannot_be_pooled_has_the_head_of_its_family() -> None:

@@ -47,7 +47,7 @@ def test_the_numbers_of_the_run_are_in_it(described: dict[str, Any], lively_dir:
     found = values_of(script(described))
     data = {"LABELS": ["pos, really", "neg"], "TASK": "single_label_classification", "TEXTS": ["text"], "MAX_LENGTH": 24}
     steps = {"SEED": 42, "DATA_SEED": 42, "BATCH_SIZE": 16, "ACCUMULATE": 1, "MAX_STEPS": 12, "WARMUP_STEPS": 0}
-    head = {"POOLING": "mean", "NORMALIZE": False, "TOWERS": False, "DROPOUT": 0.1}
+    head = {"POOLING": "mean", "NORMALIZE": False, "TOWERS": False}
     rates = {"LEARNING_RATE": 5e-3, "WEIGHT_DECAY": 0.0, "MAX_GRAD_NORM": 1.0}
     assert {name: found[name] for name in found if name.isupper()} == {
         **{"MODEL": str(lively_dir)},

@@ -229,7 +229,7 @@ def test_before_the_first_checkpoint_resume_knows_its_model_and_data(start, resu
         (edit_weights, {}, r"weights: \w+ then, \w+ now"),
         (edit_config, {}, r"config.hidden_dropout_prob: 0\.\d+ then, 0.25 now"),
         (edit_tokenizer, {}, r"tokenizer: \w+ then, \w+ now"),
-        (None, {"learning_rate": 1e-4}, r"learning_rate: 2e-05 then, 0.0001 now"),
+        (None, {"learning_rate": 2e-4}, r"learning_rate: 0.0001 then, 0.0002 now"),
         (None, {"split_seed": 5}, r"train: \d+ rows \(\w+\) then, \d+ rows \(\w+\) now"),
     ):
         if edit:
