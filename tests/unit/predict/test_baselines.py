@@ -34,9 +34,8 @@ def assembled(folder: Path, model: Path, rows: list[tuple[str, str]], held: list
 
 
 def outputs(run: PreparedRun) -> dict[str, np.ndarray]:
-    assert run.baselines is not None
-    assert [one.name for one in run.baselines.each] == SIMPLE
-    return {one.name: one.rows.logits for one in run.baselines.each}
+    assert [one.name for one in run.baselines["validation"].each] == SIMPLE
+    return {one.name: one.rows.logits for one in run.baselines["validation"].each}
 
 
 def row(number: int) -> tuple[str, str]:
@@ -49,9 +48,8 @@ def test_each_is_fitted_to_the_training_rows_and_predicts_those_held_out(tmp_pat
     assert np.allclose(found["class frequencies"], np.log(0.5))
     for name in ("words", "frozen encoder"):
         assert [*found[name].argmax(axis=1)] == [0, 1] * 5
-    assert run.baselines is not None
-    assert [one.num_train for one in run.baselines.each] == [40] * 3
-    assert [*run.baselines.numbers] == [*range(10)]
+    assert [one.num_train for one in run.baselines["validation"].each] == [40] * 3
+    assert [*run.baselines["validation"].numbers] == [*range(10)]
     # The head that training starts from is the regression on embeddings: without dropout it gives the same logits.
     with torch.inference_mode():
         model = run.trainer.model.eval()
