@@ -618,7 +618,7 @@ def evaluate_run(run: str, wanted: Wanted, fitted: dict[tuple[str, ...], Baselin
         temperature, fitted_on = predictor.answering.temperature, predictor.calibration
         same = examples.facts[name].fingerprint
         # Rows that the temperature was fitted on would look too good: each is judged at one that was fitted without it.
-        crossed = fitted_on is not None and fitted_on.fingerprint == same
+        crossed = fitted_on is not None and same == (fitted_on.temperature_rows or fitted_on.fingerprint)
         result = result_of(
             examples,
             name,

@@ -74,6 +74,7 @@ def calibrate(
             thresholds=kept.thresholds,
             target=aim if kept.thresholds else None,
             positive_label=positive,
+            temperature_rows=(stored.temperature_rows or stored.fingerprint) if stored and kept.temperature == in_use else "",
             warning=calibration.warning_after(record, stored, kept, fitted, split),
         )
         show(f"→ {path}")

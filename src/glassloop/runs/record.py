@@ -523,6 +523,7 @@ class Calibration:
     written: str = ""
     glassloop: str = ""  # the version that wrote it
     format: int = FORMAT
+    temperature_rows: str = ""  # the fingerprint of the rows that the temperature was fitted on, if they are others
     warning: str = ""  # that its probabilities are worse than the class frequencies; a model folder alone has it, too
 
     def __post_init__(self) -> None:
@@ -542,7 +543,7 @@ def write_calibration(model: Path, calibration: Calibration) -> Path:
 def store_calibration(
     folder: Path, record: RunRecord, split: str, temperature: float, gains: Sequence[Gain], *, num_rows: int, folds: int,
     thresholds: Mapping[str, float] | None = None, target: Target | None = None, positive_label: str | None = None,
-    warning: str = "",
+    temperature_rows: str = "", warning: str = "",
 ) -> Path:  # fmt: skip
     """Store how the logits of a run become probabilities, fitted on its stored predictions of a split, and return the file."""
     facts = record.data.splits.get(split)
@@ -557,6 +558,7 @@ def store_calibration(
         predictions=sha256_of(folder / predictions_name(split)),
         folds=folds,
         gains=tuple(gains),
+        temperature_rows=temperature_rows,
         warning=warning,
         weights=weights_of(folder / MODEL_NAME, record.files),
         written=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +16,16 @@ from glassloop.base.errors import DataError, ModelError, SettingsError
 from glassloop.base.files import sha256_of
 from glassloop.cli.calibrate import calibrate
 from glassloop.predict.calibration import costs_of, named_target, remove_calibration, target_for
-from glassloop.runs.record import RUNNING, Target, model_of_run, read_calibration, read_predictions, write_calibration
+from glassloop.runs.record import (
+    RUNNING,
+    Target,
+    model_of_run,
+    read_calibration,
+    read_predictions,
+    read_run,
+    write_calibration,
+    write_run,
+)
 from glassloop.scores.calibration import negative_log_likelihood
 from glassloop.scores.statistics import scored_rows
 from glassloop.settings.training import SCORE, SEVERAL
@@ -197,16 +207,25 @@ def test_the_temperature_in_use_stays_unless_a_fit_is_better(tmp_path: Path, cap
     assert content["gains"][0]["before"] == pytest.approx(negative_log_likelihood(rows, fitted))
     assert f"the temperature stays {fitted:.4g}: " in capsys.readouterr().out
     assert [gain.name for gain in found.gains] == ["cost"]
+    assert found.temperature_rows == found.fingerprint == "abd"
+    other = replace(read_run(run).data.splits["validation"], fingerprint="other")
+    record = read_run(run)
+    write_run(run, replace(record, data=replace(record.data, splits={**record.data.splits, "test": other})))
+    shutil.copy(run / "validation-predictions.jsonl", run / "test-predictions.jsonl")
+    calibrate(str(run), split="test", cost="false_positive=1,false_negative=5")
+    found = read_calibration(run / "model")
+    assert (found.fingerprint, found.temperature_rows) == ("other", "abd"), "only its thresholds were fitted on the other rows"
     # Nothing new: what is used from now on is what the file has.
     before = (run / "model" / "calibration.json").read_bytes()
-    content = calibrate(str(run), target="none").content
+    content = calibrate(str(run), target="none", split="validation").content
     assert (run / "model" / "calibration.json").read_bytes() == before
     assert (content["stored"], content["temperature"], content["thresholds"]) == (False, fitted, found.thresholds)
     # Far from the best one, it is replaced.
     write_calibration(run / "model", replace(found, temperature=12.0))
-    assert calibrate(str(run), target="none").content["temperature"] == pytest.approx(fitted)
+    assert calibrate(str(run), target="none", split="validation").content["temperature"] == pytest.approx(fitted)
     (run / "model" / "calibration.json").write_text("{")
-    assert calibrate(str(run), target="none", force=True).content["temperature"] == pytest.approx(fitted), "which repairs it"
+    content = calibrate(str(run), target="none", force=True, split="validation").content
+    assert content["temperature"] == pytest.approx(fitted), "which repairs it"
 
 
 def test_a_calibration_has_the_warning_that_holds_with_it(tmp_path: Path) -> None:
