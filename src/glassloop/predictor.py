@@ -15,7 +15,7 @@ import numpy as np
 from glassloop.backends.choose import choose_backend, choose_device, choose_precision
 from glassloop.backends.packed import NO_STATE, PackedBackend, state_of, supported_backend, verified_backend, why_not_int8
 from glassloop.backends.plain import PlainBackend
-from glassloop.base.errors import DataError, ModelError, SettingsError, counted, did_you_mean, listed, visible
+from glassloop.base.errors import DataError, GlassloopError, ModelError, SettingsError, counted, did_you_mean, listed, visible
 from glassloop.base.files import find_path, replacing, user_path
 from glassloop.base.output import EVALUATING, LOADING, PREDICTING, say, stage
 from glassloop.base.records import collection_paused
@@ -43,10 +43,10 @@ from glassloop.runs.study import read_seeds
 from glassloop.scores import metrics as scoring
 from glassloop.scores.conclusions import averaged_logits
 from glassloop.scores.metrics import Measures, probabilities, recorded_measures
-from glassloop.scores.result import Result, facts_of, label_of
+from glassloop.scores.result import Baselines, Result, facts_of, label_of, method_words
 from glassloop.scores.statistics import scored_rows
 from glassloop.settings.training import CLASSES, SCORE, TrainingArguments, data_settings, split_names
-from glassloop.training.evaluate import Evaluation, named_metrics, prefixes, result_of, run_over
+from glassloop.training.evaluate import Evaluation, labels_of, named_metrics, prefixes, result_of, run_over
 from glassloop.training.interfaces import Backend, LossSum
 from glassloop.training.losses import make_loss
 
@@ -147,7 +147,9 @@ class Predictor:
     def warnings(self) -> list[str]:
         """What speaks against the answers of the model, such as probabilities worse than the class frequencies."""
         found = self.run.probabilities if self.run else None
-        return [found.warning] if found and found.warning else []
+        # A calibration has the warning that holds with it, also in a folder that is not a run.
+        warning = self.calibration.warning if self.calibration else found and found.warning
+        return [warning] if warning else []
 
     @property
     def typed(self) -> TypedTokens:
@@ -502,6 +504,7 @@ class Wanted:
     positive: str | None = None  # the class whose F1 is reported; default: that of the run
     device: str = "auto"
     batch_size: int = 64
+    baselines: bool = True  # whether to compare with the baselines of the run, which are fitted again for other rows
 
 
 @dataclass(frozen=True)
@@ -546,8 +549,11 @@ class Evaluated:
         say(f"{counted(number, 'row', 'rows')} → {target}")
 
 
-def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
-    """Return the evaluation of the model in a run folder or model folder."""
+def evaluate_run(run: str, wanted: Wanted, fitted: dict[tuple[str, ...], Baselines] | None = None) -> Evaluated:
+    """Return the evaluation of the model in a run folder or model folder.
+
+    `fitted` keeps baselines for the next call, which may be for another seed of the same run.
+    """
     predictor = Predictor(run, device=wanted.device, batch_size=wanted.batch_size)
     if predictor.answering.thresholds:
         say("metrics are computed without the thresholds of the run, which predict and serve use")
@@ -584,25 +590,80 @@ def evaluate_run(run: str, wanted: Wanted) -> Evaluated:
         raise DataError(f"{source}: the model compares two texts, but the rows have one", PAIRS)
     encoded = encoding.encode(examples, predictor.tokenizer, predictor.max_length, towers=predictor.towers)
     counted_rows = described.splits.get("train") if described and data is not None and task == CLASSES else None
-    trained_on = counted_rows.label_counts if counted_rows else None
+    trained_on: Mapping[str, int] | np.ndarray | None = counted_rows.label_counts if counted_rows else None
     limit = replace(predictor.limit, pairs=examples.columns.text_pair is not None)
     facts = facts_of(record, read_history(user_path(run)), encoder_weights(predictor.model.config)) if record else None
-    judged_on = (
-        next((described.splits[name] for name in records.held_out_splits(described.splits)), None) if described else None
-    )
+    # What the run already says about the same rows.
+    judged = {}
+    if record and described:
+        judged = {described.splits[name].fingerprint: one for name, one in record.judged.items() if one.verdict}
+    others = [name for name in splits if examples.facts[name].fingerprint not in judged]
+    if data is None:  # the baselines were fitted to its training rows
+        others = [name for name in others if name != "train"]
+    train, baselines = examples if described and data is None else None, {}
+    if record and wanted.baselines and record.settings.baselines and others:
+        try:
+            train = train or training_data(record, predictor.outputs)
+            baselines = baselines_of(record, train, examples, others, predictor.backend, fitted)
+        except (GlassloopError, OSError) as error:
+            reason = error.problem if isinstance(error, GlassloopError) else str(error)
+            say(f"compared with the majority only: the baselines cannot be fitted again: {reason}")
+    if data is not None and train is not None and "train" in train.splits:
+        trained_on = labels_of(train, "train")
     results = []
     for name, prefix in zip(splits, prefixes(splits), strict=True):
         for note in encoded[name].notes(limit):
             say(note)
         found = predictor.evaluate(encoded[name].rows, measures, prefix)
         temperature, fitted_on = predictor.answering.temperature, predictor.calibration
-        result = result_of(examples, name, found, measures, prefix, trained_on, facts, temperature=temperature)
         same = examples.facts[name].fingerprint
-        if record and record.verdict and result.verdict and judged_on and judged_on.fingerprint == same:
-            # The rows that the run was judged on: its baselines and its verdict.
-            told = replace(result.verdict, sentence=record.verdict, advice=record.advice)
-            result = replace(result, baselines=record.baselines, verdict=told)
-            if fitted_on is not None and fitted_on.fingerprint == same:  # by temperatures fitted without each row
-                result = replace(result, probabilities=record.probabilities)
+        # Rows that the temperature was fitted on would look too good: each is judged at one that was fitted without it.
+        crossed = fitted_on is not None and same == (fitted_on.temperature_rows or fitted_on.fingerprint)
+        result = result_of(
+            examples,
+            name,
+            found,
+            measures,
+            prefix,
+            trained_on,
+            facts,
+            baselines.get(name),
+            temperature=None if crossed else temperature,
+            what=method_words(record) if record else "",
+            seconds=(record.training_seconds or 0.0) if record else 0.0,
+        )
+        if result.probabilities:  # its temperature is the one in use
+            result = replace(result, probabilities=replace(result.probabilities, temperature=temperature))
+        told = judged.get(same)
+        if wanted.baselines and told and told.verdict and result.verdict:
+            verdict = replace(result.verdict, sentence=told.verdict, advice=told.advice)
+            result = replace(result, baselines=told.baselines, verdict=verdict)
         results.append(result)
     return Evaluated(source, examples, results, predictor.answering.temperature)
+
+
+def training_data(record: records.RunRecord, outputs: LabelSet | None) -> Examples:
+    """Return the data of a run. Raise `GlassloopError` if they cannot be read, or if the training rows have changed."""
+    data = record.data
+    found = load_examples(data.source, outputs=outputs, **{**data.given(), "task": data.task})
+    if changed := records.split_changes(data.splits, found.facts, ["train"]):
+        raise DataError(f"{data.source}: the data has changed since the run: {'; '.join(changed)}", "restore the data")
+    return found
+
+
+def baselines_of(
+    record: records.RunRecord, train: Examples, examples: Examples, splits: Sequence[str], backend: Backend,
+    fitted: dict[tuple[str, ...], Baselines] | None,
+) -> dict[str, Baselines]:  # fmt: skip
+    """Return what the baselines of a run, fitted again to its training rows, predict for other splits."""
+    from glassloop.predict.baselines import refitted_baselines  # loaded by those who fit any
+
+    if "train" not in train.splits:
+        raise DataError("the data has no train split", "restore the data")
+    known = {} if fitted is None else fitted
+    shared = (record.model.name, str(record.max_length), record.settings.method, train.facts["train"].fingerprint)
+    keys = {split: (*shared, split, examples.facts[split].fingerprint) for split in splits}
+    if missing := {split: (examples, split) for split, key in keys.items() if key not in known}:
+        found = refitted_baselines(record, train, missing, backend)
+        known |= {keys[split]: one for split, one in found.items()}
+    return {split: known[key] for split, key in keys.items()}

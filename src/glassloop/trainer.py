@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +29,7 @@ from glassloop.markup.notebook import chart, facts, figure, scores, table, view
 from glassloop.models import interface as models
 from glassloop.models.loading import quiet_transformers
 from glassloop.runs.history import numbers_by_step, read_moments, resumed_steps
-from glassloop.runs.record import Plan
+from glassloop.runs.record import BaselineRecord, Plan
 from glassloop.scores.metrics import Measures, chosen_measures, read_scores
 from glassloop.scores.result import Baselines
 from glassloop.settings.training import SCORE, TrainingArguments, refuse_methods
@@ -67,12 +67,34 @@ class Metrics(dict[str, float]):
 
 
 class BaselineScores(dict[str, dict[str, float]]):
-    """What `baselines` returns: the metrics of each simple method by its name. A dict, which notebooks show as a table."""
+    """What `baselines` returns: the metrics of each simple method by its name. A dict, which notebooks show as a table.
+
+    Attributes:
+        intervals: The lower and the upper end of the 95% confidence interval of each metric that has one, as
+            `intervals["words"]["accuracy"]`.
+    """
+
+    def __init__(self, records: Iterable[BaselineRecord]) -> None:
+        records = [*records]
+        super().__init__({one.name: {key: score.value for key, score in one.scores.items()} for one in records})
+        self.intervals = {
+            one.name: {
+                key: (score.low, score.high)
+                for key, score in one.scores.items()
+                if score.low is not None and score.high is not None
+            }
+            for one in records
+        }
 
     def _repr_html_(self) -> str:
         names = [*dict.fromkeys(name for scores in self.values() for name in scores)]
-        rows = [(method, *(figure(scores.get(name)) for name in names)) for method, scores in self.items()]
+        rows = [(method, *(self._cell(method, name) for name in names)) for method in self]
         return view("Baselines", table(("method", *names), rows))
+
+    def _cell(self, method: str, name: str) -> str:
+        low_high = self.intervals[method].get(name)
+        span = f" ({low_high[0]:.4f} to {low_high[1]:.4f})" if low_high else ""
+        return f"{figure(self[method].get(name))}{span}"
 
 
 class PredictionOutput(NamedTuple):
@@ -163,7 +185,7 @@ class Trainer:
         self._readers: list[data_rows.RowReader] = []  # of rows that are no table, with what was read of them
         self._can_be_interrupted = False  # a signal ends an evaluation
         self._recorder: Recorder | None = None  # of the latest training
-        self._baselines: tuple[Rows | None, Baselines] | None = None  # and the rows that they predict
+        self._baselines: list[tuple[Rows | None, Rows | None, Baselines]] = []  # after training rows and the rows predicted
         self._counted: tuple[tuple[str | None, int, Rows | None], list[float] | None] | None = None
         self._folder = Path(self.args.output_dir or DEFAULT_DIR)
         refuse_no_model(model)
@@ -192,7 +214,7 @@ class Trainer:
 
         self._readers = []  # rows may have changed since
         parts = self.training_parts()
-        known = self._baselines[1] if self._baselines and self._baselines[0] is self.eval_dataset else None
+        known = self._known_baselines(self.eval_dataset)
         recorder = Recorder(parts, self.processing_class, listed_rows, write_report if report else None, known)
         self._recorder = recorder
         with trained(parts, resume_from_checkpoint, restart=restart, callbacks=[recorder]) as metrics:
@@ -311,22 +333,24 @@ class Trainer:
             eval_dataset: The rows to predict. Default: the `eval_dataset` of the Trainer.
 
         Returns:
-            The metrics of each method by its name. With labels, they include log loss, Brier score and calibration error.
+            The metrics of each method by its name, as `scores["words"]["accuracy"]`; `scores.intervals` has the ends of their
+            95% confidence intervals. With labels, they include log loss, Brier score and calibration error.
 
         Raises:
             SettingsError: There are no evaluation rows or no tokenizer, or the model has no encoder or was already trained.
             DataError: The rows have no labels, or neither texts nor tokens.
         """
         rows = self.eval_dataset if eval_dataset is None else eval_dataset
-        if self._baselines is None or self._baselines[0] is not rows:
-            self._baselines = (rows, self._fitted_baselines(rows))
+        found = self._known_baselines(rows)
+        if found is None:
+            found = self._fitted_baselines(rows)
+            self._baselines.append((self.train_dataset, rows, found))
         measures = self.measures
-        return BaselineScores(
-            {
-                one.name: {name: score.value for name, score in baseline_record(one, measures).scores.items()}
-                for one in self._baselines[1].each
-            }
-        )
+        return BaselineScores(baseline_record(one, measures) for one in found.each)
+
+    def _known_baselines(self, rows: Rows | None) -> Baselines | None:
+        pairs = ((found, train is self.train_dataset and held_out is rows) for train, held_out, found in self._baselines)
+        return next((found for found, same in pairs if same), None)
 
     def _fitted_baselines(self, rows: Rows | None) -> Baselines:
         from glassloop.predict.baselines import tokenized_baselines
@@ -340,7 +364,8 @@ class Trainer:
         for problem, (holds, remedy) in problems.items():
             if holds:
                 raise SettingsError(f"no baselines: {problem}", remedy)
-        train, held_out = (read_given(self._reader(data)) for data in (self.train_dataset, rows))
+        # Of the tokens: no column tells whether it has texts or the names of labels, and the model reads only tokens.
+        train, held_out = (read_given(self._reader(data), tokens_first=True) for data in (self.train_dataset, rows))
         if train is None or held_out is None:
             raise SettingsError("no baselines: the rows have no length", "pass data sets, not streams")
         return tokenized_baselines(self.model, self.processing_class, self.backend, train, held_out, self.task)

@@ -53,9 +53,11 @@ def calibrate(
     positive = calibration.positive_class(record, positive_label)
     aim = calibration.target_for(rows, name, recall, precision, cost)
     folds = calibration.chosen_folds(folds, rows, positive)
-    fitted = fitted_calibration(rows, aim, positive, folds=folds)
+    stored = calibration.stored_calibration(model, record)
+    in_use = stored.temperature if stored else 1.0
+    fitted = fitted_calibration(rows, aim, positive, folds=folds, in_use=in_use)
     calibration.refuse_unreachable(fitted)
-    kept = calibration.Kept.of(fitted, force)
+    kept = calibration.Kept.of(fitted, force, in_use)
     show_fitted(Console(), fitted, f"{split} ({counted(len(rows), 'row', 'rows')}, {folds} folds)", positive)
     for line in kept.lines(fitted):
         show(line)
@@ -72,6 +74,8 @@ def calibrate(
             thresholds=kept.thresholds,
             target=aim if kept.thresholds else None,
             positive_label=positive,
+            temperature_rows=(stored.temperature_rows or stored.fingerprint) if stored and kept.temperature == in_use else "",
+            warning=calibration.warning_after(record, stored, kept, fitted, split),
         )
         show(f"→ {path}")
         calibration.refresh(folder)
@@ -80,5 +84,6 @@ def calibrate(
     gains = [{key: getattr(gain, key) for key in GAIN_KEYS} for gain in (*fitted.temperature_gains, *fitted.target_gains)]
     fit = {"temperature": fitted.temperature, "thresholds": fitted.thresholds(fitted.temperature)}
     content = {"run": run, "split": split, "rows": len(rows), "target": fitted.target, "fitted": fit, "gains": gains}
-    used = {"temperature": kept.temperature, "thresholds": kept.thresholds, "stored": path is not None, "file": path}
+    thresholds = kept.thresholds if path or stored is None else stored.thresholds
+    used = {"temperature": kept.temperature, "thresholds": thresholds, "stored": path is not None, "file": path}
     return CommandResult({**content, **used})

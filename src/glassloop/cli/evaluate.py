@@ -18,9 +18,11 @@ from glassloop.training.progress import starting
 
 if TYPE_CHECKING:
     from glassloop.predictor import Evaluated, Wanted
+    from glassloop.scores.result import Baselines
 
 METRIC_HELP = "Metrics to compute, separated by commas. Default: those of the run."
 POSITIVE_HELP = "Class whose F1 is reported. Default: the class chosen for the run."
+BASELINES_HELP = "Compare with the majority only, and do not fit the baselines of the run again for other rows."
 OUT_HELP = "File for the predictions of the rows: .csv, .tsv or .jsonl."
 
 
@@ -35,6 +37,7 @@ def evaluate(
     overwrite: Annotated[bool, Option("--overwrite", help="Replace the file of --out if it exists.")] = False,
     device: Device = "auto",
     batch_size: Annotated[int, Option(min=1, metavar="<int>", help="Batch size.")] = 64,
+    no_baselines: Annotated[bool, Option("--no_baselines", help=BASELINES_HELP)] = False,
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
@@ -47,7 +50,7 @@ def evaluate(
         from glassloop.training.evaluate import results_content, show_result
 
     given = given_for(DataSettings, options)
-    wanted = Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size)
+    wanted = Wanted(data, split, given, tuple(metric or ()), positive_label, device, batch_size, not no_baselines)
     target = user_path(out) if out is not None else None
     if target:
         refuse_target(target)  # before the model is loaded
@@ -80,7 +83,8 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
         return SeedRecord(status=FINISHED, validation=metrics, baseline=baseline, measures=names, rows=rows)
 
     runs = finished_runs(folder)
-    by_seed = {seed: evaluate_run(str(run), wanted) for seed, run in runs.items()}
+    fitted: dict[tuple[str, ...], Baselines] = {}  # once for all seeds
+    by_seed = {seed: evaluate_run(str(run), wanted, fitted) for seed, run in runs.items()}
     first = next(iter(by_seed.values()))
     together = []  # the result of all seeds as one model on each split, without a loss
     for parts in zip(*(one.results for one in by_seed.values()), strict=True):
@@ -89,9 +93,10 @@ def evaluate_seeds(folder: Path, wanted: Wanted, target: Path | None) -> Command
         together.append(replace(parts[0], rows=rows, metrics=metrics))
     record = replace(read_seeds(folder), seeds={seed: seed_record(one) for seed, one in by_seed.items()})
     scores, _ = by_split(together)
-    show_seeds(record, Console(), ", ".join(map(first.title, first.results)), scores)
+    show_seeds(record, Console(), ", ".join(map(first.title, first.results)), scores, first.results[0].baselines)
     if target:
         replace(first, results=together).save(target)
     seeds = {seed: {"run": runs[seed], "splits": results_content(one.results)} for seed, one in by_seed.items()}
     means = {"mean": record.mean, "standard_deviation": record.standard_deviation, "baseline": record.baseline}
-    return CommandResult({"run": folder, "data": first.source, "seeds": seeds, **means, "together": scores, "out": target})
+    content = {"run": folder, "data": first.source, "seeds": seeds, **means, "baselines": first.results[0].baselines}
+    return CommandResult({**content, "together": scores, "out": target})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,19 +18,21 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.base.cache import open_or_build
 from glassloop.base.errors import DataError
 from glassloop.base.files import assigned
-from glassloop.base.output import stage
+from glassloop.base.output import LOADING, stage
+from glassloop.base.records import collection_paused
 from glassloop.data.batches import Batches, PaddingCollator
-from glassloop.data.encoding import Encoding, encode_texts
+from glassloop.data.encoding import Encoding, encode, encode_texts
 from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.models.interface import base_of, config_of, label_names, longest_input
 from glassloop.models.linear import LinearModel, fit_linear, most_texts, refuse_infinite, words_outputs
-from glassloop.models.loading import declared_by
+from glassloop.models.loading import declared_by, load_model, load_tokenizer
 from glassloop.models.pooled import HEAD_KEY, PooledClassifier, Pooling, frozen_copy, reads_tokens
+from glassloop.runs.record import RunRecord
 from glassloop.scores.calibration import prior_outputs
 from glassloop.scores.metrics import Array
 from glassloop.scores.result import FROZEN_ENCODER, WORDS, Baseline, Baselines, constant_name, rows_of
-from glassloop.settings.training import SCORE
+from glassloop.settings.training import FROZEN, SCORE
 from glassloop.training.checkpoints import weights_fingerprint
 from glassloop.training.evaluate import labels_of, run_over
 from glassloop.training.interfaces import Backend, Tensors
@@ -176,16 +178,20 @@ def fitted_head(
 
 
 # --- the baselines of a run ----------------------------------------------------------------------------------------------
+def baseline_pooling(declared: Pooling | None, *, pairs: bool) -> Pooling:
+    """Return how the frozen encoder of a baseline pools: as the model declares it, else the mean; texts of a pair apart."""
+    return replace(Pooling(declared.mode, declared.normalize) if declared else Pooling("mean"), towers=pairs)
+
+
 def fitted_baselines(
-    train: LabelledRows, split: str, held_out: LabelledRows, task: str, names: Sequence[str],
+    train: LabelledRows, held_out: Mapping[str, LabelledRows], task: str, names: Sequence[str],
     frozen: FrozenEncoder | None = None, head: FittedHead | None = None, frozen_name: str = FROZEN_ENCODER,
-) -> Baselines:  # fmt: skip
-    """Fit the baselines to the training rows, and let them predict the rows of a split.
+) -> dict[str, Baselines]:  # fmt: skip
+    """Fit the baselines to the training rows once, and let them predict the rows of each split.
 
     Args:
         train: The training rows.
-        split: The name of the split.
-        held_out: Its rows.
+        held_out: The rows of each split by its name.
         task: What the labels are.
         names: The names of the labels; none for scores.
         frozen: The frozen encoder; None to leave it out.
@@ -194,25 +200,65 @@ def fitted_baselines(
     """
     num_labels, every = max(len(names), 1), train.targets
     device = "cpu" if frozen is None or frozen.backend.device.type != "cuda" else "cuda"
-    held = drawn_rows(held_out.lengths, MOST_HELD_OUT, MOST_TOKENS[device] // 2)
-    wanted = held_out.targets[held]
-
-    def baseline(name: str, outputs: Array, num_train: int, seconds: float) -> Baseline:
-        notes = [f"fitted to {num_train:,} of {len(every):,} training rows"] if num_train < len(every) else []
-        notes += [f"evaluated on {len(held):,} of {len(held_out.targets):,} rows"] if len(held) < len(held_out.targets) else []
-        return Baseline(name, rows_of(outputs, wanted, task, names), num_train, seconds, "; ".join(notes))
-
+    held = {split: drawn_rows(rows.lengths, MOST_HELD_OUT, MOST_TOKENS[device] // 2) for split, rows in held_out.items()}
     prior = prior_outputs(every, task, num_labels)
-    found = [baseline(constant_name(task), np.tile(prior, (len(held), 1)), len(every), 0.0)]
     began = time.perf_counter()
     with stage("fitting a regression on words"):
         numbers = drawn_rows(np.ones(len(every), dtype=np.int64), most_texts(num_labels), len(every))
-        outputs = words_outputs(train.texts(numbers), every[numbers], held_out.texts(held), task, num_labels)
-    found.append(baseline(WORDS, outputs, len(numbers), time.perf_counter() - began))
-    if frozen is not None and head is not None:
-        features, seconds = frozen.features(held_out.rows, held, split)
-        found.append(baseline(frozen_name, head.linear.outputs(features), len(head.numbers), head.seconds + seconds))
-    return Baselines(split, held, found)
+        columns = zip(*(held_out[split].texts(rows) for split, rows in held.items()), strict=True)
+        others = [[text for part in column for text in part] for column in columns]
+        outputs = words_outputs(train.texts(numbers), every[numbers], others, task, num_labels)
+    of_words = np.split(outputs, np.cumsum([len(rows) for rows in held.values()])[:-1])
+    words_seconds = time.perf_counter() - began
+    found = {}
+    for (split, rows), words in zip(held.items(), of_words, strict=True):
+        targets = held_out[split].targets
+
+        def baseline(
+            name: str, outputs: Array, num_train: int, seconds: float, rows: Array = rows, targets: Array = targets
+        ) -> Baseline:
+            notes = [f"fitted to {num_train:,} of {len(every):,} training rows"] if num_train < len(every) else []
+            notes += [f"evaluated on {len(rows):,} of {len(targets):,} rows"] if len(rows) < len(targets) else []
+            return Baseline(name, rows_of(outputs, targets[rows], task, names), num_train, seconds, "; ".join(notes))
+
+        each = [baseline(constant_name(task), np.tile(prior, (len(rows), 1)), len(every), 0.0)]
+        each.append(baseline(WORDS, words, len(numbers), words_seconds))
+        if frozen is not None and head is not None:
+            features, seconds = frozen.features(held_out[split].rows, rows, split)
+            each.append(baseline(frozen_name, head.linear.outputs(features), len(head.numbers), head.seconds + seconds))
+        found[split] = Baselines(split, rows, each)
+    return found
+
+
+def refitted_baselines(
+    record: RunRecord, train: Examples, held_out: Mapping[str, tuple[Examples, str]], backend: Backend
+) -> dict[str, Baselines]:
+    """Fit the baselines of a finished run again, and let them predict other splits. Embeddings come from the cache.
+
+    Args:
+        record: The record of the run.
+        train: The data of the run, with its training rows.
+        held_out: The data and the split of each name.
+        backend: The device and the precision to use.
+
+    Raises:
+        ModelError: The model that the run started from cannot be loaded.
+    """
+    name, task, names = record.model.name, train.task, train.labels.names if train.labels else ()
+    with stage(LOADING), collection_paused():
+        tokenizer = load_tokenizer(name)
+        pooling = baseline_pooling(declared_by(name)[0], pairs=train.columns.text_pair is not None)
+        network = load_model(name, labels=train.labels, task=task, new_head=True, seed=0).to(backend.device)
+    frozen = FrozenEncoder(frozen_copy(network, pooling), PaddingCollator(tokenizer), embedding_backend(backend))
+
+    def labelled(examples: Examples, split: str) -> LabelledRows:
+        alone = replace(examples, splits={split: examples.splits[split]}, facts={split: examples.facts[split]})
+        return split_rows(examples, split, encode(alone, tokenizer, record.max_length, towers=pooling.towers)[split])
+
+    rows = labelled(train, "train")
+    whole = record.settings.method == FROZEN and record.model.pooling == asdict(pooling)  # the head is then that of the run
+    head = fitted_head(frozen, rows, task, max(len(names), 1), whole=whole)
+    return fitted_baselines(rows, {key: labelled(*data) for key, data in held_out.items()}, task, names, frozen, head)
 
 
 # --- the baselines of a Trainer ------------------------------------------------------------------------------------------
@@ -254,10 +300,10 @@ def tokenized_baselines(
         )  # fmt: skip
     names = () if task == SCORE else label_names(config)
     if not reads_tokens(base_of(model).base_model):
-        return fitted_baselines(parts[0], VALIDATION, parts[1], task, names)
+        return fitted_baselines(parts[0], {VALIDATION: parts[1]}, task, names)[VALIDATION]
     frozen = FrozenEncoder(frozen_copy(base_of(model), pooling), collate, embedding_backend(backend))
     head = fitted_head(frozen, parts[0], task, max(len(names), 1), whole=False)
-    return fitted_baselines(parts[0], VALIDATION, parts[1], task, names, frozen, head)
+    return fitted_baselines(parts[0], {VALIDATION: parts[1]}, task, names, frozen, head)[VALIDATION]
 
 
 def chosen_texts(columns: Sequence[Sequence[str]], numbers: Array) -> list[list[str]]:

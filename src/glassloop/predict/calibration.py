@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from glassloop.base.output import CommandResult, say, show
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs import record as records
-from glassloop.scores.calibration import Fitted, margins_of
+from glassloop.scores.calibration import LOG_LOSS, Fitted, margins_of
 from glassloop.scores.statistics import ScoredRows, scored_rows
 from glassloop.settings.training import CLASSES, SCORE
 
@@ -82,23 +83,24 @@ LEAST_ROWS, DEFAULT_FOLDS = 20, 10
 
 @dataclass(frozen=True)
 class Kept:
-    """The parts of a calibration that are stored: a temperature other than 1, and thresholds."""
+    """The parts of a calibration that are stored: a temperature, which may be the one that is already used, and thresholds."""
 
     temperature: float
     thresholds: Mapping[str, float]
+    in_use: float = 1.0  # the temperature that is already stored, or 1
 
     @classmethod
-    def of(cls, fitted: Fitted, force: bool) -> Kept:
+    def of(cls, fitted: Fitted, force: bool, in_use: float = 1.0) -> Kept:
         """Return the parts that help on rows that were not used for fitting, or all of them if forced."""
-        temperature = fitted.temperature if force or fitted.temperature_helps else 1.0
-        return cls(temperature, fitted.thresholds(temperature) if force or fitted.thresholds_help else {})
+        temperature = fitted.temperature if force or fitted.temperature_helps else in_use
+        return cls(temperature, fitted.thresholds(temperature) if force or fitted.thresholds_help else {}, in_use)
 
     @property
     def anything(self) -> bool:
-        return self.temperature != 1.0 or bool(self.thresholds)
+        return self.temperature != self.in_use or bool(self.thresholds)
 
     def gains(self, fitted: Fitted) -> tuple[records.Gain, ...]:
-        of_temperature = fitted.temperature_gains if self.temperature != 1.0 else ()
+        of_temperature = fitted.temperature_gains if self.temperature != self.in_use else ()
         return (*of_temperature, *(fitted.target_gains if self.thresholds else ()))
 
     def lines(self, fitted: Fitted) -> list[str]:
@@ -108,9 +110,10 @@ class Kept:
             return f"{gain.change:+.4f} ± {gain.standard_error:.4f} on rows that were not used for fitting: no clear gain"
 
         found = [f"temperature {self.temperature:.4g}"]
-        if self.temperature == 1.0:
+        if self.temperature == self.in_use:
             unclear = f"the loss changes by {small(fitted.temperature_gains[0])}"
-            found = [f"no temperature: {'these rows do not determine one' if fitted.temperature == 1.0 else unclear}"]
+            why = "these rows do not determine one" if fitted.temperature == 1.0 else unclear
+            found = [f"{'no temperature' if self.in_use == 1.0 else f'the temperature stays {self.in_use:.4g}'}: {why}"]
         first, *others = fitted.target_gains or (None,)
         if self.thresholds and first is not None:
             found += [f"threshold {value:.4f} for {visible(name)}" for name, value in self.thresholds.items()][:20]
@@ -181,6 +184,23 @@ def chosen_folds(wanted: int | None, rows: ScoredRows, positive: str | None) -> 
     if not 2 <= folds <= most:
         raise SettingsError(f"--folds is {folds}", f"use 2 to {most:,}, {limit}" if most > 2 else "use 2, " + limit)
     return folds
+
+
+def stored_calibration(model: Path, record: records.RunRecord) -> records.Calibration | None:
+    """Return the calibration that is in use; None if there is none, or if it is damaged, which a new one repairs."""
+    with suppress(ModelError):
+        return records.read_calibration(model, record.files)
+    return None
+
+
+def warning_after(record: records.RunRecord, stored: records.Calibration | None, kept: Kept, fitted: Fitted, split: str) -> str:
+    """Return the warning that probabilities are worse than the class frequencies with a new calibration, or an empty text."""
+    known = record.probabilities
+    first = next(iter(records.held_out_splits(record.data.splits)), None)
+    if known is None or kept.temperature == kept.in_use or split != first:  # nothing new is known
+        return (stored.warning if stored else known and known.warning) or ""
+    loss = records.MetricRecord(fitted.temperature_gains[0].after)
+    return replace(known, after={**known.after, LOG_LOSS: loss}).warning or ""
 
 
 def refuse_unreachable(fitted: Fitted) -> None:

@@ -17,7 +17,7 @@ from glassloop.markup.templates import piece
 from glassloop.report.charts import Chart, csv_of, standalone
 from glassloop.report.errors import errors
 from glassloop.report.page import Drawn, Section, page
-from glassloop.report.results import confidence, gained, results_of, results_section
+from glassloop.report.results import confidence, gain_title, gained, results_of, results_section
 from glassloop.report.source import TEMPLATE, RunSource, about, curves, data_section, read_source
 from glassloop.report.study import seeds_sections
 from glassloop.runs import record as records
@@ -25,8 +25,8 @@ from glassloop.runs.history import Entry, read_history
 from glassloop.runs.record import REPORT_NAME, ClassRecord, RunRecord
 from glassloop.runs.status import run_status
 from glassloop.scores.metrics import short_metrics
-from glassloop.scores.result import FINE_TUNING, THE_FROZEN_ENCODER, Score
-from glassloop.settings.training import FROZEN, TrainingArguments
+from glassloop.scores.result import Score
+from glassloop.settings.training import TrainingArguments
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -116,11 +116,6 @@ def source_report(source: RunSource) -> Report:
         subtitle = piece(TEMPLATE, "subtitle", source, started)
         html = page(source.folder.name, sections, subtitle=subtitle, footer=piece(TEMPLATE, "footer"))
         return Report(source.folder.name, html, drawn.charts, results)
-
-
-def gain_title(source: RunSource) -> str:
-    frozen = source.record is not None and source.record.settings.method == FROZEN
-    return f"What {THE_FROZEN_ENCODER if frozen else FINE_TUNING} gained"
 
 
 def write_report(folder: Path) -> Path | None:

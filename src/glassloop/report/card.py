@@ -22,9 +22,10 @@ from glassloop.report.page import score
 from glassloop.report.results import gain_row, results_of
 from glassloop.report.source import read_source
 from glassloop.runs import record as records
-from glassloop.runs.record import MODEL_NAME, Calibration, RunRecord
+from glassloop.runs.record import MODEL_NAME, Calibration, MetricRecord, RunRecord
 from glassloop.runs.study import read_seeds
-from glassloop.scores.calibration import Fitted
+from glassloop.scores.calibration import PROBABILITY_TITLES, Fitted
+from glassloop.scores.metrics import Measures
 from glassloop.scores.result import Score
 from glassloop.settings.training import CLASSES
 
@@ -136,7 +137,7 @@ def run_card(folder: Path) -> Card:
     data_part, limits = data_parts(record)
     sections = [
         ("What it is", piece(TEMPLATE, "introduction", record, started, data, MOST_LABELS)),
-        ("Results", piece(TEMPLATE, "results", scores_table(scores), record, *seeds)),
+        ("Results", piece(TEMPLATE, "results", scores_table(scores), record, *seeds, *baseline_rows(record, scores), stored)),
         ("How to use it", usage(record, stored)),
         ("Calibration", piece(TEMPLATE, "calibration", stored, gains, MOST_LABELS) if stored else ""),
         ("Data", data_part),
@@ -144,6 +145,25 @@ def run_card(folder: Path) -> Card:
         ("Limits", limits),
     ]
     return Card(folder.resolve().name, data, scores, head, sections)
+
+
+def baseline_rows(record: RunRecord, scores: Sequence[Score]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and rows of a table of the model and its baselines; no row without baselines."""
+    measures = Measures(record.metrics, record.positive_label)
+    own = {one.key: MetricRecord(one.value, one.low, one.high) for one in scores if one.split == scores[0].split}
+    own |= record.probabilities.after if record.probabilities else {}
+    methods = [("this model", own, ""), *((one.name, one.scores, one.note) for one in record.baselines)]
+    keys = [key for key in (*record.metrics, *PROBABILITY_TITLES) if any(key in one.scores for one in record.baselines)]
+
+    def cell(found: MetricRecord | None) -> str:
+        if found is None:
+            return "–"
+        return f"{found.value:.4f}" + ("" if found.low is None else f" ({found.low:.4f} to {found.high:.4f})")
+
+    noted = any(note for _, _, note in methods)
+    rows = [[name, *(cell(found.get(key)) for key in keys), *([note] if noted else [])] for name, found, note in methods]
+    titles = (PROBABILITY_TITLES.get(key) or measures.title(key) for key in keys)
+    return ["method", *titles, *(["note"] if noted else [])], rows if record.baselines else []
 
 
 def base_model(name: str) -> str | None:

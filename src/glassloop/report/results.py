@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import mean
 
 import numpy as np
 from markupsafe import Markup
@@ -15,13 +16,13 @@ from glassloop.report.charts import Axis, Bars, Cloud, DotChart, Dots, Event, Hi
 from glassloop.report.page import Cell, Drawn, Number, score
 from glassloop.report.source import TEMPLATE, RunSource
 from glassloop.runs import record as records
-from glassloop.runs.record import Calibration, Gain
+from glassloop.runs.record import Calibration, Gain, RunRecord
 from glassloop.scores import calibration
 from glassloop.scores.calibration import LOG_LOSS, PROBABILITY_TITLES, confidences, reliability, threshold_curve
 from glassloop.scores.metrics import AVERAGED, LOWER_IS_BETTER, Array, probabilities, short_metrics
-from glassloop.scores.result import VERDICT_KEYS, Score
+from glassloop.scores.result import FINE_TUNING, THE_FROZEN_ENCODER, VERDICT_KEYS, Score
 from glassloop.scores.statistics import ScoredRows, some_rows, wilson
-from glassloop.settings.training import CLASSES, SCORE, SEVERAL
+from glassloop.settings.training import CLASSES, FROZEN, SCORE, SEVERAL
 
 MOST_CARDS = 4
 THIS_RUN = "this run"
@@ -119,25 +120,44 @@ def headline(
     return piece(TEMPLATE, "results", first, MOST_CARDS, prefix, lead, advice, figures, head, rows)
 
 
-def gained(source: RunSource, results: Sequence[Score], drawn: Drawn) -> str:
-    """Return simple methods beside the run, if it has results: charts and a table of scores, probabilities and times."""
+def gain_title(source: RunSource) -> str:
+    frozen = source.record is not None and source.record.settings.method == FROZEN
+    return f"What {THE_FROZEN_ENCODER if frozen else FINE_TUNING} gained"
+
+
+def gained(source: RunSource, results: Sequence[Score], drawn: Drawn, seeds: Sequence[RunRecord] = ()) -> str:
+    """Return simple methods beside the run, if it has results: charts and a table of scores, probabilities and times.
+
+    With the records of several `seeds`, `source` is one of them, and `results` are the means over all.
+    """
     record = source.record
     if record is None or not record.baselines:
         return ""
-    likely, methods = record.probabilities if results else None, {one.name: one.scores for one in record.baselines}
+    methods = {one.name: one.scores for one in record.baselines}
     facts: dict[str, tuple[int, float | None, str]] = {one.name: (one.rows, one.seconds, one.note) for one in record.baselines}
+    this, warnings = f"mean of {len(seeds)} seeds" if seeds else THIS_RUN, list[str]()
+    likely: dict[str, records.MetricRecord] = {}
     if results:
+        each = [one.probabilities for one in seeds or [record] if one.probabilities]
+        warnings = [*dict.fromkeys(one.warning for one in each if one.warning)]
+        if each and not seeds:
+            likely = each[0].after
+        elif each and len(each) == len(seeds):
+            likely = {key: records.MetricRecord(mean(one.after[key].value for one in each)) for key in each[0].after}
         own = {one.key: records.MetricRecord(one.value, one.low, one.high) for one in results if one.split == results[0].split}
-        methods = {THIS_RUN: own | (likely.after if likely else {})} | methods
-        facts[THIS_RUN] = (record.data.splits["train"].num_rows, (record.result or {}).get("train_runtime"), "")
-    known = {key for scores in methods.values() for key in scores}
-    titles = {key: source.measures.title(key) for key in record.metrics if key in known}
-    titles |= {key: title for key, title in PROBABILITY_TITLES.items() if key in known}
+        methods = {this: own | likely} | methods
+        spent = [one.training_seconds for one in seeds or [record]]
+        known = [one for one in spent if one is not None]
+        seconds = mean(known) if len(known) == len(spent) else None
+        facts[this] = (record.data.splits["train"].num_rows, seconds, "")
+    keys = {key for scores in methods.values() for key in scores}
+    titles = {key: source.measures.title(key) for key in record.metrics if key in keys}
+    titles |= {key: title for key, title in PROBABILITY_TITLES.items() if key in keys}
     first = VERDICT_KEYS[record.data.task]
     figures = []
     for key in dict.fromkeys([first if first in titles else next(iter(titles)), *([LOG_LOSS] if LOG_LOSS in titles else [])]):
         values = [(name, scores[key]) for name, scores in methods.items() if key in scores]
-        dots = [Dots(name, one.value, one.low, one.high, color=int(name != THIS_RUN)) for name, one in values]
+        dots = [Dots(name, one.value, one.low, one.high, color=int(name != this)) for name, one in values]
         told = "; ".join(f"{name} {one.value:.4f}" for name, one in values)
         note = "Lower is better." if key in (*LOWER_IS_BETTER, LOG_LOSS) else ""
         title = f"{titles[key][0].upper()}{titles[key][1:]} with 95% confidence intervals"
@@ -149,7 +169,22 @@ def gained(source: RunSource, results: Sequence[Score], drawn: Drawn) -> str:
         number, seconds, note = facts[name]
         cells: list[Cell] = [score(scores[key].value if key in scores else None) for key in titles]
         rows.append([name, *cells, number, score(seconds, 1), *([note] if has_notes else [])])
-    return piece(TEMPLATE, "gained", figures, head, rows, (likely and likely.warning) or "")
+    return piece(TEMPLATE, "gained", figures, head, rows, "; ".join(warnings), gained_note(source, this, bool(likely)))
+
+
+def gained_note(source: RunSource, this: str, has_probabilities: bool) -> str:
+    """Return on which rows the methods of that section were evaluated, and at which temperature."""
+    baselines, result = source.record.baselines if source.record else (), next(iter(source.results), None)
+    told = "The baselines were fitted to the training rows."
+    if result is not None:
+        told += " All methods were evaluated on the same rows."
+        if any("evaluated on" in one.note for one in baselines):
+            told = f"{told.partition(' All')[0]} They were evaluated on the rows named in the table, and {this} on all"
+            told += f" {len(result.rows):,}; the verdict compares them on the same rows."
+    if has_probabilities:
+        fitted = "the temperature 1" if source.by_trainer else "a temperature that was fitted to other rows"
+        told += f" The probabilities of {this} were scored at {fitted}."
+    return told
 
 
 def reach(result: Score) -> float:

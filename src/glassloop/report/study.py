@@ -20,7 +20,7 @@ from glassloop.markup.templates import piece
 from glassloop.report.charts import COUNT, Axis, DotChart, Dots, LineChart, ParallelChart, Series, Thread
 from glassloop.report.errors import row_list
 from glassloop.report.page import PARTS, Cell, Drawn, Section, figure, page, score
-from glassloop.report.results import headline
+from glassloop.report.results import gain_title, gained, headline
 from glassloop.report.source import TEMPLATE, RunSource, command, data_section, metric_names, read_source
 from glassloop.runs.history import numbers_by_step
 from glassloop.runs.record import REPORT_NAME, seed_name
@@ -334,9 +334,11 @@ def verdict_of_seeds(runs: Mapping[int, RunSource], result: Score) -> str:
         known = read_baselines(first.folder, seeds[0], first.record) if first.folder else None
         same_split = known is not None and known.split == first.results[0].split
         if known and same_split and all(np.array_equal(rows.references, seeds[0].references) for rows in seeds[1:]):
-            seconds = [(run.record.result or {}).get("train_runtime", 0.0) for run in sources if run.record]
+            spent = [run.record.training_seconds for run in sources if run.record]
+            seconds = [one for one in spent if one is not None]
             judged = [some_rows(rows, known.numbers) for rows in seeds]
-            return best_compared(judged, known.each, method_words(first.record), sum(seconds) / len(seconds))[1]
+            cost = sum(seconds) / len(seeds) if len(seconds) == len(seeds) else 0.0  # of a killed session, nobody knows it
+            return best_compared(judged, known.each, method_words(first.record), cost)[1]
     return mean_verdict(result)
 
 
@@ -348,6 +350,7 @@ def seeds_sections(folder: Path, drawn: Drawn) -> tuple[list[Section], list[Scor
     best = headline(results, task, drawn, sentence(record, runs, results[0]), prefix="mean ") if results else nothing
     sections = [
         Section("results", "Results", best),
+        Section("gained", gain_title(first) if first else "", seeds_gained(runs, results, drawn), "Gain"),
         Section("curves", "Learning curves", seed_curves(runs, drawn), "Curves"),
         Section("errors", "Errors", shared_errors(runs)),
         Section("data", "Data", data_section(first, drawn) if first else ""),
@@ -355,6 +358,12 @@ def seeds_sections(folder: Path, drawn: Drawn) -> tuple[list[Section], list[Scor
     ]
     words = f"{counted(len(record.seeds), 'random seed', 'random seeds')}, {len(record.finished):,} finished."
     return sections, results, piece(TEMPLATE, "seeds_subtitle", record.status, words)
+
+
+def seeds_gained(runs: Mapping[int, RunSource], results: list[Score], drawn: Drawn) -> str:
+    sources = [run for run in runs.values() if run.results and run.record]
+    records = [run.record for run in sources if run.record]
+    return gained(sources[0], results, drawn, records) if sources and results else ""
 
 
 def seeds_results(record: SeedsRecord, runs: Mapping[int, RunSource]) -> list[Score]:

@@ -254,6 +254,22 @@ def read_moments(folder: Path) -> list[Moment]:
     return moments
 
 
+def trained_seconds(moments: Sequence[Moment], runtime: float) -> float | None:
+    """Return how long all sessions of a training took, the last of which took `runtime`; None if one of them was killed."""
+    sessions: list[list[Moment]] = []
+    for moment in moments:
+        if moment.event in (START, RESUME) or not sessions:
+            sessions.append([])
+        sessions[-1].append(moment)
+    if len(sessions) <= 1:
+        return runtime
+    try:
+        times = [[datetime.fromisoformat(moment.time) for moment in session] for session in sessions]
+        return sum((ended - began).total_seconds() for began, ended in times)
+    except ValueError:  # a session without an end
+        return None
+
+
 def resumed_steps(moments: Sequence[Moment]) -> list[int]:
     """Return the steps after which a training was resumed, without those that a later resume went back behind."""
     steps: list[int] = []

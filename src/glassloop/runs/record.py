@@ -345,8 +345,18 @@ class ProbabilityRecord:
         loss = self.after["log_loss"].value
         if loss <= self.frequencies:
             return None
-        figures = f"log loss {loss:.4f} against {self.frequencies:.4f} on {self.rows:,} validation rows"
+        figures = f"log loss {loss:.4f} against {self.frequencies:.4f} on {self.rows:,} rows"
         return f"the predicted probabilities are worse than the class frequencies ({figures}): do not rely on them"
+
+
+@dataclass(frozen=True)
+class SplitRecord:
+    """What a result means on one split."""
+
+    verdict: str | None = None  # how it compares with the best baseline
+    advice: tuple[str, ...] = ()  # what to try if it is no better
+    baselines: tuple[BaselineRecord, ...] = ()  # what simple methods reach
+    probabilities: ProbabilityRecord | None = None  # None for scores
 
 
 @dataclass(frozen=True)
@@ -386,13 +396,23 @@ class RunRecord:
     probabilities: ProbabilityRecord | None = None  # None for scores, and without validation rows
     verdict: str | None = None  # how the result compares with the best baseline
     advice: tuple[str, ...] = ()  # what to try if it is no better
+    further: dict[str, SplitRecord] = field(default_factory=dict)  # the same of further validation splits
     best_step: int | None = None
+    # Of all sessions of the training, with the fit of its head; None if one of them was killed, so that nobody knows.
+    training_seconds: float | None = None
     seconds: float | None = None
     files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of the trained model
 
     @property
     def finished(self) -> bool:
         return self.status == FINISHED
+
+    @property
+    def judged(self) -> dict[str, SplitRecord]:
+        """What the result means on each split that the run was evaluated on."""
+        first = SplitRecord(self.verdict, self.advice, self.baselines, self.probabilities)
+        names = held_out_splits(self.data.splits) if self.verdict else ()
+        return {name: first if place == 0 else self.further.get(name, SplitRecord()) for place, name in enumerate(names)}
 
 
 def read_record(path: Path) -> RunRecord:
@@ -503,6 +523,8 @@ class Calibration:
     written: str = ""
     glassloop: str = ""  # the version that wrote it
     format: int = FORMAT
+    temperature_rows: str = ""  # the fingerprint of the rows that the temperature was fitted on, if they are others
+    warning: str = ""  # that its probabilities are worse than the class frequencies; a model folder alone has it, too
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
@@ -521,6 +543,7 @@ def write_calibration(model: Path, calibration: Calibration) -> Path:
 def store_calibration(
     folder: Path, record: RunRecord, split: str, temperature: float, gains: Sequence[Gain], *, num_rows: int, folds: int,
     thresholds: Mapping[str, float] | None = None, target: Target | None = None, positive_label: str | None = None,
+    temperature_rows: str = "", warning: str = "",
 ) -> Path:  # fmt: skip
     """Store how the logits of a run become probabilities, fitted on its stored predictions of a split, and return the file."""
     facts = record.data.splits.get(split)
@@ -535,6 +558,8 @@ def store_calibration(
         predictions=sha256_of(folder / predictions_name(split)),
         folds=folds,
         gains=tuple(gains),
+        temperature_rows=temperature_rows,
+        warning=warning,
         weights=weights_of(folder / MODEL_NAME, record.files),
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         glassloop=package_version("glassloop") or "",

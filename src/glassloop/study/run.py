@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -36,11 +36,20 @@ from glassloop.data.sources import load_examples
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
 from glassloop.models.pooled import PooledClassifier, Pooling, can_be_pooled, frozen_copy, pooling_of, reads_tokens
-from glassloop.predict.baselines import FittedHead, FrozenEncoder, embedding_backend, fitted_baselines, fitted_head, split_rows
+from glassloop.predict.baselines import (
+    FittedHead,
+    FrozenEncoder,
+    baseline_pooling,
+    embedding_backend,
+    fitted_baselines,
+    fitted_head,
+    split_rows,
+)
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.runs import record as records
 from glassloop.runs import status
+from glassloop.runs.history import read_moments, trained_seconds
 from glassloop.scores.metrics import refuse_unknown_metric
 from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Result, facts_of, method_words, write_baselines
 from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
@@ -186,9 +195,10 @@ class PreparedRun:
     examples: Examples
     encoded: Mapping[str, Encoding]
     record: records.RunRecord
-    baselines: Baselines | None = None  # None without validation rows, or if they are not wanted
+    baselines: Mapping[str, Baselines] = field(default_factory=dict)  # by split; empty if they are not wanted
     start: Tensors | None = None  # weight and bias of the head that a pooled model starts from
     reason: str = ""  # from what the default rule chose settings
+    head_seconds: float = 0.0  # how long the fit of that head took
 
 
 def assemble(
@@ -222,7 +232,8 @@ def assemble(
     with stage(LOADING):
         network, fingerprint = shared.model(model, examples, new_head=given.new_head, seed=args.seed, pooling=pooling)
     collate = PaddingCollator(tokenizer, args.pad_to_multiple_of)
-    start = baselines = None
+    start, head_seconds = None, 0.0
+    baselines: Mapping[str, Baselines] = {}
     with backend.processes.main_first():
         network.to(backend.device)
         refuse_unknown_tokens(tokenizer, network)
@@ -246,10 +257,11 @@ def assemble(
             stored = Path(args.output_dir or "") / records.START_HEAD_NAME
             start = stored_head(stored, head.tensors) if args.output_dir and stored.is_file() else head.tensors
             network.head.load_state_dict(start)
-    held_out = next(iter(records.held_out_splits(examples.facts)), None)
-    if fits and args.baselines and held_out and backend.processes.is_main:
-        wanted = Pooling(declared.mode, declared.normalize) if declared else Pooling("mean")
-        wanted = replace(wanted, towers=examples.columns.text_pair is not None)
+            head_seconds = head.seconds
+    splits = records.held_out_splits(examples.facts)
+    held_out = next(iter(splits), None)
+    if fits and args.baselines and splits and backend.processes.is_main:
+        wanted = baseline_pooling(declared, pairs=examples.columns.text_pair is not None)
         rows = encoded
         if frozen is None and not isinstance(network, PooledClassifier) and not reads_tokens(network.base_model):
             reason = f"a {config.model_type} encoder does not give one vector for each token"
@@ -260,12 +272,13 @@ def assemble(
             head = fitted(frozen, rows, whole=False)
         elif weights:  # a baseline has none
             head = fitted(frozen, rows, whole=args.method == FROZEN)
-        train, others = (split_rows(examples, split, rows[split]) for split in ("train", held_out))
+        train, *others = (split_rows(examples, split, rows[split]) for split in ("train", *splits))
         names = examples.labels.names if examples.labels else ()
         # A run is not compared with itself, but with the frozen encoder as it is pooled by default.
         is_other = args.method == FROZEN and wanted != pooling
         called = OTHER_FROZEN if is_other else FROZEN_ENCODER
-        fit = partial(fitted_baselines, train, held_out, others, examples.task, names, frozen, head, called)
+        judged = dict(zip(splits, others, strict=True))
+        fit = partial(fitted_baselines, train, judged, examples.task, names, frozen, head, called)
         key = ("baselines", model, wanted, limit.max_length, examples.task, rows_key(examples), args.method, called)
         baselines = shared.kept(key, fit)
     trainer = Trainer(
@@ -306,7 +319,7 @@ def assemble(
         chosen=chosen.names,
         max_length=limit.max_length,
         class_weights=None if parts.class_weights is None else tuple(parts.class_weights),
-        baselines=tuple(baseline_record(one, trainer.measures) for one in baselines.each) if baselines else (),
+        baselines=tuple(baseline_record(one, trainer.measures) for one in baselines[splits[0]].each) if baselines else (),
         padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
         lengths={
             name: facts
@@ -315,7 +328,7 @@ def assemble(
         },
         identity=session.identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
-    return PreparedRun(trainer, parts, examples, encoded, record, baselines, start, chosen.reason)
+    return PreparedRun(trainer, parts, examples, encoded, record, baselines, start, chosen.reason, head_seconds)
 
 
 def stored_head(path: Path, like: Tensors) -> Tensors:
@@ -506,22 +519,27 @@ def run_to_end(
     console.print(banner(record, examples, folder, run.reason))
     for line in examples.notes:
         console.print(Text(f"• {printable(line)}", style="dim"))
-    if run.baselines is not None:
-        console.print(baselines_table(record.baselines, trainer.measures, f"{run.baselines.split}, before training"))
+    if run.baselines:  # of the first split, which run.json has, too
+        console.print(baselines_table(record.baselines, trainer.measures, f"{next(iter(run.baselines))}, before training"))
     with session.trained(run.parts, checkpoint, restart=restart, callbacks=callbacks) as metrics:
         record = replace(record, result=metrics, stop_reason=trainer.state.stop_reason)
-        results = evaluated(run, metrics.get("train_runtime", 0.0))
+        seconds = trained_seconds(read_moments(folder), metrics.get("train_runtime", 0.0))
+        record = replace(record, training_seconds=None if seconds is None else seconds + run.head_seconds)
+        results = evaluated(run, record.training_seconds or 0.0)
         if results:
             record = replace(scored(record, results), best_step=trainer.state.best_step)
         for result in results:
             show_result(console, result, result.split)
             if processes.is_main:
                 lengths, tokenizer = run.encoded[result.split].lengths, trainer.processing_class
-                more = length_entries(examples, result.split, lengths, tokenizer, record.max_length)
+                towers = bool(record.model.pooling and record.model.pooling["towers"])
+                more = length_entries(examples, result.split, lengths, tokenizer, record.max_length, towers=towers)
                 with session.resume_named(folder):
                     write_predictions(folder / records.predictions_name(result.split), examples, result, more)
-                    if run.baselines is not None and run.baselines.split == result.split:
-                        write_baselines(folder, run.baselines)
+                    if result is not results[0]:  # the first split is the one that the run is judged on
+                        continue
+                    if result.split in run.baselines:
+                        write_baselines(folder, run.baselines[result.split])
                     if result.probabilities is not None:
                         store_temperature(folder, record, result.split, result.probabilities)
         session.stop_if_asked(trainer.state, processes, run.parts.say)
@@ -542,7 +560,6 @@ def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
     try:
         for split, prefix in zip(splits, prefixes(splits), strict=True):
             evaluation = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
-            known = run.baselines if run.baselines is not None and run.baselines.split == split else None
             result = result_of(
                 run.examples,
                 split,
@@ -550,7 +567,7 @@ def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
                 trainer.measures,
                 prefix,
                 facts=facts,
-                baselines=known,
+                baselines=run.baselines.get(split),
                 what=method_words(run.record),
                 seconds=seconds,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.report.study import seeds_verdict
 from glassloop.runs import record as records
+from glassloop.runs.record import BaselineRecord
 from glassloop.runs.status import free_folder, new_folders, refuse_taken, remove_if_empty, resumed_folder
 from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.metrics import Measures, no_better
@@ -35,7 +36,7 @@ from glassloop.study.run import check_run, chosen_settings, examples_for
 from glassloop.study.tasks import KINDS, LocalWorkers, Place, Task, Watcher, reached, run_tasks, stored_answer
 from glassloop.training.callbacks import leave, noted_signals
 from glassloop.training.checkpoints import differences
-from glassloop.training.evaluate import baseline_name, figures, seeds_content, values_of
+from glassloop.training.evaluate import baseline_name, baselines_table, figures, seeds_content, values_of
 from glassloop.training.progress import SeedsProgress
 
 
@@ -234,7 +235,8 @@ def train_with_seeds(
         update_card(record.folder / records.seed_name(seed))  # with the results of all seeds
     if with_report and (path := write_report(record.folder)):
         note(f"  report: {path}")
-    return CommandResult({**seeds_content(record), "verdict": verdict}, report_failures(record))
+    content = seeds_content(record, shared_baselines(record))
+    return CommandResult({**content, "verdict": verdict}, report_failures(record))
 
 
 def settled(given: GivenSettings) -> RunSettings:
@@ -267,10 +269,21 @@ def refuse_other_settings(record: SeedsRecord, given: GivenSettings) -> None:
         raise SettingsError(problem, f"use only --seeds and --resume {record.folder}")
 
 
+def shared_baselines(record: SeedsRecord) -> tuple[BaselineRecord, ...]:
+    """Return the baselines that all seeds share, from the run of the first one; none of a run that was deleted or damaged."""
+    with suppress(GlassloopError, StopIteration):
+        return records.read_run(record.folder / records.seed_name(next(iter(record.finished)))).baselines
+    return ()
+
+
 def show_seeds(
-    record: SeedsRecord, console: Console | None = None, title: str = "", together: dict[str, float] | None = None
-) -> None:
-    """Print one row per finished seed, then the mean, the sample standard deviation and the baseline, and two remarks."""
+    record: SeedsRecord, console: Console | None = None, title: str = "", together: dict[str, float] | None = None,
+    baselines: Sequence[BaselineRecord] | None = None,
+) -> None:  # fmt: skip
+    """Print one row per finished seed, then the mean, the sample standard deviation and the baseline, and two remarks.
+
+    A second table has the `baselines` with their intervals; by default, those of the run of the first seed.
+    """
     finished = record.finished
     if not record.mean:
         return
@@ -281,15 +294,16 @@ def show_seeds(
     rows |= {f"mean of {len(finished)}": record.mean}
     rows |= {"standard deviation": deviation} if (deviation := record.standard_deviation) else {}
     rows |= {**({"all seeds as one model": together} if together else {}), baseline: record.baseline}
-    with suppress(GlassloopError):  # of a run that was deleted or damaged
-        fitted = records.read_run(record.folder / records.seed_name(next(iter(finished)))).baselines
-        rows |= {one.name: values_of(one.scores) for one in fitted if one.name not in CONSTANTS}
+    fitted = shared_baselines(record) if baselines is None else baselines
+    rows |= {one.name: values_of(one.scores) for one in fitted if one.name not in CONSTANTS}
     table = bare_table(title, *map(measures.title, record.mean), right=1, no_wrap=True)
     for name, values in rows.items():
         table.add_row(name, *figures([values.get(metric) for metric in record.mean]))
     console = console or Console(stderr=True)
-    console.width = max(console.width, console.measure(table).maximum)  # so that no number is cut
-    console.print(table)
+    tables = [table, *([baselines_table(fitted, measures, "baselines")] if fitted else [])]
+    for table in tables:
+        console.width = max(console.width, console.measure(table).maximum)  # so that no number is cut
+        console.print(table)
     lost = Counter(key for entry in finished.values() for key in no_better(entry.metrics, entry.baseline, measures))
     if lost:
         counts = ", ".join(f"{measures.title(key)} ({number} of {len(finished)} seeds)" for key, number in lost.items())

@@ -27,7 +27,7 @@ from glassloop.markup.notebook import scores
 from glassloop.markup.terminal import bare_table, text
 from glassloop.runs import record as records
 from glassloop.runs.history import last_step
-from glassloop.runs.record import BaselineRecord, ClassRecord, RunRecord
+from glassloop.runs.record import BaselineRecord, ClassRecord, RunRecord, SplitRecord
 from glassloop.runs.study import SeedsRecord
 from glassloop.scores import calibration
 from glassloop.scores import result as scoring
@@ -245,7 +245,7 @@ def result_of(
     found: Evaluation,
     measures: Measures,
     prefix: str = "eval",
-    trained_on: Mapping[str, int] | None = None,
+    trained_on: Mapping[str, int] | Array | None = None,
     facts: scoring.TrainingFacts | None = None,
     baselines: scoring.Baselines | None = None,
     temperature: float | None = None,
@@ -253,7 +253,8 @@ def result_of(
 ) -> scoring.Result:
     """Return the result of an evaluation: with baselines and a verdict, if the training rows are known.
 
-    `trained_on` counts the training rows of each class, if these are not among the examples. The advice depends on `facts`.
+    `trained_on` has the labels of the training rows, or counts those of each class, if these are not among the examples. The
+    advice depends on `facts`.
     Without `baselines` of this split, a constant answer is the only one. `training` is for `verdict_on`. Probabilities are
     judged at a `temperature`; without one, at one that is fitted to other rows of the split.
     """
@@ -261,8 +262,11 @@ def result_of(
     labels = found.labels if found.labels is not None else labels_of(examples, split)
     rows = scoring.rows_of(found.logits, labels, examples.task, names)
     result = scoring.Result(split, rows, measures, short_metrics(found.metrics, prefix), timed=found.metrics)
-    if trained_on is not None and examples.task == CLASSES:
-        targets: Array = np.repeat(np.arange(len(names)), [trained_on.get(name, 0) for name in names])
+    targets: Array
+    if isinstance(trained_on, np.ndarray):
+        targets = trained_on
+    elif trained_on is not None and examples.task == CLASSES:
+        targets = np.repeat(np.arange(len(names)), [trained_on.get(name, 0) for name in names])
     elif "train" in examples.splits and split != "train":
         targets = labels_of(examples, "train")
     else:
@@ -335,7 +339,13 @@ def scored(record: RunRecord, results: Sequence[scoring.Result]) -> RunRecord:
         probabilities=first.probabilities,
         verdict=first.verdict.sentence if first.verdict else None,
         advice=first.verdict.advice if first.verdict else (),
+        further={result.split: split_record(result) for result in results[1:]},
     )
+
+
+def split_record(result: scoring.Result) -> SplitRecord:
+    told = SplitRecord(baselines=tuple(result.baselines), probabilities=result.probabilities)
+    return replace(told, verdict=result.verdict.sentence, advice=result.verdict.advice) if result.verdict else told
 
 
 def labels_of(examples: Examples, split: str) -> np.ndarray:
@@ -359,7 +369,8 @@ def store_temperature(folder: Path, record: RunRecord, split: str, found: record
     """Store the temperature of a run that has just been evaluated, for all predictions with its model."""
     gains = [records.Gain(name, found.before[key], found.after[key].value) for name, key in GAINS.items()]
     folds = min(calibration.FITTED_FOLDS, found.rows)
-    records.store_calibration(folder, record, split, found.temperature, gains, num_rows=found.rows, folds=folds)
+    told = found.warning or ""
+    records.store_calibration(folder, record, split, found.temperature, gains, num_rows=found.rows, folds=folds, warning=told)
 
 
 def write_answers(path: Path, rows: ScoredRows, texts: Iterable[Mapping[str, str]], more: RowFacts | None = None) -> None:
@@ -374,14 +385,14 @@ def write_answers(path: Path, rows: ScoredRows, texts: Iterable[Mapping[str, str
 
 
 def length_entries(
-    examples: Examples, split: str, lengths: np.ndarray, tokenizer: Tokenizer | None, max_length: int
+    examples: Examples, split: str, lengths: np.ndarray, tokenizer: Tokenizer | None, max_length: int, *, towers: bool = False
 ) -> dict[int, dict[str, object]]:
     """Return the number of tokens of each row and, if it was cut, the characters of each text that the model reads."""
     entries: dict[int, dict[str, object]] = {row: {"tokens": int(length)} for row, length in enumerate(lengths)}
     full = [row for row, length in enumerate(lengths) if length >= max_length][:MOST_EXAMINED]
     names, rows = examples.columns.texts, examples.splits[split]
     texts = [[str(rows[row][name] or "") for row in full] for name in names]
-    for place, spans in enumerate(kept_parts(tokenizer, texts, max_length) if tokenizer else []):
+    for place, spans in enumerate(kept_parts(tokenizer, texts, max_length, towers=towers) if tokenizer else []):
         words = zip(names, spans, (text[place] for text in texts), strict=True)
         cut = {name: [*span] for name, span, text in words if text[: span[0]].strip() or text[span[1] :].strip()}
         if cut:
@@ -507,27 +518,21 @@ def data_content(examples: Examples, encoded: Mapping[str, Encoding], data: str,
 def results_content(results: Iterable[scoring.Result]) -> Content:
     content: Content = {}
     for result in results:
-        balanced, verdict = result.balanced[0] if result.balanced else None, result.verdict
-        meaning = (*((verdict.sentence, verdict.advice) if verdict else (None, ())), result.baselines, result.probabilities)
+        balanced, told = result.balanced[0] if result.balanced else None, split_record(result)
+        meaning = (told.verdict, told.advice, told.baselines, told.probabilities)
         values = (result.metrics, result.baseline, result.measures.positive, result.classes or None, balanced, *meaning)
         content[result.split] = dict(zip(SPLIT_KEYS, (len(result.rows), *values), strict=True))
     return content
 
 
 def run_content(folder: Path, record: RunRecord) -> Content:
-    """Return the result of `glassloop train`, from the record of the run. The first validation split has the verdict."""
+    """Return the result of `glassloop train`, from the record of the run."""
     splits: Content = {}
     for name in records.held_out_splits(record.data.splits) if record.evaluation else ():
-        first = (
-            record.classes,
-            record.balanced_accuracy,
-            record.verdict,
-            record.advice,
-            record.baselines,
-            record.probabilities,
-        )
-        rest = (None, None, None, (), (), None) if splits else first
-        values = (*scoring.split_scores(record, name), record.positive_label, *rest)
+        classes = (None, None) if splits else (record.classes, record.balanced_accuracy)  # run.json has those of the first
+        told = record.judged.get(name, SplitRecord())
+        meaning = (told.verdict, told.advice, told.baselines, told.probabilities)
+        values = (*scoring.split_scores(record, name), record.positive_label, *classes, *meaning)
         splits[name] = dict(zip(SPLIT_KEYS, (record.data.splits[name].num_rows, *values), strict=True))
     return {
         "run": folder,
@@ -544,7 +549,7 @@ def run_content(folder: Path, record: RunRecord) -> Content:
     }
 
 
-def seeds_content(record: SeedsRecord) -> Content:
+def seeds_content(record: SeedsRecord, baselines: Sequence[BaselineRecord] = ()) -> Content:
     return {
         "run": record.folder,
         "status": record.status,
@@ -564,4 +569,5 @@ def seeds_content(record: SeedsRecord) -> Content:
         "mean": record.mean,
         "standard_deviation": record.standard_deviation,
         "baseline": record.baseline,
+        "baselines": baselines,
     }

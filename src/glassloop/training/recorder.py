@@ -19,6 +19,7 @@ from glassloop.data.interfaces import Row, Rows, Tokenizer
 from glassloop.data.rows import LABEL_KEYS, RowReader, is_dataset, label_cells
 from glassloop.models.interface import config_of, label_names
 from glassloop.runs import record as records
+from glassloop.runs.history import read_moments, trained_seconds
 from glassloop.runs.record import RunRecord
 from glassloop.scores import result as scoring
 from glassloop.scores.calibration import prior_outputs, probability_record
@@ -59,14 +60,18 @@ class GivenRows:
         return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
-def read_given(rows: Rows | None) -> GivenRows | None:
-    """Return what rows say, without their transforms; of very many rows, or rows that were not all read, only the number."""
+def read_given(rows: Rows | None, *, tokens_first: bool = False) -> GivenRows | None:
+    """Return what rows say, without their transforms; of very many rows, or rows that were not all read, only the number.
+
+    Rows with texts have no ids, unless `tokens_first`: then rows with tokens have no texts.
+    """
     if rows is None or not hasattr(rows, "__len__"):
         return None
     number = len(rows)
     reader, rows = (rows, rows.rows) if isinstance(rows, RowReader) else (None, rows)
     if is_dataset(rows):
-        return of_table(rows.with_format("arrow")[:]) if 0 < number <= MOST_READ else GivenRows(number)
+        can_be_read = 0 < number <= MOST_READ
+        return of_table(rows.with_format("arrow")[:], tokens_first=tokens_first) if can_be_read else GivenRows(number)
     # Rows that code of the user returns may be slow to read: only what was noted when they were read is used.
     known: Sequence[Row] = rows if isinstance(rows, list | tuple) else []
     if reader is not None and len(reader.noted) == number:
@@ -80,21 +85,25 @@ def read_given(rows: Rows | None) -> GivenRows | None:
         if all(name in row for row in known)
     }
     texts = {name: cells for name, cells in columns.items() if name not in LABEL_KEYS and isinstance(cells[0], str)}
-    words = {name: [str(cell) for cell in texts[name]] for name in text_columns(texts)}
-    ids, labels = columns.get(IDS, ()), next((np.asarray(columns[name]) for name in LABEL_KEYS if name in columns), None)
+    ids = columns.get(IDS, ())
+    names = () if tokens_first and len(ids) else text_columns(texts)
+    words = {name: [str(cell) for cell in texts[name]] for name in names}
+    labels = next((np.asarray(columns[name]) for name in LABEL_KEYS if name in columns), None)
     lengths = np.array([len(row) for row in ids]) if len(ids) else None
     return GivenRows(number, words, ids, true_lengths(lengths, lambda: columns.get(MASK, ())), labels)
 
 
-def of_table(table: pa.Table) -> GivenRows:
+def of_table(table: pa.Table, *, tokens_first: bool = False) -> GivenRows:
     kinds = {name: table.schema.field(name).type for name in table.column_names}
     texts = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
-    names = text_columns({name: table[name][:SAMPLE].to_pylist() for name in texts})
+    has_ids = IDS in kinds and hasattr(table[IDS].combine_chunks(), "offsets")
+    skips_texts = tokens_first and has_ids
+    names = [] if skips_texts else text_columns({name: table[name][:SAMPLE].to_pylist() for name in texts})
     words = {name: [cell or "" for cell in table[name].to_pylist()] for name in names}
     labels = [label_cells(table[name].combine_chunks()) for name in LABEL_KEYS if name in kinds and name not in texts]
     ids: Sequence[Sequence[int]] = ()
     lengths = None
-    if IDS in kinds and hasattr(table[IDS].combine_chunks(), "offsets"):
+    if has_ids:
         lengths = pc.list_value_length(table[IDS]).to_numpy().astype(np.int64)
         lengths = true_lengths(lengths, lambda: table[MASK].to_pylist() if MASK in kinds else ())
         ids = () if names else table[IDS].to_pylist()
@@ -196,7 +205,7 @@ def with_scores(
         answer = scoring.usual_answer(train.labels.astype(found.labels.dtype), task)
         compared = rows if baselines is None else some_rows(rows, baselines.numbers)
         rivals = [scoring.constant_baseline(rows, answer)] if baselines is None else baselines.each
-        seconds = (record.result or {}).get("train_runtime", 0.0)
+        seconds = record.training_seconds or 0.0
         verdict = scoring.verdict_on(compared, rivals, what=scoring.FINE_TUNING, seconds=seconds).sentence
         if baselines is not None and task != SCORE:
             prior = prior_outputs(train.labels, task, len(names))
@@ -310,7 +319,8 @@ class Recorder(Callback):
         held_out = read_given(parts.eval_rows)
         measures = parts.measures() or Measures(())
         known = tuple(baseline_record(one, measures) for one in self.baselines.each) if self.baselines else ()
-        record = replace(self.record, baselines=known, result=result)
+        seconds = trained_seconds(read_moments(parts.folder), result.get("train_runtime", 0.0))
+        record = replace(self.record, baselines=known, result=result, training_seconds=seconds)
         record = last_record(record, parts, found, held_out, self.baselines)
         if found and can_be_stored(found, record.data.labels or ()):
             tokens = held_out.lengths if held_out is not None and held_out.number == len(found.logits) else None

@@ -260,7 +260,7 @@ def run_view(run: RunSummary, curves: Curves, base: str, problem: str = "") -> V
     baselines = gained(RunSource(run.folder, run.record, run.status, (), ()), (), Drawn())
     sections = [
         Section("curves", "Learning curves", piece(TEMPLATE, "run_curves", run_figures(run, curves), curves.damaged)),
-        *([Section("baselines", "What simple methods reach", baselines, "Baselines")] if baselines else []),
+        *([Section("baselines", "Baselines", baselines)] if baselines else []),
         Section("evaluations", "Evaluations", piece(TEMPLATE, "evaluations", [title_of(name, run) for name in names], rows)),
         Section("about", "The run", about),
     ]

@@ -14,10 +14,19 @@ from typing import Any
 import pytest
 
 from glassloop import Predictor
+from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import DataError
+from glassloop.cli.calibrate import calibrate
 from glassloop.cli.evaluate import evaluate
+from glassloop.predict import baselines
+from glassloop.predict.baselines import refitted_baselines
 from glassloop.predictor import SeedsPredictor, Wanted, evaluate_run
-from glassloop.runs.record import read_run, write_run
+from glassloop.runs.record import read_calibration, read_run, write_run
+from glassloop.scores.calibration import probability_scores
+from glassloop.scores.metrics import recorded_measures
+from glassloop.settings.file import GivenSettings
+from glassloop.study.run import train_run
+from glassloop.training.evaluate import baseline_record, run_content
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 
@@ -101,9 +110,6 @@ def test_a_split_by_name(text_run: Path, says, capsys: pytest.CaptureFixture[str
 @pytest.fixture
 def cut_run(lively_dir: Path, session_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run on one file, from which its validation rows were cut."""
-    from glassloop.settings.file import GivenSettings
-    from glassloop.study.run import train_run
-
     monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
     rows = [(f"{'good' if row % 3 else 'bad'} film {row}", LABELS[row % 3 == 0]) for row in range(30)]
     write_rows(tmp_path / "rows.csv", rows)
@@ -194,8 +200,7 @@ def test_a_bare_model_needs_data(says, text_run: Path) -> None:
     assert evaluated(model, text_run.parent)["eval_accuracy"] == evaluated(text_run)["eval_accuracy"]
 
 
-def test_other_data_stand_beside_the_majority_of_training(text_run: Path, tmp_path: Path, capsys) -> None:
-    """The training rows are not read again: the run has counted their labels."""
+def test_other_data_stand_beside_the_baselines_of_the_training_rows(text_run: Path, tmp_path: Path, capsys) -> None:
     counts = read_run(text_run).data.splits["train"].label_counts
     rare, frequent = sorted(counts, key=lambda name: counts[name])
     rows = [(f"story {number}", frequent if number % 4 else rare) for number in range(8)]
@@ -204,7 +209,105 @@ def test_other_data_stand_beside_the_majority_of_training(text_run: Path, tmp_pa
     assert out.startswith("fresh.csv (8 rows)"), "a file is shown by its name"
     assert "train (" not in out
     line = next(line for line in out.splitlines() if line.startswith("accuracy"))
-    assert line.split()[-1] == "0.7500"
+    assert line.split()[-3] == "0.7500", "the class frequencies"
+
+
+SIMPLE = ["class frequencies", "words", "frozen encoder"]
+
+
+def names_of(run: Path, **wanted: Any) -> list[str]:
+    return [one.name for one in evaluate_run(str(run), Wanted(device="cpu", **wanted)).results[0].baselines]
+
+
+def test_every_split_is_judged_against_the_baselines_of_the_run(text_run: Path, monkeypatch, capsys) -> None:
+    (result,) = evaluate_run(str(text_run), Wanted(split="test", device="cpu")).results
+    assert [one.name for one in result.baselines] == SIMPLE
+    assert result.verdict is not None
+    assert re.search("than|from|against|over|to", result.verdict.sentence)
+    right = {one.name: one.scores["accuracy"].value for one in result.baselines}
+    best = max(right.values())
+    assert f"against {best:.4f} (" in result.verdict.sentence, "the best of them"
+    assert names_of(text_run, split="train") == []
+    # Fitted again, they are those of the run, and their embeddings come from the cache.
+    record = read_run(text_run)
+    examples = evaluate_run(str(text_run), Wanted(device="cpu")).examples
+    monkeypatch.setattr("glassloop.predict.baselines.FrozenEncoder.computed", pytest.fail)
+    held_out = {"validation": (examples, "validation")}
+    again = refitted_baselines(record, examples, held_out, PlainBackend("cpu", "fp32"))["validation"]
+    measures = recorded_measures(record.metrics, record.positive_label, record.data.task, LABELS)
+    assert [baseline_record(one, measures).scores for one in again.each] == [one.scores for one in record.baselines]
+
+
+def test_without_baselines_and_where_they_cannot_be_fitted(text_run: Path, lively_dir: Path, tmp_path: Path, capsys) -> None:
+    assert names_of(text_run, split="test", baselines=False) == names_of(text_run, baselines=False) == []
+    folder = shutil.copytree(text_run.parent, tmp_path / "copy")
+    run, record = folder / "run", read_run(folder / "run")
+    record = replace(record, data=replace(record.data, source=str(folder)))
+    write_run(run, replace(record, settings=replace(record.settings, baselines=False)))
+    capsys.readouterr()
+    assert names_of(run, split="test") == [], "the run has none"
+    assert capsys.readouterr().err == ""
+    model = shutil.copytree(lively_dir, tmp_path / "model")
+    write_run(run, replace(record, model=replace(record.model, name=str(model))))
+    assert names_of(run, split="test") == SIMPLE
+    shutil.rmtree(model)
+    capsys.readouterr()
+    result = evaluate_run(str(run), Wanted(split="test", device="cpu")).results[0]
+    assert (result.verdict is not None, [*result.baselines]) == (True, [])
+    note = "compared with the majority only: the baselines cannot be fitted again: "
+    assert capsys.readouterr().err.count(note) == 1
+    write_run(run, record)
+    fresh = write_rows(tmp_path / "fresh.csv", OTHERS)
+    assert names_of(run, data=str(fresh)) == SIMPLE
+    write_rows(folder / "train.csv", OTHERS)
+    capsys.readouterr()
+    assert names_of(run, data=str(fresh)) == []
+    told = capsys.readouterr().err
+    assert note in told
+    assert "the data has changed since the run: train: 40 rows" in told
+
+
+def test_several_held_out_splits_each_have_a_verdict_and_the_first_the_temperature(
+    lively_dir: Path, session_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(session_cache))
+    rows = [(f"{'good' if row % 3 else 'bad'} film {row % 7}", LABELS[row % 5 < 2]) for row in range(90)]
+    write_rows(tmp_path / "train.csv", rows[:60])
+    write_rows(tmp_path / "validation.csv", rows[60:])
+    settings = {"output_dir": str(tmp_path / "run"), "max_steps": 12, "learning_rate": 5e-3, "device": "cpu"}
+    settings |= {"precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
+    run = train_run(GivenSettings(str(tmp_path), str(lively_dir), settings, {"selection_fold": "1/3"}))
+    record, stored = read_run(run), read_calibration(run / "model")
+    assert record.probabilities is not None
+    assert stored is not None
+    assert (stored.split, stored.temperature) == ("selection", record.probabilities.temperature)
+    assert [*record.judged] == ["selection", "validation"]
+    content = run_content(run, record)["splits"]
+    for told in content.values():
+        assert [one.name for one in told["baselines"]] == SIMPLE
+        assert told["verdict"]
+    assert record.judged["validation"].verdict != record.verdict
+    # Evaluated again, they say the same: the selection rows at temperatures that were fitted without each of them.
+    again = {one.split: one for one in evaluate_run(str(run), Wanted(device="cpu")).results}
+    for name, told in record.judged.items():
+        assert again[name].verdict.sentence == told.verdict
+        assert again[name].baselines == told.baselines
+    first, second = (again[name].probabilities for name in ("selection", "validation"))
+    assert first.after["log_loss"].value == pytest.approx(record.probabilities.after["log_loss"].value, abs=1e-6)
+    rows_of_second = again["validation"].rows
+    used = probability_scores(rows_of_second, stored.temperature)["log_loss"].value
+    assert second.after["log_loss"].value == pytest.approx(used), "other rows, at the stored temperature"
+    # A calibration on other rows: now these are judged by cross-fitting, and those of before at its temperature.
+    calibrate(str(run), split="validation", target="none", force=True)
+    moved = read_calibration(run / "model")
+    assert moved is not None
+    again = {one.split: one for one in evaluate_run(str(run), Wanted(device="cpu")).results}
+    found = again["validation"].probabilities
+    assert found.temperature == moved.temperature
+    used = probability_scores(rows_of_second, moved.temperature)["log_loss"].value
+    assert found.after["log_loss"].value != pytest.approx(used)
+    used = probability_scores(again["selection"].rows, moved.temperature)["log_loss"].value
+    assert again["selection"].probabilities.after["log_loss"].value == pytest.approx(used)
 
 
 # --- A folder of seeds: each seed as if alone, mean and deviation, and all seeds as one model.
@@ -231,3 +334,23 @@ def test_each_seed_the_mean_and_all_seeds_as_one(seeds_folder: Path, tmp_path: P
     assert [row["prediction"] for row in rows] == [answer.label for answer in answers]
     right = sum(row["prediction"] == row["label"] for row in rows) / len(rows)
     assert content["together"]["accuracy"] == pytest.approx(right)
+
+
+def test_the_baselines_of_several_seeds_are_fitted_once(seeds_folder: Path, monkeypatch, capsys) -> None:
+    fit, calls = baselines.refitted_baselines, []
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return fit(*given)
+
+    monkeypatch.setattr(baselines, "refitted_baselines", counted)
+    content = json.loads(str(evaluate(str(seeds_folder), split="test", device="cpu")))
+    assert len(calls) == 1
+    assert [one["name"] for one in content["baselines"]] == SIMPLE
+    for seed in content["seeds"].values():
+        assert seed["splits"]["test"]["baselines"] == content["baselines"]
+    lines = capsys.readouterr().out.splitlines()
+    shown = next(line for line in lines if line.startswith("frozen encoder "))
+    assert f"{content['baselines'][2]['scores']['accuracy']['value']:.4f}" in shown, "of the test split"
+    head = next(line for line in lines if line.startswith("baselines "))
+    assert head.split("  ", 1)[1].split() == ["accuracy", "95", "%", "interval", "log", "loss", "seconds"]

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from families import tiny_model
 from transformers import AutoModelForSequenceClassification, BartConfig
 
-from glassloop import TrainingArguments, load_tokenizer
+from glassloop import Trainer, TrainingArguments, load_tokenizer
 from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import DataError
@@ -21,6 +22,8 @@ from glassloop.models.loading import load_model
 from glassloop.models.pooled import Pooling, frozen_copy
 from glassloop.predict import baselines
 from glassloop.predict.baselines import FrozenEncoder, drawn_rows, row_texts, tokenized_baselines
+from glassloop.report.build import report_of
+from glassloop.runs.record import TRAINER_NAME, read_record
 from glassloop.scores.result import Baselines
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import CLASSES
@@ -40,9 +43,8 @@ def assembled(
 
 
 def outputs(run: PreparedRun) -> dict[str, np.ndarray]:
-    assert run.baselines is not None
-    assert [one.name for one in run.baselines.each] == SIMPLE
-    return {one.name: one.rows.logits for one in run.baselines.each}
+    assert [one.name for one in run.baselines["validation"].each] == SIMPLE
+    return {one.name: one.rows.logits for one in run.baselines["validation"].each}
 
 
 def row(number: int) -> tuple[str, str]:
@@ -55,9 +57,8 @@ def test_each_is_fitted_to_the_training_rows_and_predicts_those_held_out(tmp_pat
     assert np.allclose(found["class frequencies"], np.log(0.5))
     for name in ("words", "frozen encoder"):
         assert [*found[name].argmax(axis=1)] == [0, 1] * 5
-    assert run.baselines is not None
-    assert [one.num_train for one in run.baselines.each] == [40] * 3
-    assert [*run.baselines.numbers] == [*range(10)]
+    assert [one.num_train for one in run.baselines["validation"].each] == [40] * 3
+    assert [*run.baselines["validation"].numbers] == [*range(10)]
     # The head that training starts from is the regression on embeddings: without dropout it gives the same logits.
     with torch.inference_mode():
         model = run.trainer.model.eval()
@@ -242,3 +243,70 @@ def test_embeddings_are_cached_by_what_computes_them(tmp_path: Path, lively_dir:
     assert number_built(plain, num_labels=7, _name_or_path="elsewhere") == 0, "what the encoder does not read"
     heads = load_model(lively_dir).config.num_attention_heads
     assert [number_built(plain, num_attention_heads=2 * heads) for _ in range(2)] == [1, 0]
+
+
+def trainer_with_labels_as_text(folder: Path, tokenizer: Any) -> tuple[Trainer, Dataset]:
+    """A Trainer on rows that also have the names of their labels, which are longer than a word, and further rows."""
+    names = ["very bad story", "very good story"]
+    random = np.random.default_rng(0)
+
+    def rows(number: int) -> Dataset:
+        texts = [" ".join(random.choice(["film", "the", "was", "it"], 5)) for _ in range(number)]
+        labels = [row % 2 for row in range(number)]
+        ids = [tokenizer(text)["input_ids"] for text in texts]
+        named = [names[label] for label in labels]
+        return Dataset.from_dict({"label_text": named, "sentence": texts, "input_ids": ids, "labels": labels})
+
+    args = TrainingArguments(folder, max_steps=2, device="cpu", precision="fp32", save_strategy="no", disable_tqdm=True)
+    parts = {"train_dataset": rows(40), "eval_dataset": rows(20), "processing_class": tokenizer}
+    return Trainer(tiny_model(num_labels=2, max_position_embeddings=64), args, **parts), rows(10)
+
+
+def test_a_trainer_has_the_values_and_intervals_and_never_reads_a_label(tmp_path: Path, tiny_tokenizer: Any) -> None:
+    trainer, _ = trainer_with_labels_as_text(tmp_path, tiny_tokenizer)
+    found = trainer.baselines()
+    assert [*found] == SIMPLE
+    assert found["class frequencies"]["accuracy"] == 0.5
+    assert 0.1 <= found["words"]["accuracy"] <= 0.9, "the texts say nothing about the labels"
+    for name in SIMPLE:
+        low, high = found.intervals[name]["accuracy"]
+        assert low < found[name]["accuracy"] < high
+        low, high = found.intervals[name]["log_loss"]
+        assert low <= found[name]["log_loss"] <= high
+        assert "calibration_error" in found[name]
+        assert "calibration_error" not in found.intervals[name], "it has none"
+    low, high = found.intervals["words"]["accuracy"]
+    assert f"({low:.4f} to {high:.4f})" in found._repr_html_()
+
+
+def test_the_report_of_a_trainer_has_its_baselines_whatever_else_was_asked(tmp_path: Path, tiny_tokenizer: Any) -> None:
+    trainer, others = trainer_with_labels_as_text(tmp_path, tiny_tokenizer)
+    first = trainer.baselines()
+    assert trainer.baselines(others)["words"] != first["words"]
+    trainer.train(report=False)
+    trainer.evaluate()
+    record = read_record(tmp_path / TRAINER_NAME)
+    assert {one.name: one.scores["accuracy"].value for one in record.baselines} == {
+        name: scores["accuracy"] for name, scores in first.items()
+    }
+    html = report_of(tmp_path).html
+    assert "What fine-tuning gained" in html
+    assert "scored at the temperature 1" in html
+    assert trainer.baselines() == first, "they are still known"
+
+
+def test_a_trainer_without_what_baselines_need(tmp_path: Path, tiny_tokenizer: Any, says: Any) -> None:
+    trainer, others = trainer_with_labels_as_text(tmp_path, tiny_tokenizer)
+    trainer.eval_dataset = None
+    with says("no baselines: there are no evaluation rows", "pass eval_dataset="):
+        trainer.baselines()
+    given = {"train_dataset": others, "eval_dataset": others, "data_collator": trainer._collate}
+    with says("no baselines: the Trainer has no tokenizer", "pass processing_class="):
+        Trainer(tiny_model(num_labels=2), trainer.args, **given).baselines()
+    trainer, others = trainer_with_labels_as_text(tmp_path / "second", tiny_tokenizer)
+    trainer.train(report=False)
+    with says("no baselines: the encoder was already trained", "call baselines() before train()"):
+        trainer.baselines(others)
+    trainer, _ = trainer_with_labels_as_text(tmp_path / "third", tiny_tokenizer)
+    with says("the baselines need labels", "give each row labels", kind=DataError):
+        trainer.baselines(others.remove_columns(["labels"]))

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_folders import drawn_rows, write_run_with_model
+from run_folders import drawn_rows, with_baselines, write_run_with_model
 
 from glassloop.base.errors import DataError, ModelError, SettingsError
 from glassloop.base.files import sha256_of
 from glassloop.cli.calibrate import calibrate
 from glassloop.predict.calibration import costs_of, named_target, remove_calibration, target_for
-from glassloop.runs.record import RUNNING, Target, model_of_run, read_calibration
+from glassloop.runs.record import (
+    RUNNING,
+    Target,
+    model_of_run,
+    read_calibration,
+    read_predictions,
+    read_run,
+    write_calibration,
+    write_run,
+)
+from glassloop.scores.calibration import negative_log_likelihood
+from glassloop.scores.statistics import scored_rows
 from glassloop.settings.training import SCORE, SEVERAL
+from glassloop.training.evaluate import store_temperature
 
 
 def test_it_is_kept_beside_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,3 +189,55 @@ def test_the_target_and_options_and_costs_that_do_not_fit(says) -> None:
     ]:
         with pytest.raises(SettingsError, match="--cost"):
             costs_of(text)
+
+
+def test_the_temperature_in_use_stays_unless_a_fit_is_better(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run_with_model(tmp_path / "run", num_rows=400)
+    fitted = calibrate(str(run), target="none", force=True).content["temperature"]
+    content = calibrate(str(run)).content
+    assert content["temperature"] == read_calibration(run / "model").temperature == fitted, "not 1"
+    capsys.readouterr()
+    # Thresholds may be stored beside it, with the gain of the loss from the temperature in use.
+    content = calibrate(str(run), cost="false_positive=1,false_negative=9").content
+    assert content["stored"] is True
+    found = read_calibration(run / "model")
+    assert (content["temperature"], found.temperature, found.thresholds) == (fitted, fitted, content["thresholds"])
+    entries = read_predictions(run, "validation")
+    rows = scored_rows(entries, "single_label_classification", ("label 0", "label 1"), run)
+    assert content["gains"][0]["before"] == pytest.approx(negative_log_likelihood(rows, fitted))
+    assert f"the temperature stays {fitted:.4g}: " in capsys.readouterr().out
+    assert [gain.name for gain in found.gains] == ["cost"]
+    assert found.temperature_rows == found.fingerprint == "abd"
+    other = replace(read_run(run).data.splits["validation"], fingerprint="other")
+    record = read_run(run)
+    write_run(run, replace(record, data=replace(record.data, splits={**record.data.splits, "test": other})))
+    shutil.copy(run / "validation-predictions.jsonl", run / "test-predictions.jsonl")
+    calibrate(str(run), split="test", cost="false_positive=1,false_negative=5")
+    found = read_calibration(run / "model")
+    assert (found.fingerprint, found.temperature_rows) == ("other", "abd"), "only its thresholds were fitted on the other rows"
+    # Nothing new: what is used from now on is what the file has.
+    before = (run / "model" / "calibration.json").read_bytes()
+    content = calibrate(str(run), target="none", split="validation").content
+    assert (run / "model" / "calibration.json").read_bytes() == before
+    assert (content["stored"], content["temperature"], content["thresholds"]) == (False, fitted, found.thresholds)
+    # Far from the best one, it is replaced.
+    write_calibration(run / "model", replace(found, temperature=12.0))
+    assert calibrate(str(run), target="none", split="validation").content["temperature"] == pytest.approx(fitted)
+    (run / "model" / "calibration.json").write_text("{")
+    content = calibrate(str(run), target="none", force=True, split="validation").content
+    assert content["temperature"] == pytest.approx(fitted), "which repairs it"
+
+
+def test_a_calibration_has_the_warning_that_holds_with_it(tmp_path: Path) -> None:
+    run = write_run_with_model(tmp_path / "run", num_rows=400)
+    record = with_baselines(run, worse=True)
+    store_temperature(run, record, "validation", record.probabilities)
+    stored = read_calibration(run / "model")
+    assert stored.warning == record.probabilities.warning
+    assert stored.warning.startswith("do not use the probabilities of this model: they are worse than the class frequencies")
+    calibrate(str(run), cost="false_positive=1,false_negative=9")
+    again = read_calibration(run / "model")
+    assert (again.temperature, again.warning) == (1.5, stored.warning), "thresholds do not change probabilities"
+    write_calibration(run / "model", replace(again, temperature=12.0, warning=stored.warning))
+    calibrate(str(run), target="none")
+    assert read_calibration(run / "model").warning == "", "at the new temperature they are better"

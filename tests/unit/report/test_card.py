@@ -14,13 +14,25 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 from rich.console import Console
-from run_folders import HOSTILE, RECORD, drawn_rows, write_fake_run
+from run_folders import FOUND as STORED
+from run_folders import HOSTILE, RECORD, drawn_rows, with_baselines, write_fake_run, write_run_with_model
 
 from glassloop.markup.templates import markdown, markdown_table
 from glassloop.report import card as cards
 from glassloop.report.card import Card, DataName, base_model, card_text, run_card, write_card
 from glassloop.report.results import gain_row
-from glassloop.runs.record import FINISHED, Calibration, Columns, Gain, RunRecord, Target, read_run, write_run
+from glassloop.runs.record import (
+    FINISHED,
+    Calibration,
+    Columns,
+    Gain,
+    RunRecord,
+    Target,
+    read_run,
+    weights_of,
+    write_calibration,
+    write_run,
+)
 from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
 from glassloop.scores.calibration import fitted_calibration
 from glassloop.scores.result import Score
@@ -196,3 +208,24 @@ def test_the_table_of_a_calibration() -> None:
     cells = [*map(str, gain_row(Gain("f1", 0.5, 0.75, -0.1, 0.6), "yes"))]
     assert cells == ["F1 (yes)", "0.5000", "0.7500", "+0.2500", "-0.1000 to +0.6000"]
     assert [*map(str, gain_row(Gain("calibration error", 0.5, 0.25), None))][3:] == ["-0.2500", ""]
+
+
+def test_a_card_has_the_baselines_with_their_intervals_and_a_warning(tmp_path: Path) -> None:
+    run = write_run_with_model(tmp_path / "run")
+    assert "simple methods" not in card_text(run_card(run))
+    with_baselines(run)
+    text = card_text(run_card(run))
+    assert "| method | accuracy | log loss |" in text
+    assert "| frozen encoder | 0.7325 (0.6325 to 0.8325) | 0.5615 (0.5115 to 0.6115) |" in text
+    own = run_card(run).scores[0]
+    assert f"| this model | {own.value:.4f} ({own.interval}) | 0.4375 (0.3000 to 0.9000) |" in text
+    assert "not use the probabilities" not in text
+    with_baselines(run, worse=True, note="a sample")
+    text = card_text(run_card(run))
+    assert "**Do not use the probabilities of this model: they are worse than the class frequencies" in text
+    assert "| a sample |" in text
+    stored = replace(STORED, weights=weights_of(run / "model"))
+    write_calibration(run / "model", stored)
+    assert "not use the probabilities" not in card_text(run_card(run)), "calibrated, they are better"
+    write_calibration(run / "model", replace(stored, warning="do not use them"))
+    assert "**Do not use them.**" in card_text(run_card(run))

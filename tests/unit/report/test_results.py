@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import Reader
 from rich.console import Console
-from run_folders import FOUND, HOSTILE, RECORD, write_fake_run, write_run_with_model
+from run_folders import FOUND, HOSTILE, RECORD, with_baselines, write_fake_run, write_run_with_model
 
 from glassloop import load_examples
 from glassloop.markup.templates import escaped
@@ -18,7 +19,7 @@ from glassloop.report.build import report_of
 from glassloop.report.card import card_text, run_card
 from glassloop.report.charts import LineChart
 from glassloop.report.page import Drawn
-from glassloop.report.results import confidence, headline, histogram, latex, markdown, results_of, results_section
+from glassloop.report.results import confidence, gained_note, headline, histogram, latex, markdown, results_of, results_section
 from glassloop.report.source import read_source
 from glassloop.runs.record import FINISHED, RUNNING, Columns, read_run, weights_of, write_calibration, write_run
 from glassloop.scores.metrics import short_metrics
@@ -171,3 +172,42 @@ def test_labels_of_users_stay_text(task: str, tmp_path: Path) -> None:
     html = report_of(run).html
     assert "<img src=x" not in html
     assert "and 97 more" in html
+
+
+# --- beside the baselines
+def gained_text(folder: Path) -> str:
+    html = report_of(folder).html
+    assert html.count('id="gained"') == 1
+    return " ".join("".join(Reader(html.partition('id="gained"')[2].partition("</section>")[0]).texts).split())
+
+
+def test_what_was_gained_is_shown_with_the_intervals_of_each_method(tmp_path: Path) -> None:
+    write_fake_run(tmp_path)
+    assert "What fine-tuning gained" not in report_of(tmp_path).html, "without baselines"
+    with_baselines(tmp_path)
+    report, text = report_of(tmp_path), gained_text(tmp_path)
+    assert "What fine-tuning gained" in report.html
+    names, values, lows, highs = zip(*(row[:4] for row in report.charts["gained-accuracy"].table().rows), strict=True)
+    assert [*names] == ["this run", "class frequencies", "frozen encoder"]
+    assert [*values[1:]] == [0.5125, 0.7325]
+    assert [*lows[1:], *highs[1:]] == pytest.approx([0.4125, 0.6325, 0.6125, 0.8325])
+    assert [row[1] for row in report.charts["gained-log_loss"].table().rows] == [0.4375, 0.6935, 0.5615]
+    for words in ("12.2", "0.4", "All methods were evaluated on the same rows.", "a temperature that was fitted to other rows"):
+        assert words in text
+    assert "do not use the probabilities" not in text
+
+
+def test_the_rows_of_a_sample_the_warning_and_the_title_of_another_method(tmp_path: Path) -> None:
+    write_fake_run(tmp_path)
+    record = with_baselines(tmp_path, worse=True, note="evaluated on 40 of 60 rows")
+    text = gained_text(tmp_path)
+    assert "All methods were evaluated on the same rows" not in text
+    assert "evaluated on 40 of 60 rows" in text
+    assert "this run on all 60; the verdict compares them on the same rows" in text
+    assert "do not use the probabilities of this model" in text
+    write_run(tmp_path, replace(record, settings=replace(record.settings, method="frozen"), training_seconds=None))
+    assert "What the frozen encoder gained" in report_of(tmp_path).html
+    assert "before the training" not in gained_text(tmp_path)
+    source = read_source(tmp_path)
+    assert gained_note(replace(source, results=()), "this run", False) == "The baselines were fitted to the training rows."
+    assert gained_note(replace(source, by_trainer=True), "this run", True).endswith("were scored at the temperature 1.")

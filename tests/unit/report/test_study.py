@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fake_study import drawn_study
 from rich.console import Console
-from run_folders import write_fake_run
+from run_folders import with_baselines, write_fake_run
 
 from glassloop.report import study
 from glassloop.report.build import report_of
@@ -138,3 +138,17 @@ def test_a_mean_over_classes_with_few_rows_has_no_interval_and_seeds_without_a_r
     assert "no interval: too few rows" in report.html
     write_seeds(SeedsRecord(GivenSettings("rows.csv", "quickstart").checked(), {1: SeedRecord()}, tmp_path / "none"))
     assert "No seed is finished yet." in report_of(tmp_path / "none").html
+
+
+def test_the_report_of_several_seeds_says_what_their_training_gained(tmp_path: Path) -> None:
+    write_fake_seeds(tmp_path)
+    assert "fine-tuning gained" not in report_of(tmp_path).html
+    for seed in range(3):
+        with_baselines(tmp_path / seed_name(seed), worse=seed == 2)
+    report = report_of(tmp_path)
+    assert "What fine-tuning gained" in report.html
+    rows = report.charts["gained-accuracy"].table().rows
+    assert [row[0] for row in rows] == ["mean of 3 seeds", "class frequencies", "frozen encoder"]
+    assert rows[0][1:4] == (report.results[0].value, report.results[0].low, report.results[0].high)
+    assert report.charts["gained-log_loss"].table().rows[0][1] == pytest.approx((2 * 0.4375 + 0.8125) / 3)
+    assert "do not use the probabilities of this model" in report.html, "of one seed"

@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 from glassloop.runs import history
-from glassloop.runs.history import RESUME, START, HistoryTail, Moment, last_step, read_history, read_moments, write_history
+from glassloop.runs.history import (
+    END,
+    RESUME,
+    START,
+    STOP,
+    HistoryTail,
+    Moment,
+    last_step,
+    read_history,
+    read_moments,
+    trained_seconds,
+    write_history,
+)
 from glassloop.runs.record import HISTORY_NAME, SESSIONS_NAME
 
 ENTRIES = [{"step": 2, "loss": 0.5}, {"step": 4, "loss": 0.25}, {"step": 4, "eval_f1": 1.0}]
@@ -176,3 +188,15 @@ def test_what_cannot_be_written_or_read_is_no_error(tmp_path: Path) -> None:
     (tmp_path / SESSIONS_NAME).rmdir()
     os.mkfifo(tmp_path / SESSIONS_NAME)
     assert read_moments(tmp_path) == []
+
+
+def test_the_seconds_of_all_sessions_are_known_unless_one_was_killed() -> None:
+    def moment(event: str, second: int) -> Moment:
+        return Moment(event, 1, 9, f"2026-11-17T09:00:{second:02}+00:00")
+
+    first, stopped, resumed, ended = moment(START, 1), moment(STOP, 4), moment(RESUME, 10), moment(END, 15)
+    assert trained_seconds([], 2.5) == trained_seconds([first, ended], 2.5) == 2.5, "the only session, to the millisecond"
+    assert trained_seconds([first, stopped, resumed, ended], 4.9) == 8.0
+    assert trained_seconds([first, resumed, ended], 4.9) is None, "the first session was killed"
+    assert trained_seconds([stopped, resumed, ended], 4.9) is None, "the file lost its start"
+    assert trained_seconds([Moment(START, 0, 9), Moment(STOP, 1, 9), resumed, ended], 4.9) is None, "without times"

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from served import CountingModel
+from served import CountingModel, make_service
+from starlette.testclient import TestClient
 
+from glassloop import Predictor
 from glassloop.base.errors import ModelError
+from glassloop.cli.predict import predict
+from glassloop.runs.record import read_calibration, write_calibration
 from glassloop.serve import hosted
+from glassloop.serve.app import make_app
 from glassloop.serve.hosted import SIZES, check_predictions, load_hosted, measured_budget, warm_up
 
 
@@ -61,3 +68,19 @@ def test_the_smallest_batch_that_is_fast_and_fits_is_found_in_time(monkeypatch: 
     model.max_length = 40
     warm_up(model, 512)
     assert [sum(batch) for batch in model.batches] == [*range(16, 129, 16), *range(192, 513, 64)]
+
+
+@pytest.mark.slow
+def test_a_model_folder_alone_has_the_warning_about_its_probabilities(text_run: Path, tmp_path: Path, capsys) -> None:
+    model = shutil.copytree(text_run / "model", tmp_path / "model")
+    stored = read_calibration(model)
+    warning = "do not use the probabilities of this model: they are worse than the class frequencies"
+    write_calibration(model, replace(stored, warning=""))
+    assert Predictor(model, device="cpu").warnings == []
+    write_calibration(model, replace(stored, warning=warning))
+    assert Predictor(model, device="cpu").warnings == [warning]
+    predict(str(model), "a good film", device="cpu")
+    assert capsys.readouterr().err.count(warning) == 1
+    with ExitStack() as stack:
+        service = make_service(stack, [model])
+        assert TestClient(make_app(service), base_url="http://localhost:8000").get("/info").json()["warnings"] == [warning]

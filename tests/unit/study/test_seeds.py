@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import tomllib
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 from fake_seeds import FakeSeeds
+from run_folders import with_baselines, write_fake_run
 
 import glassloop
 from glassloop.backends.choose import choose_backend
 from glassloop.base.errors import DataError, LockedError, ModelError, SettingsError
 from glassloop.base.files import locked
+from glassloop.base.output import CommandResult
 from glassloop.report.build import report_of
 from glassloop.runs.record import FAILED
 from glassloop.runs.study import MeasuresRecord, SeedRecord, SeedsRecord, read_seeds
@@ -27,6 +30,7 @@ from glassloop.study import seeds
 from glassloop.study.run import assemble
 from glassloop.study.seeds import resume_seeds, settled, show_seeds, train_seeds, train_with_seeds
 from glassloop.study.tasks import LocalWorkers, Task, Worker
+from glassloop.training.evaluate import seeds_content
 
 SETTINGS = RunSettings("rows.csv", "tiny")
 
@@ -357,3 +361,20 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
 def test_the_public_names() -> None:
     names = ("train_seeds", "resume_seeds", "RunSettings", "SeedsRecord")
     assert [getattr(glassloop, name) for name in names] == [train_seeds, resume_seeds, RunSettings, SeedsRecord]
+
+
+def test_the_table_and_the_document_of_seeds_have_the_baselines_with_their_intervals(tmp_path: Path, capsys) -> None:
+    write_fake_run(tmp_path / "seed-0")
+    baselines = with_baselines(tmp_path / "seed-0").baselines
+    record = replace(record_of(0.7, 0.75), folder=tmp_path)
+    show_seeds(record)
+    lines = capsys.readouterr().err.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("baselines"))
+    assert lines[head].split("  ", 1)[1].split() == ["accuracy", "95", "%", "interval", "log", "loss", "seconds"]
+    assert lines[head + 2].split() == ["frozen", "encoder", "0.7325", "0.6325", "to", "0.8325", "0.5615", "0.4"]
+    assert seeds.shared_baselines(record) == baselines
+    document = json.loads(str(CommandResult(seeds_content(record, baselines))))
+    wanted = {"value": 0.7325, "low": pytest.approx(0.6325), "high": pytest.approx(0.8325)}
+    assert document["baselines"][1]["scores"]["accuracy"] == wanted
+    (tmp_path / "seed-0" / "run.json").write_text("{")
+    assert seeds.shared_baselines(record) == ()

@@ -23,6 +23,7 @@ from glassloop.base.errors import DataError, DivergedError, ModelError, Settings
 from glassloop.cli.train import train
 from glassloop.runs.record import Columns, checkpoints_in, read_run, write_run
 from glassloop.settings.file import GivenSettings, read_settings
+from glassloop.study import run as assembling
 from glassloop.study.run import train_run
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
@@ -441,3 +442,12 @@ def test_settings_data_and_model_are_checked_before_processes_start(launched, wr
             train(NO_DEBUG, *names, processes=2, **given)
         assert caught.value.exit_code == code
     assert launched == []
+
+
+# --- what a training costs
+def test_the_seconds_of_a_run_include_the_fit_of_its_head(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = assembling.fitted_head
+    monkeypatch.setattr(assembling, "fitted_head", lambda *given, **more: replace(fit(*given, **more), seconds=1000.0))
+    record = read_run(start())
+    assert record.result is not None
+    assert record.training_seconds == pytest.approx(1000 + record.result["train_runtime"])

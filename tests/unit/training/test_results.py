@@ -72,7 +72,7 @@ def test_each_validation_split_and_each_of_several_seeds_has_its_own_metrics() -
     done = SeedRecord(status=FINISHED, seconds=2.0, validation={"accuracy": 0.5}, baseline={"accuracy": 0.4})
     failed = SeedRecord(status=FAILED, exit_code=3, error=("data: row 3 is empty", "try:  fill it"))
     content = document(evaluate.seeds_content(SeedsRecord(RunSettings("a.csv"), {1: done, 2: failed}, Path("out"), FAILED)))
-    assert [*content] == ["run", "status", "data", "model", "seeds", "mean", "standard_deviation", "baseline"]
+    assert [*content] == ["run", "status", "data", "model", "seeds", "mean", "standard_deviation", "baseline", "baselines"]
     finished = {"run": "out/seed-1", "status": "finished", "seconds": 2.0, "metrics": {"accuracy": 0.5}}
     assert content["seeds"]["1"] == finished | {"exit_status": None, "error": None}
     assert content["seeds"]["2"]["exit_status"] == 3
@@ -238,3 +238,14 @@ def test_predictions_are_one_line_per_row_with_its_length_and_what_was_cut(tmp_p
     evaluate.write_predictions(tmp_path / "rows.jsonl", examples, result, more)
     assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[1])["kept"] == {"text": [start, end]}
     assert "kept" not in length_entries(examples, "validation", np.array([3, 4]), None, 4)[1], "without a tokenizer"
+
+
+def test_texts_of_two_towers_are_cut_one_by_one(tiny_tokenizer: Any) -> None:
+    rows = [{"a": "good film", "b": "bad film", "label": "ny"[number % 2]} for number in range(8)]
+    rows[1] |= {"a": "good film " * 9}
+    examples = load_examples({"train": rows, "validation": rows[:2]}, text="a", text_pair="b", label="label")
+    lengths = np.array([8, 10])  # of both texts: more than the six tokens that each of them may have
+    found = length_entries(examples, "validation", lengths, tiny_tokenizer, 6, towers=True)
+    assert "kept" not in found[0], "nothing was cut"
+    assert [*found[1]["kept"]] == ["a"]
+    assert length_entries(examples, "validation", lengths, tiny_tokenizer, 6)[0]["kept"], "in one sequence, it would be"

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from run_folders import STRANGE, lock_as, write_watched
+from run_folders import STRANGE, lock_as, with_baselines, write_watched
 
 from glassloop.report.page import Number, Section
 from glassloop.runs.history import Curves
@@ -158,3 +158,15 @@ def test_times_progress_results_and_status_in_words() -> None:
     assert result_of(run(latest={"step": 3, "loss": 0.5, "learning_rate": 1.0})) == Number(None, "loss 0.5000")
     assert result_of(run(latest={"step": 3, "eval_accuracy": 0.25})) == Number(None, "accuracy 0.2500")
     assert result_of(run()) == Number(None, "")
+
+
+def test_a_run_shows_its_baselines_while_it_trains(tmp_path: Path) -> None:
+    write_watched(tmp_path / "a")
+    assert 'id="baselines"' not in page_of(tmp_path)
+    with_baselines(tmp_path / "a")
+    page = page_of(tmp_path)
+    assert ">Baselines<" in page
+    assert "What simple methods reach" not in page
+    for words in ("frozen encoder", "0.7325", "0.6325", "0.8325", "The baselines were fitted to the training rows."):
+        assert words in page
+    assert "evaluated on the same rows" not in page, "there is no result yet"
