@@ -16,6 +16,8 @@ from strange_models import STRANGE, MeanHead, bert, custom
 from glassloop import Trainer, TrainingArguments
 from glassloop.backends import packed as backends
 from glassloop.backends.fast import encoder_parts as recognition
+from glassloop.models.pooled import Pooling, frozen_copy
+from glassloop.settings.training import POOLING_MODES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -52,6 +54,32 @@ def test_an_unknown_model_gets_the_numbers_of_plain(name: str, trainer_of) -> No
     for auto, plain in zip(found["auto"], found["plain"], strict=True):
         torch.testing.assert_close(auto, plain, atol=2e-4, rtol=1e-4)
     assert found["plain"][0].std() > 1e-3, "answers that are all alike would prove nothing"
+
+
+@pytest.mark.parametrize("towers", [False, True])
+@pytest.mark.parametrize("mode", POOLING_MODES)
+def test_a_pooled_head_is_captured_with_the_numbers_of_plain(mode: str, towers: bool, trainer_of, rows: Dataset) -> None:
+    def pair_types(row: dict[str, list[int]]) -> dict[str, list[int]]:
+        length = len(row["input_ids"])
+        return {"token_type_ids": [int(towers and place >= length // 2) for place in range(length)]}
+
+    found = {}
+    for backend in ("graphs", "plain"):
+        torch.manual_seed(0)
+        still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2}
+        model = frozen_copy(tiny_model("bert", **still), Pooling(mode, normalize=True, towers=towers)).train()
+        trainer = trainer_of(model, backend)
+        trainer.train_dataset = trainer.eval_dataset = rows.map(pair_types)
+        before = trainer.predict(trainer.eval_dataset).predictions
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.history if "loss" in entry]
+        after = trainer.predict(trainer.eval_dataset).predictions
+        assert trainer.backend.name == backend
+        found[backend] = [torch.tensor(values) for values in (before, losses, after)]
+    for captured, plain in zip(found["graphs"], found["plain"], strict=True):
+        torch.testing.assert_close(captured, plain, atol=2e-4, rtol=1e-4)
+    assert found["plain"][0].std() > 1e-3, "answers that are all alike would prove nothing"
+    assert (found["plain"][2] - found["plain"][0]).abs().max() > 1e-2, "nor would a model that does not change"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
