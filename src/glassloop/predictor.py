@@ -629,6 +629,7 @@ def evaluate_run(run: str, wanted: Wanted, fitted: dict[tuple[str, ...], Baselin
             facts,
             baselines.get(name),
             temperature=None if crossed else temperature,
+            usual_temperature=record.usual_temperature if record else 1.0,
             what=method_words(record) if record else "",
             seconds=(record.training_seconds or 0.0) if record else 0.0,
         )

@@ -393,6 +393,7 @@ class RunRecord:
     classes: dict[str, ClassRecord] | None = None
     balanced_accuracy: float | None = None
     baselines: tuple[BaselineRecord, ...] = ()  # what simple methods reach on the first validation split
+    usual_temperature: float = 1.0  # near which the temperature stays if there are few validation rows
     probabilities: ProbabilityRecord | None = None  # None for scores, and without validation rows
     verdict: str | None = None  # how the result compares with the best baseline
     advice: tuple[str, ...] = ()  # what to try if it is no better

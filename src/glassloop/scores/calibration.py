@@ -119,9 +119,27 @@ PROBABILITY_TITLES = {LOG_LOSS: "log loss", BRIER: "Brier score", EXPECTED_ERROR
 TRIED = np.exp(np.linspace(np.log(0.2), np.log(12.0), 165))  # temperatures, 2.5 % apart
 # Few rows hardly determine a temperature, so it stays near the usual one: log-normal, with this standard deviation
 # (docs/log.md, "Temperatures"). A few hundred rows outweigh it.
-PRIOR_DEVIATION = 0.3
+PRIOR_DEVIATION = 0.4
+USUAL_TEMPERATURE = 1.4  # of a fine-tuned model whose head did not start from a regression
+# One that did learns its training rows by heart as well where there is little to learn, so the worse the regression is on rows
+# that it was not fitted to, the higher the temperature: its logarithm at no skill, and how much perfect skill takes off.
+OF_TEXTS, OF_TOWERS, OF_SEVERAL = (1.4, 1.7), (0.9, 0.8), (0.35, 0.0)
 MOST_FITTED = 5_000  # rows; more do not change a single number
 FITTED_FOLDS = 10
+
+
+def expected_temperature(
+    held_out: Array, targets: Array, task: str, num_outputs: int, *, towers: bool, trained: float
+) -> float:
+    """Return the usual temperature of a model whose head started from a regression with these losses on rows held out of it.
+
+    `trained` is how far it was trained: the share of its steps in those of the default rule.
+    """
+    prior = np.broadcast_to(prior_outputs(targets, task, num_outputs), (len(targets), num_outputs))
+    level, reached = float(output_losses(prior, targets, task).mean()), held_out[~np.isnan(held_out)]
+    skill = min(max(1 - float(reached.mean()) / level, 0.0), 1.0) if len(reached) and level > 0 else 0.0
+    first, less = OF_SEVERAL if task == SEVERAL else OF_TOWERS if towers else OF_TEXTS
+    return float(np.exp((first - less * skill) * min(trained, 1.0)))
 
 
 def shrunk_temperatures(rows: ScoredRows, usual: float = 1.0) -> tuple[float, Array]:

@@ -50,6 +50,7 @@ from glassloop.report.card import update_card
 from glassloop.runs import record as records
 from glassloop.runs import status
 from glassloop.runs.history import read_moments, trained_seconds
+from glassloop.scores.calibration import USUAL_TEMPERATURE, expected_temperature
 from glassloop.scores.metrics import refuse_unknown_metric
 from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Result, facts_of, method_words, write_baselines
 from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
@@ -72,6 +73,7 @@ from glassloop.training.evaluate import (
     Interrupted,
     baseline_record,
     baselines_table,
+    labels_of,
     length_entries,
     prefixes,
     result_of,
@@ -246,7 +248,7 @@ def assemble(
             parts = (frozen, train, examples.task, examples.num_labels, weights)
             return shared.kept(key, lambda: fitted_head(*parts, whole=whole))
 
-        head = frozen = weights = None
+        head = frozen = weights = first_head = None
         if fits and isinstance(network, PooledClassifier) and (args.method == FROZEN or pooling != kept_pooling(config, given)):
             frozen = FrozenEncoder(network, collate, embedding_backend(backend))
             if examples.task != SCORE:  # for which the Trainer refuses them
@@ -257,7 +259,7 @@ def assemble(
             stored = Path(args.output_dir or "") / records.START_HEAD_NAME
             start = stored_head(stored, head.tensors) if args.output_dir and stored.is_file() else head.tensors
             network.head.load_state_dict(start)
-            head_seconds = head.seconds
+            head_seconds, first_head = head.seconds, head
     splits = records.held_out_splits(examples.facts)
     held_out = next(iter(splits), None)
     if fits and args.baselines and splits and backend.processes.is_main:
@@ -328,6 +330,15 @@ def assemble(
         },
         identity=session.identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
     )
+    if first_head is not None and args.method != FROZEN and examples.task != SCORE:
+        targets, plan = labels_of(examples, "train")[first_head.numbers], facts_of(record, (), encoder_weights(config))
+        trained = plan.steps / max(1, plan.usual_epochs * plan.steps_per_epoch)
+        usual = expected_temperature(
+            first_head.linear.held_out, targets, examples.task, examples.num_labels, towers=towers, trained=trained
+        )
+        record = replace(record, usual_temperature=usual)
+    elif args.method != FROZEN:
+        record = replace(record, usual_temperature=USUAL_TEMPERATURE)
     return PreparedRun(trainer, parts, examples, encoded, record, baselines, start, chosen.reason, head_seconds)
 
 
@@ -568,6 +579,7 @@ def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
                 prefix,
                 facts=facts,
                 baselines=run.baselines.get(split),
+                usual_temperature=run.record.usual_temperature,
                 what=method_words(run.record),
                 seconds=seconds,
             )

@@ -48,7 +48,6 @@ MOST_EXAMINED = 5_000  # rows of full length whose cut texts are found, which co
 NOTHING = "-"  # a score that does not exist
 # The gains of a temperature, and the scores that they are differences of.
 GAINS = {calibration.LOSS: calibration.LOG_LOSS, calibration.CALIBRATION_ERROR: calibration.EXPECTED_ERROR}
-USUAL_TEMPERATURE = 1.4  # of a fine-tuned model (docs/log.md, "Temperatures")
 SHORT_TITLES = {  # of columns
     scoring.FREQUENCIES: "frequencies",
     scoring.TRAINING_MEAN: "mean",
@@ -249,6 +248,7 @@ def result_of(
     facts: scoring.TrainingFacts | None = None,
     baselines: scoring.Baselines | None = None,
     temperature: float | None = None,
+    usual_temperature: float = 1.0,
     **training: Unpack[scoring.TrainingWords],
 ) -> scoring.Result:
     """Return the result of an evaluation: with baselines and a verdict, if the training rows are known.
@@ -256,7 +256,7 @@ def result_of(
     `trained_on` has the labels of the training rows, or counts those of each class, if these are not among the examples. The
     advice depends on `facts`.
     Without `baselines` of this split, a constant answer is the only one. `training` is for `verdict_on`. Probabilities are
-    judged at a `temperature`; without one, at one that is fitted to other rows of the split.
+    judged at a `temperature`; without one, at one that is fitted to other rows of the split, near the usual one.
     """
     names = examples.labels.names if examples.labels else ()
     labels = found.labels if found.labels is not None else labels_of(examples, split)
@@ -280,7 +280,7 @@ def result_of(
     probabilities = None
     if examples.task != SCORE and len(rows):
         prior = calibration.prior_outputs(targets, examples.task, len(names))
-        probabilities = calibration.probability_record(rows, prior, usual_temperature(training.get("what", "")), temperature)
+        probabilities = calibration.probability_record(rows, prior, usual_temperature, temperature)
     return replace(
         result,
         baseline=scoring.baseline_scores(rows, answer, measures),
@@ -304,11 +304,6 @@ def baseline_record(baseline: scoring.Baseline, measures: Measures) -> BaselineR
     if rows.task != SCORE:
         scores |= calibration.probability_scores(rows)
     return BaselineRecord(baseline.name, scores, baseline.num_train, baseline.seconds, baseline.note)
-
-
-def usual_temperature(what: str) -> float:
-    """Return the temperature that rows pull away from: fine-tuning makes probabilities overconfident, a regression does not."""
-    return USUAL_TEMPERATURE if what == scoring.FINE_TUNING else 1.0
 
 
 def prefixes(splits: list[str]) -> list[str]:

@@ -255,6 +255,21 @@ def surer(rows: ScoredRows, factor: float) -> ScoredRows:
     return replace(rows, logits=rows.logits * factor)
 
 
+def test_the_usual_temperature_rises_with_what_cannot_be_learned_and_with_the_steps() -> None:
+    targets, level = np.array([0, 1] * 10), np.log(2)
+
+    def usual(loss: float, trained: float = 1.0, towers: bool = False) -> float:
+        held_out = np.append(np.full(19, loss), np.nan)
+        return calibration.expected_temperature(held_out, targets, CLASSES, 2, towers=towers, trained=trained)
+
+    nothing, some, everything = usual(1.5 * level), usual(0.7 * level), usual(0.0)
+    assert nothing == usual(level) == pytest.approx(np.exp(1.4))
+    assert nothing > some > everything
+    assert usual(level, trained=0.0) == 1.0
+    assert 1.0 < usual(level, trained=0.5) < nothing == usual(level, trained=7.0)
+    assert usual(level, towers=True) < nothing
+
+
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])
 def test_many_rows_outweigh_the_usual_temperature_and_few_do_not(task: str) -> None:
     rows = surer(drawn_rows(3000, 0.8, task=task, labels=[*"abc"]), 7)
