@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from glassloop import Predictor
-from glassloop.backends.plain import PlainBackend
+from glassloop.backends.packed import PackedBackend
 from glassloop.base.errors import DataError
 from glassloop.cli.calibrate import calibrate
 from glassloop.cli.evaluate import evaluate
@@ -233,7 +233,7 @@ def test_every_split_is_judged_against_the_baselines_of_the_run(text_run: Path, 
     examples = evaluate_run(str(text_run), Wanted(device="cpu")).examples
     monkeypatch.setattr("glassloop.predict.baselines.FrozenEncoder.computed", pytest.fail)
     held_out = {"validation": (examples, "validation")}
-    again = refitted_baselines(record, examples, held_out, PlainBackend("cpu", "fp32"))["validation"]
+    again = refitted_baselines(record, examples, held_out, PackedBackend("cpu", "fp32"))["validation"]
     measures = recorded_measures(record.metrics, record.positive_label, record.data.task, LABELS)
     assert [baseline_record(one, measures).scores for one in again.each] == [one.scores for one in record.baselines]
 
@@ -353,4 +353,4 @@ def test_the_baselines_of_several_seeds_are_fitted_once(seeds_folder: Path, monk
     shown = next(line for line in lines if line.startswith("frozen encoder "))
     assert f"{content['baselines'][2]['scores']['accuracy']['value']:.4f}" in shown, "of the test split"
     head = next(line for line in lines if line.startswith("baselines "))
-    assert head.split("  ", 1)[1].split() == ["accuracy", "95", "%", "interval", "log", "loss", "seconds"]
+    assert head.split("  ", 1)[1].split() == ["accuracy", "95%", "confidence", "interval", "log", "loss", "seconds"]

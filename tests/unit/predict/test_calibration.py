@@ -234,7 +234,7 @@ def test_a_calibration_has_the_warning_that_holds_with_it(tmp_path: Path) -> Non
     store_temperature(run, record, "validation", record.probabilities)
     stored = read_calibration(run / "model")
     assert stored.warning == record.probabilities.warning
-    assert stored.warning.startswith("do not use the probabilities of this model: they are worse than the class frequencies")
+    assert stored.warning.startswith("the predicted probabilities are worse than the class frequencies")
     calibrate(str(run), cost="false_positive=1,false_negative=9")
     again = read_calibration(run / "model")
     assert (again.temperature, again.warning) == (1.5, stored.warning), "thresholds do not change probabilities"

@@ -222,7 +222,7 @@ def test_a_card_has_the_baselines_with_their_intervals_and_a_warning(tmp_path: P
     assert "not use the probabilities" not in text
     with_baselines(run, worse=True, note="a sample")
     text = card_text(run_card(run))
-    assert "**Do not use the probabilities of this model: they are worse than the class frequencies" in text
+    assert "**The predicted probabilities are worse than the class frequencies" in text
     assert "| a sample |" in text
     stored = replace(STORED, weights=weights_of(run / "model"))
     write_calibration(run / "model", stored)

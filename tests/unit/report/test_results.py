@@ -194,7 +194,7 @@ def test_what_was_gained_is_shown_with_the_intervals_of_each_method(tmp_path: Pa
     assert [row[1] for row in report.charts["gained-log_loss"].table().rows] == [0.4375, 0.6935, 0.5615]
     for words in ("12.2", "0.4", "All methods were evaluated on the same rows.", "a temperature that was fitted to other rows"):
         assert words in text
-    assert "do not use the probabilities" not in text
+    assert "probabilities are worse" not in text
 
 
 def test_the_rows_of_a_sample_the_warning_and_the_title_of_another_method(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_the_rows_of_a_sample_the_warning_and_the_title_of_another_method(tmp_pa
     assert "All methods were evaluated on the same rows" not in text
     assert "evaluated on 40 of 60 rows" in text
     assert "this run on all 60; the verdict compares them on the same rows" in text
-    assert "do not use the probabilities of this model" in text
+    assert "the predicted probabilities are worse" in text
     write_run(tmp_path, replace(record, settings=replace(record.settings, method="frozen"), training_seconds=None))
     assert "What the frozen encoder gained" in report_of(tmp_path).html
     assert "before the training" not in gained_text(tmp_path)

@@ -74,7 +74,7 @@ def test_the_smallest_batch_that_is_fast_and_fits_is_found_in_time(monkeypatch: 
 def test_a_model_folder_alone_has_the_warning_about_its_probabilities(text_run: Path, tmp_path: Path, capsys) -> None:
     model = shutil.copytree(text_run / "model", tmp_path / "model")
     stored = read_calibration(model)
-    warning = "do not use the probabilities of this model: they are worse than the class frequencies"
+    warning = "the predicted probabilities are worse than the class frequencies"
     write_calibration(model, replace(stored, warning=""))
     assert Predictor(model, device="cpu").warnings == []
     write_calibration(model, replace(stored, warning=warning))

@@ -370,7 +370,7 @@ def test_the_table_and_the_document_of_seeds_have_the_baselines_with_their_inter
     show_seeds(record)
     lines = capsys.readouterr().err.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("baselines"))
-    assert lines[head].split("  ", 1)[1].split() == ["accuracy", "95", "%", "interval", "log", "loss", "seconds"]
+    assert lines[head].split("  ", 1)[1].split() == ["accuracy", "95%", "confidence", "interval", "log", "loss", "seconds"]
     assert lines[head + 2].split() == ["frozen", "encoder", "0.7325", "0.6325", "to", "0.8325", "0.5615", "0.4"]
     assert seeds.shared_baselines(record) == baselines
     document = json.loads(str(CommandResult(seeds_content(record, baselines))))
