@@ -210,9 +210,7 @@ def test_class_weights_are_those_of_the_head_and_of_no_baseline(method: str, tmp
         assembled(tmp_path, lively_dir, train, [("film 1", "n"), ("film 2", "y")], {"method": method, **weights})
         for weights in ({}, {"class_weights": "balanced"}, {"class_weights": "0.5555555555555556,5"})
     ]
-    starts = [run.start for run in runs]
-    assert all(start is not None for start in starts)
-    biases = [float(start["bias"] @ torch.tensor([-1.0, 1.0])) for start in starts if start is not None]
+    biases = [float(run.head.tensors["bias"] @ torch.tensor([-1.0, 1.0])) for run in runs if run.head]
     assert biases[1] == pytest.approx(biases[2], abs=1e-4)
     assert biases[1] > biases[0] + 1
     plain, balanced, _ = map(outputs, runs)
