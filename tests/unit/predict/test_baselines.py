@@ -145,8 +145,7 @@ def test_a_head_of_many_outputs_is_fitted_to_fewer_rows_and_says_so(
     monkeypatch.setattr(baselines, "MOST_PRODUCTS", 12 * 2 * width)
     monkeypatch.setattr(baselines, "MOST_PRODUCTS_OF_METHOD", 30 * 2 * width)
     run = assembled(tmp_path, lively_dir, [row(number) for number in range(40)], [row(41), row(42)], {"method": method})
-    assert run.baselines is not None
-    last = run.baselines.each[-1]
+    last = run.baselines["validation"].each[-1]
     assert (last.num_train, last.note) == (rows, f"fitted to {rows} of 40 training rows")
     assert ("the head is fitted to 30 of 40 training rows" in capsys.readouterr().err) == (method == "frozen")
 

@@ -350,7 +350,7 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
     monkeypatch.setattr("glassloop.predict.baselines.FrozenEncoder.computed", pytest.fail)
     assert seeds.check_run(settings, 3) == (need, 7)
     run = assemble(settings.given(), args, choose_backend(args))  # as a child does
-    assert run.baselines is not None
+    assert run.baselines
     # The children have a GPU: what a CPU would fit here is of no use to them.
     for name in ("fitted_head", "fitted_baselines"):
         monkeypatch.setattr(f"glassloop.study.run.{name}", pytest.fail)
@@ -370,7 +370,7 @@ def test_the_table_and_the_document_of_seeds_have_the_baselines_with_their_inter
     show_seeds(record)
     lines = capsys.readouterr().err.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("baselines"))
-    assert lines[head].split("  ", 1)[1].split() == ["accuracy", "95", "%", "interval", "log", "loss", "seconds"]
+    assert lines[head].split("  ", 1)[1].split() == ["accuracy", "95%", "confidence", "interval", "log", "loss", "seconds"]
     assert lines[head + 2].split() == ["frozen", "encoder", "0.7325", "0.6325", "to", "0.8325", "0.5615", "0.4"]
     assert seeds.shared_baselines(record) == baselines
     document = json.loads(str(CommandResult(seeds_content(record, baselines))))
