@@ -27,7 +27,7 @@ from glassloop.runs.record import (
 from glassloop.scores import statistics
 from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
 from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, ScoredRows, class_counts
-from glassloop.settings.defaults import learning_rate, num_epochs, started_epochs, started_rate, starts_trained
+from glassloop.settings.defaults import Start, start_of
 from glassloop.settings.training import CLASSES, FROZEN, SCORE, SEVERAL
 
 # The verdict compares one metric, whatever the metrics of the run are. It exists for a constant answer in every task: F1 of a
@@ -380,21 +380,27 @@ class TrainingFacts:
     steps: int
     steps_per_epoch: int
     rate: float
-    usual_rate: float  # what the default rule chooses for the model and as many steps as it would choose
+    weights: int | None  # of the encoder
     losses: Sequence[float] = ()  # that were logged
     counts: Mapping[str, int] = field(default_factory=dict)  # of training rows by label
     rows: int = 0
     weighted: bool = False  # whether classes have weights in the loss
     counts_steps: bool = False  # whether the user set the number of steps, not of epochs
-    started: bool = False  # whether the head started from a regression, so that few steps are enough
-    towers: bool = False  # whether the texts of a pair go through the encoder apart
+    start: Start = field(default_factory=Start)
 
     @property
     def usual_epochs(self) -> int:
         """How many epochs the default rule chooses."""
-        if self.started:
-            return started_epochs(self.rows, towers=self.towers)
-        return num_epochs(self.steps_per_epoch, max(1, len(self.counts)))
+        return self.start.epochs(self.rows, self.steps_per_epoch, max(1, len(self.counts)))
+
+    @property
+    def usual_steps(self) -> int:
+        return self.usual_epochs * self.steps_per_epoch
+
+    @property
+    def usual_rate(self) -> float:
+        """What the default rule chooses for the model and at least as many steps as it would choose."""
+        return self.start.rate(self.weights, max(self.steps, self.usual_steps))
 
     @property
     def fall(self) -> tuple[float, float] | None:
@@ -409,23 +415,18 @@ def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights
     losses = [float(loss) for entry in history if isinstance(loss := entry.get("loss"), int | float)]
     counts = train.label_counts if train else {}
     pooling, pairs = record.model.pooling, record.data.columns.text_pair is not None
-    towers = bool(pooling and pooling.get("towers"))
-    facts = TrainingFacts(
+    return TrainingFacts(
         steps=plan.max_steps,
         steps_per_epoch=plan.steps_per_epoch,
         rate=record.settings.learning_rate,
-        usual_rate=started_rate(weights, towers=towers),
+        weights=weights,
         losses=losses,
         counts=counts,
         rows=train.num_rows if train else 0,
         weighted=record.class_weights is not None,
         counts_steps=record.settings.max_steps > 0,
-        started=starts_trained(pooling is not None, pairs=pairs, towers=towers),
-        towers=towers,
+        start=start_of(pooling is not None, pairs=pairs, towers=bool(pooling and pooling.get("towers"))),
     )
-    if facts.started:
-        return facts
-    return replace(facts, usual_rate=learning_rate(weights, max(facts.steps, facts.usual_epochs * facts.steps_per_epoch)))
 
 
 def usual_tips(facts: TrainingFacts, names: Iterable[str]) -> tuple[str, ...]:
@@ -436,10 +437,9 @@ def usual_tips(facts: TrainingFacts, names: Iterable[str]) -> tuple[str, ...]:
         if rare := sorted((counts[name], name) for name in names if counts.get(name, most) < most):
             count, name = rare[0]
             tips.append(f"--class_weights balanced: {visible(name)} has only {count:,} of {facts.rows:,} training rows")
-    epochs = facts.usual_epochs
-    steps = epochs * facts.steps_per_epoch
-    if steps >= 1.5 * facts.steps > 0:  # the frozen encoder needs none
-        setting = f"--max_steps {steps}" if facts.counts_steps else f"--num_train_epochs {epochs}"
+    if facts.usual_steps >= 1.5 * facts.steps > 0:  # the frozen encoder needs none
+        epochs = f"--num_train_epochs {facts.usual_epochs}"
+        setting = f"--max_steps {facts.usual_steps}" if facts.counts_steps else epochs
         tips.append(f"{setting}: {counted(facts.steps, 'step is', 'steps are')} few")
     return tuple(tips)
 

@@ -379,8 +379,8 @@ def usual_temperature(inputs: RunInputs, head: FittedHead | None, record: record
         labels_of(examples, "train")[head.numbers],
         examples.task,
         examples.num_labels,
-        towers=facts.towers,
-        trained=facts.steps / max(1, facts.usual_epochs * facts.steps_per_epoch),
+        towers=facts.start.towers,
+        trained=facts.steps / max(1, facts.usual_steps),
     )
 
 

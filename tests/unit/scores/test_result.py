@@ -215,7 +215,7 @@ def test_a_verdict_names_what_the_accuracy_hides() -> None:
 
 # --- advice ------------------------------------------------------------------------------------------------------------
 # A training with the settings of the rule, whose loss fell a little.
-USUAL = results.TrainingFacts(1000, 100, 1.4e-4, 1.4e-4, (0.7, 0.65, 0.6, 0.55, 0.5), {"a": 500, "b": 500}, 1000)
+USUAL = results.TrainingFacts(1000, 100, 1.4e-4, 3_900_000, (0.7, 0.65, 0.6, 0.55, 0.5), {"a": 500, "b": 500}, 1000)
 LOST = rows([0] * 10, [0] * 5 + [1] * 5)
 
 
