@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 from safetensors import SafetensorError
@@ -193,9 +192,19 @@ OTHER_FROZEN = "frozen encoder, default pooling"  # beside a frozen encoder that
 FINE_TUNING, THE_FROZEN_ENCODER = "fine-tuning", "the frozen encoder"  # what a verdict calls the method of a run
 
 
-def method_words(record: RunRecord) -> str:
-    """Return what a verdict calls the method of a run."""
-    return THE_FROZEN_ENCODER if record.settings.method == FROZEN else FINE_TUNING
+@dataclass(frozen=True)
+class Method:
+    """How a model was made, as far as a verdict and its probabilities depend on it."""
+
+    name: str = ""  # what a sentence calls it; empty if it is not known
+    seconds: float = 0.0  # how long it took; 0 if it is not known
+    usual_temperature: float = 1.0  # near which the temperature of its models stays
+
+
+def method_of(record: RunRecord) -> Method:
+    """Return how the model of a run was made."""
+    name = THE_FROZEN_ENCODER if record.settings.method == FROZEN else FINE_TUNING
+    return Method(name, record.training_seconds or 0.0, record.usual_temperature)
 
 
 @dataclass(frozen=True)
@@ -274,15 +283,8 @@ def best_baseline(baselines: Sequence[Baseline]) -> Baseline:
     return baselines[int(np.argmin(values) if key in LOWER_IS_BETTER else np.argmax(values))]
 
 
-class TrainingWords(TypedDict, total=False):
-    """What a verdict calls the training, such as "fine-tuning", and how long that took."""
-
-    what: str
-    seconds: float
-
-
 def verdict_on(
-    rows: ScoredRows, baselines: Sequence[Baseline], facts: TrainingFacts | None = None, *, what: str = "", seconds: float = 0.0
+    rows: ScoredRows, baselines: Sequence[Baseline], facts: TrainingFacts | None = None, method: Method | None = None
 ) -> Verdict:
     """Return whether a model is better than the best of some baselines on the same rows, by a paired test.
 
@@ -290,10 +292,9 @@ def verdict_on(
         rows: The predictions of the model.
         baselines: What simple methods predict for the same rows.
         facts: What is known about the training, for advice.
-        what: What the sentence calls the model, such as "fine-tuning".
-        seconds: How long the training took.
+        method: How the model was made.
     """
-    verdict, text, gain = best_compared([rows], baselines, what, seconds)
+    verdict, text, gain = best_compared([rows], baselines, method or Method())
     classes = class_scores(rows)
     balanced = balanced_accuracy(classes) if rows.task == CLASSES else None
     missed = [name for name, scores in classes.items() if scores.support and scores.precision is None]
@@ -310,10 +311,10 @@ def verdict_on(
 
 
 def best_compared(
-    seeds: Sequence[ScoredRows], baselines: Sequence[Baseline], what: str = "", seconds: float = 0.0
+    seeds: Sequence[ScoredRows], baselines: Sequence[Baseline], method: Method
 ) -> tuple[ComparisonVerdict, str, float]:
     """Test one model, or the mean of several seeds, against the best baseline: the verdict, also in words, and the gain."""
-    own = FROZEN_ENCODER if what == THE_FROZEN_ENCODER else None  # which is not compared with itself
+    own = FROZEN_ENCODER if method.name == THE_FROZEN_ENCODER else None  # which is not compared with itself
     rival = best_baseline([one for one in baselines if one.name != own])
     task, number = seeds[0].task, len(seeds[0])
     key = VERDICT_KEYS[task]
@@ -335,22 +336,22 @@ def best_compared(
     if verdict.more_rows or verdict.more_seeds:
         kind, more = ("seed", verdict.more_seeds) if verdict.more_seeds else ("row", verdict.more_rows or 0)
         text += f"; about {counted(more, f'more {kind}', f'more {kind}s')} would decide"
-    if what and not rival.is_constant and number > 1:
-        text = f"{gain_of(difference, task, verdict.kind, what, rival, seconds)}. {text}"
+    if method.name and not rival.is_constant and number > 1:
+        text = f"{gain_of(difference, task, verdict.kind, method, rival)}. {text}"
     return verdict, text, level - value if task == SCORE else value - level
 
 
-def gain_of(difference: statistics.Difference, task: str, kind: str, what: str, rival: Baseline, seconds: float) -> str:
+def gain_of(difference: statistics.Difference, task: str, kind: str, method: Method, rival: Baseline) -> str:
     """Return what a training gained over a baseline, and whether it was worth its time, in a sentence without an end."""
     unit, factor = ("of mean squared error", 1.0) if task == SCORE else ("points", 100.0)
     sign = -1.0 if task == SCORE else 1.0
     ends = sorted(sign * factor * end for end in (difference.interval.low, difference.interval.high))
     size = f"{abs(difference.value) * factor:.3g} {unit}" if task == SCORE else f"{abs(difference.value) * factor:.1f} {unit}"
     span = f"({ends[0]:.3g} to {ends[1]:.3g})" if task == SCORE else f"({ends[0]:.1f} to {ends[1]:.1f})"
-    name = what.capitalize()
+    name = method.name.capitalize()
     if kind == BETTER:
         return f"{name} gains {size} over {rival.title} {span}"
-    times = seconds / rival.seconds if rival.seconds > 0 else 0.0
+    times = method.seconds / rival.seconds if rival.seconds > 0 else 0.0
     cheaper = f" and {times:,.0f} times cheaper" if times >= 1.5 else ""
     if kind == WORSE:
         return f"{name} loses {size} to {rival.title} {span}, which is better{cheaper}"

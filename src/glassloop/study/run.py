@@ -52,7 +52,7 @@ from glassloop.runs import status
 from glassloop.runs.history import read_moments, trained_seconds
 from glassloop.scores.calibration import USUAL_TEMPERATURE, expected_temperature
 from glassloop.scores.metrics import refuse_unknown_metric
-from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Result, facts_of, method_words, write_baselines
+from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Result, facts_of, method_of, write_baselines
 from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.training import (
@@ -642,7 +642,7 @@ def run_to_end(
         seconds = trained_seconds(read_moments(folder), metrics.get("train_runtime", 0.0))
         fit = run.head.seconds if run.head else 0.0
         record = replace(record, training_seconds=None if seconds is None else seconds + fit)
-        results = evaluated(run, record.training_seconds or 0.0)
+        results = evaluated(run, record)
         if results:
             record = replace(scored(record, results), best_step=trainer.state.best_step)
         for result in results:
@@ -670,10 +670,10 @@ def run_to_end(
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trainer.state.step:,} steps → {printable(str(folder))}"))
 
 
-def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
-    """Return the result of each split that the run is evaluated on; `seconds` are those of its training."""
+def evaluated(run: PreparedRun, record: records.RunRecord) -> list[Result]:
+    """Return the result of each split that the run is evaluated on; its `record` says how long it trained."""
     trainer, splits, results = run.trainer, records.held_out_splits(run.examples.facts), []
-    facts = facts_of(run.record, trainer.state.history, encoder_weights(trainer.model.config))
+    facts = facts_of(record, trainer.state.history, encoder_weights(trainer.model.config))
     try:
         for split, prefix in zip(splits, prefixes(splits), strict=True):
             evaluation = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
@@ -685,9 +685,7 @@ def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
                 prefix,
                 facts=facts,
                 baselines=run.baselines.get(split),
-                usual_temperature=run.record.usual_temperature,
-                what=method_words(run.record),
-                seconds=seconds,
+                method=method_of(record),
             )
             results.append(result)
     except Interrupted:  # by a signal: the model is saved, and a resumed run evaluates it

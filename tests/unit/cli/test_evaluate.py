@@ -353,4 +353,4 @@ def test_the_baselines_of_several_seeds_are_fitted_once(seeds_folder: Path, monk
     shown = next(line for line in lines if line.startswith("frozen encoder "))
     assert f"{content['baselines'][2]['scores']['accuracy']['value']:.4f}" in shown, "of the test split"
     head = next(line for line in lines if line.startswith("baselines "))
-    assert head.split("  ", 1)[1].split() == ["accuracy", "95", "%", "interval", "log", "loss", "seconds"]
+    assert head.split("  ", 1)[1].split() == ["accuracy", "95%", "confidence", "interval", "log", "loss", "seconds"]
