@@ -190,7 +190,7 @@ def fitted_head(
 # --- the baselines of a run ----------------------------------------------------------------------------------------------
 def baseline_pooling(declared: Pooling | None, *, pairs: bool) -> Pooling:
     """Return how the frozen encoder of a baseline pools: as the model declares it, else the mean; texts of a pair apart."""
-    return replace(Pooling(declared.mode, declared.normalize) if declared else Pooling("mean"), towers=pairs)
+    return replace(declared or Pooling("mean"), towers=pairs)
 
 
 def fitted_baselines(
@@ -294,7 +294,7 @@ def tokenized_baselines(
     config = config_of(model)
     name = str(getattr(config, "_name_or_path", ""))
     declared = declared_by(name)[0] if name else None  # a model that was made in memory declares nothing
-    pooling = replace(declared or Pooling("mean"), towers=pairs)
+    pooling = baseline_pooling(declared, pairs=pairs)
     collate, most = PaddingCollator(tokenizer), longest_input(tokenizer, config)
     parts = []
     for rows, texts in zip((train, held_out), columns, strict=True):

@@ -415,7 +415,7 @@ def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights
     plan, train = record.plan, record.data.splits.get("train")
     losses = [float(loss) for entry in history if isinstance(loss := entry.get("loss"), int | float)]
     counts = train.label_counts if train else {}
-    pooling, pairs = record.model.pooling, record.data.columns.text_pair is not None
+    model, pairs = record.model, record.data.columns.text_pair is not None
     return TrainingFacts(
         steps=plan.max_steps,
         steps_per_epoch=plan.steps_per_epoch,
@@ -426,7 +426,7 @@ def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights
         rows=train.num_rows if train else 0,
         weighted=record.class_weights is not None,
         counts_steps=record.settings.max_steps > 0,
-        start=start_of(pooling is not None, pairs=pairs, towers=bool(pooling and pooling.get("towers"))),
+        start=start_of(model.pooling is not None, pairs=pairs, towers=model.towers),
     )
 
 

@@ -648,9 +648,8 @@ def run_to_end(
         for result in results:
             show_result(console, result, result.split)
             if processes.is_main:
-                lengths, tokenizer = run.encoded[result.split].lengths, trainer.processing_class
-                towers = bool(record.model.pooling and record.model.pooling["towers"])
-                more = length_entries(examples, result.split, lengths, tokenizer, record.max_length, towers=towers)
+                lengths, tokenizer, model = run.encoded[result.split].lengths, trainer.processing_class, record.model
+                more = length_entries(examples, result.split, lengths, tokenizer, record.max_length, towers=model.towers)
                 with session.resume_named(folder):
                     write_predictions(folder / records.predictions_name(result.split), examples, result, more)
                     if result is not results[0]:  # the first split is the one that the run is judged on
@@ -700,7 +699,7 @@ def head_words(record: records.RunRecord) -> str:
     words = "head of the model family" if head is None else f"{head['mode']} pooling"
     if record.data.columns.text_pair is None:
         return words
-    return f"{words}, {'two towers' if head and head['towers'] else 'one sequence'}"
+    return f"{words}, {'two towers' if record.model.towers else 'one sequence'}"
 
 
 def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:
