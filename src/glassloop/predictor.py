@@ -43,7 +43,7 @@ from glassloop.runs.study import read_seeds
 from glassloop.scores import metrics as scoring
 from glassloop.scores.conclusions import averaged_logits
 from glassloop.scores.metrics import Measures, probabilities, recorded_measures
-from glassloop.scores.result import Baselines, Result, facts_of, label_of, method_words
+from glassloop.scores.result import Baselines, Result, facts_of, label_of, method_of
 from glassloop.scores.statistics import scored_rows
 from glassloop.settings.training import CLASSES, SCORE, TrainingArguments, data_settings, split_names
 from glassloop.training.evaluate import Evaluation, labels_of, named_metrics, prefixes, result_of, run_over
@@ -629,9 +629,7 @@ def evaluate_run(run: str, wanted: Wanted, fitted: dict[tuple[str, ...], Baselin
             facts,
             baselines.get(name),
             temperature=None if crossed else temperature,
-            usual_temperature=record.usual_temperature if record else 1.0,
-            what=method_words(record) if record else "",
-            seconds=(record.training_seconds or 0.0) if record else 0.0,
+            method=method_of(record) if record else None,
         )
         if result.probabilities:  # its temperature is the one in use
             result = replace(result, probabilities=replace(result.probabilities, temperature=temperature))

@@ -36,8 +36,8 @@ FORMER = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }  # fmt: skip
 ALONE = ("Transformer", "Pooling", "Normalize")  # the modules of a sentence-embedding model that this one replaces
-# How much the parts of the features of two texts weigh, whose regression has one penalty for all. Measured on four sets of
-# pairs with 50 to 1,000 rows (docs/log.md): the products of the vectors, which others add, gain nothing beside their sum.
+# How much the parts of the features of two texts weigh, whose regression has one penalty for all. Chosen on four sets of
+# pairs with 50 to 1,000 rows: the products of the vectors, which others add, gain nothing beside their sum.
 OF_ONE_TEXT, OF_COSINE = 1 / 3, 5.0
 INITIAL_DEVIATION = 0.02  # of the weights of a new head, as in transformers
 

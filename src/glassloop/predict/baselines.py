@@ -131,12 +131,22 @@ class FittedHead:
     linear: LinearModel
     numbers: Array  # the training rows it was fitted to
     seconds: float
+    class_weights: Sequence[float] | None = None  # in the loss of its fit
 
     @property
     def tensors(self) -> Tensors:
         """Weight and bias of a linear layer of torch."""
         parts = {"weight": self.linear.weights.T, "bias": self.linear.bias}
         return {name: torch.from_numpy(np.ascontiguousarray(part, dtype=np.float32)) for name, part in parts.items()}
+
+
+@dataclass(frozen=True)
+class FrozenClassifier:
+    """The frozen encoder with a linear head."""
+
+    # The head does not hold the encoder: runs share heads, but the encoder can be the model of one run, which it trains.
+    encoder: FrozenEncoder
+    head: FittedHead
 
 
 @dataclass(frozen=True)
@@ -174,18 +184,18 @@ def fitted_head(
     known: dict[tuple[str, ...], int] = {}  # equal texts are held out together
     groups = [known.setdefault(row, len(known)) for row in zip(*train.texts(numbers), strict=True)]
     linear = fit_linear(features, train.targets[numbers], task, num_labels, np.array(groups), class_weights)
-    return FittedHead(linear, numbers, seconds + time.perf_counter() - began)
+    return FittedHead(linear, numbers, seconds + time.perf_counter() - began, class_weights)
 
 
 # --- the baselines of a run ----------------------------------------------------------------------------------------------
 def baseline_pooling(declared: Pooling | None, *, pairs: bool) -> Pooling:
     """Return how the frozen encoder of a baseline pools: as the model declares it, else the mean; texts of a pair apart."""
-    return replace(Pooling(declared.mode, declared.normalize) if declared else Pooling("mean"), towers=pairs)
+    return replace(declared or Pooling("mean"), towers=pairs)
 
 
 def fitted_baselines(
     train: LabelledRows, held_out: Mapping[str, LabelledRows], task: str, names: Sequence[str],
-    frozen: FrozenEncoder | None = None, head: FittedHead | None = None, frozen_name: str = FROZEN_ENCODER,
+    frozen: FrozenClassifier | None = None, frozen_name: str = FROZEN_ENCODER,
 ) -> dict[str, Baselines]:  # fmt: skip
     """Fit the baselines to the training rows once, and let them predict the rows of each split.
 
@@ -195,11 +205,10 @@ def fitted_baselines(
         task: What the labels are.
         names: The names of the labels; none for scores.
         frozen: The frozen encoder; None to leave it out.
-        head: Its linear head.
         frozen_name: What the frozen encoder is called.
     """
     num_labels, every = max(len(names), 1), train.targets
-    device = "cpu" if frozen is None or frozen.backend.device.type != "cuda" else "cuda"
+    device = "cpu" if frozen is None or frozen.encoder.backend.device.type != "cuda" else "cuda"
     held = {split: drawn_rows(rows.lengths, MOST_HELD_OUT, MOST_TOKENS[device] // 2) for split, rows in held_out.items()}
     prior = prior_outputs(every, task, num_labels)
     began = time.perf_counter()
@@ -223,8 +232,9 @@ def fitted_baselines(
 
         each = [baseline(constant_name(task), np.tile(prior, (len(rows), 1)), len(every), 0.0)]
         each.append(baseline(WORDS, words, len(numbers), words_seconds))
-        if frozen is not None and head is not None:
-            features, seconds = frozen.features(held_out[split].rows, rows, split)
+        if frozen is not None:
+            head = frozen.head
+            features, seconds = frozen.encoder.features(held_out[split].rows, rows, split)
             each.append(baseline(frozen_name, head.linear.outputs(features), len(head.numbers), head.seconds + seconds))
         found[split] = Baselines(split, rows, each)
     return found
@@ -258,7 +268,8 @@ def refitted_baselines(
     rows = labelled(train, "train")
     whole = record.settings.method == FROZEN and record.model.pooling == asdict(pooling)  # the head is then that of the run
     head = fitted_head(frozen, rows, task, max(len(names), 1), whole=whole)
-    return fitted_baselines(rows, {key: labelled(*data) for key, data in held_out.items()}, task, names, frozen, head)
+    judged = {key: labelled(*data) for key, data in held_out.items()}
+    return fitted_baselines(rows, judged, task, names, FrozenClassifier(frozen, head))
 
 
 # --- the baselines of a Trainer ------------------------------------------------------------------------------------------
@@ -283,7 +294,7 @@ def tokenized_baselines(
     config = config_of(model)
     name = str(getattr(config, "_name_or_path", ""))
     declared = declared_by(name)[0] if name else None  # a model that was made in memory declares nothing
-    pooling = replace(declared or Pooling("mean"), towers=pairs)
+    pooling = baseline_pooling(declared, pairs=pairs)
     collate, most = PaddingCollator(tokenizer), longest_input(tokenizer, config)
     parts = []
     for rows, texts in zip((train, held_out), columns, strict=True):
@@ -303,7 +314,7 @@ def tokenized_baselines(
         return fitted_baselines(parts[0], {VALIDATION: parts[1]}, task, names)[VALIDATION]
     frozen = FrozenEncoder(frozen_copy(base_of(model), pooling), collate, embedding_backend(backend))
     head = fitted_head(frozen, parts[0], task, max(len(names), 1), whole=False)
-    return fitted_baselines(parts[0], {VALIDATION: parts[1]}, task, names, frozen, head)[VALIDATION]
+    return fitted_baselines(parts[0], {VALIDATION: parts[1]}, task, names, FrozenClassifier(frozen, head))[VALIDATION]
 
 
 def chosen_texts(columns: Sequence[Sequence[str]], numbers: Array) -> list[list[str]]:

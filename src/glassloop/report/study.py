@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from glassloop.runs.record import REPORT_NAME, seed_name
 from glassloop.runs.study import SeedRecord, SeedsRecord, StudyRecord, read_seeds
 from glassloop.scores.conclusions import ExpectedBest
 from glassloop.scores.metrics import COMPUTED, LOSS
-from glassloop.scores.result import ROUNDING, Score, best_compared, mean_verdict, method_words, read_baselines
+from glassloop.scores.result import ROUNDING, Score, best_compared, mean_verdict, method_of, read_baselines
 from glassloop.scores.statistics import NO_INTERVAL, mean_interval, seeds_estimate, some_rows
 from glassloop.settings.study import Values, setting_name, value_text
 from glassloop.settings.training import SCORE
@@ -338,7 +338,7 @@ def verdict_of_seeds(runs: Mapping[int, RunSource], result: Score) -> str:
             seconds = [one for one in spent if one is not None]
             judged = [some_rows(rows, known.numbers) for rows in seeds]
             cost = sum(seconds) / len(seeds) if len(seconds) == len(seeds) else 0.0  # of a killed session, nobody knows it
-            return best_compared(judged, known.each, method_words(first.record), cost)[1]
+            return best_compared(judged, known.each, replace(method_of(first.record), seconds=cost))[1]
     return mean_verdict(result)
 
 

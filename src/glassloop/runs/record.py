@@ -246,6 +246,11 @@ class ModelRecord:
     new_head: bool = False
     pooling: dict[str, object] | None = None  # of a head on pooled tokens; None for the head of the model's family
 
+    @property
+    def towers(self) -> bool:
+        """Whether the two texts of a pair go through the encoder apart."""
+        return bool(self.pooling and self.pooling.get("towers"))
+
 
 @described
 @dataclass(frozen=True)

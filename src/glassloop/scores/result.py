@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 from safetensors import SafetensorError
@@ -27,7 +26,7 @@ from glassloop.runs.record import (
 from glassloop.scores import statistics
 from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
 from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, ScoredRows, class_counts
-from glassloop.settings.defaults import learning_rate, num_epochs, started_epochs, started_rate, starts_trained
+from glassloop.settings.defaults import Start, start_of
 from glassloop.settings.training import CLASSES, FROZEN, SCORE, SEVERAL
 
 # The verdict compares one metric, whatever the metrics of the run are. It exists for a constant answer in every task: F1 of a
@@ -193,9 +192,19 @@ OTHER_FROZEN = "frozen encoder, default pooling"  # beside a frozen encoder that
 FINE_TUNING, THE_FROZEN_ENCODER = "fine-tuning", "the frozen encoder"  # what a verdict calls the method of a run
 
 
-def method_words(record: RunRecord) -> str:
-    """Return what a verdict calls the method of a run."""
-    return THE_FROZEN_ENCODER if record.settings.method == FROZEN else FINE_TUNING
+@dataclass(frozen=True)
+class Method:
+    """How a model was made, as far as a verdict and its probabilities depend on it."""
+
+    name: str = ""  # what a sentence calls it; empty if it is not known
+    seconds: float = 0.0  # how long it took; 0 if it is not known
+    usual_temperature: float = 1.0  # near which the temperature of its models stays
+
+
+def method_of(record: RunRecord) -> Method:
+    """Return how the model of a run was made."""
+    name = THE_FROZEN_ENCODER if record.settings.method == FROZEN else FINE_TUNING
+    return Method(name, record.training_seconds or 0.0, record.usual_temperature)
 
 
 @dataclass(frozen=True)
@@ -274,15 +283,8 @@ def best_baseline(baselines: Sequence[Baseline]) -> Baseline:
     return baselines[int(np.argmin(values) if key in LOWER_IS_BETTER else np.argmax(values))]
 
 
-class TrainingWords(TypedDict, total=False):
-    """What a verdict calls the training, such as "fine-tuning", and how long that took."""
-
-    what: str
-    seconds: float
-
-
 def verdict_on(
-    rows: ScoredRows, baselines: Sequence[Baseline], facts: TrainingFacts | None = None, *, what: str = "", seconds: float = 0.0
+    rows: ScoredRows, baselines: Sequence[Baseline], facts: TrainingFacts | None = None, method: Method | None = None
 ) -> Verdict:
     """Return whether a model is better than the best of some baselines on the same rows, by a paired test.
 
@@ -290,10 +292,9 @@ def verdict_on(
         rows: The predictions of the model.
         baselines: What simple methods predict for the same rows.
         facts: What is known about the training, for advice.
-        what: What the sentence calls the model, such as "fine-tuning".
-        seconds: How long the training took.
+        method: How the model was made.
     """
-    verdict, text, gain = best_compared([rows], baselines, what, seconds)
+    verdict, text, gain = best_compared([rows], baselines, method or Method())
     classes = class_scores(rows)
     balanced = balanced_accuracy(classes) if rows.task == CLASSES else None
     missed = [name for name, scores in classes.items() if scores.support and scores.precision is None]
@@ -310,10 +311,10 @@ def verdict_on(
 
 
 def best_compared(
-    seeds: Sequence[ScoredRows], baselines: Sequence[Baseline], what: str = "", seconds: float = 0.0
+    seeds: Sequence[ScoredRows], baselines: Sequence[Baseline], method: Method
 ) -> tuple[ComparisonVerdict, str, float]:
     """Test one model, or the mean of several seeds, against the best baseline: the verdict, also in words, and the gain."""
-    own = FROZEN_ENCODER if what == THE_FROZEN_ENCODER else None  # which is not compared with itself
+    own = FROZEN_ENCODER if method.name == THE_FROZEN_ENCODER else None  # which is not compared with itself
     rival = best_baseline([one for one in baselines if one.name != own])
     task, number = seeds[0].task, len(seeds[0])
     key = VERDICT_KEYS[task]
@@ -335,22 +336,22 @@ def best_compared(
     if verdict.more_rows or verdict.more_seeds:
         kind, more = ("seed", verdict.more_seeds) if verdict.more_seeds else ("row", verdict.more_rows or 0)
         text += f"; about {counted(more, f'more {kind}', f'more {kind}s')} would decide"
-    if what and not rival.is_constant and number > 1:
-        text = f"{gain_of(difference, task, verdict.kind, what, rival, seconds)}. {text}"
+    if method.name and not rival.is_constant and number > 1:
+        text = f"{gain_of(difference, task, verdict.kind, method, rival)}. {text}"
     return verdict, text, level - value if task == SCORE else value - level
 
 
-def gain_of(difference: statistics.Difference, task: str, kind: str, what: str, rival: Baseline, seconds: float) -> str:
+def gain_of(difference: statistics.Difference, task: str, kind: str, method: Method, rival: Baseline) -> str:
     """Return what a training gained over a baseline, and whether it was worth its time, in a sentence without an end."""
     unit, factor = ("of mean squared error", 1.0) if task == SCORE else ("points", 100.0)
     sign = -1.0 if task == SCORE else 1.0
     ends = sorted(sign * factor * end for end in (difference.interval.low, difference.interval.high))
     size = f"{abs(difference.value) * factor:.3g} {unit}" if task == SCORE else f"{abs(difference.value) * factor:.1f} {unit}"
     span = f"({ends[0]:.3g} to {ends[1]:.3g})" if task == SCORE else f"({ends[0]:.1f} to {ends[1]:.1f})"
-    name = what.capitalize()
+    name = method.name.capitalize()
     if kind == BETTER:
         return f"{name} gains {size} over {rival.title} {span}"
-    times = seconds / rival.seconds if rival.seconds > 0 else 0.0
+    times = method.seconds / rival.seconds if rival.seconds > 0 else 0.0
     cheaper = f" and {times:,.0f} times cheaper" if times >= 1.5 else ""
     if kind == WORSE:
         return f"{name} loses {size} to {rival.title} {span}, which is better{cheaper}"
@@ -380,21 +381,27 @@ class TrainingFacts:
     steps: int
     steps_per_epoch: int
     rate: float
-    usual_rate: float  # what the default rule chooses for the model and as many steps as it would choose
+    weights: int | None  # of the encoder
     losses: Sequence[float] = ()  # that were logged
     counts: Mapping[str, int] = field(default_factory=dict)  # of training rows by label
     rows: int = 0
     weighted: bool = False  # whether classes have weights in the loss
     counts_steps: bool = False  # whether the user set the number of steps, not of epochs
-    started: bool = False  # whether the head started from a regression, so that few steps are enough
-    towers: bool = False  # whether the texts of a pair go through the encoder apart
+    start: Start = field(default_factory=Start)
 
     @property
     def usual_epochs(self) -> int:
         """How many epochs the default rule chooses."""
-        if self.started:
-            return started_epochs(self.rows, towers=self.towers)
-        return num_epochs(self.steps_per_epoch, max(1, len(self.counts)))
+        return self.start.epochs(self.rows, self.steps_per_epoch, max(1, len(self.counts)))
+
+    @property
+    def usual_steps(self) -> int:
+        return self.usual_epochs * self.steps_per_epoch
+
+    @property
+    def usual_rate(self) -> float:
+        """What the default rule chooses for the model and at least as many steps as it would choose."""
+        return self.start.rate(self.weights, max(self.steps, self.usual_steps))
 
     @property
     def fall(self) -> tuple[float, float] | None:
@@ -408,24 +415,19 @@ def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights
     plan, train = record.plan, record.data.splits.get("train")
     losses = [float(loss) for entry in history if isinstance(loss := entry.get("loss"), int | float)]
     counts = train.label_counts if train else {}
-    pooling, pairs = record.model.pooling, record.data.columns.text_pair is not None
-    towers = bool(pooling and pooling.get("towers"))
-    facts = TrainingFacts(
+    model, pairs = record.model, record.data.columns.text_pair is not None
+    return TrainingFacts(
         steps=plan.max_steps,
         steps_per_epoch=plan.steps_per_epoch,
         rate=record.settings.learning_rate,
-        usual_rate=started_rate(weights, towers=towers),
+        weights=weights,
         losses=losses,
         counts=counts,
         rows=train.num_rows if train else 0,
         weighted=record.class_weights is not None,
         counts_steps=record.settings.max_steps > 0,
-        started=starts_trained(pooling is not None, pairs=pairs, towers=towers),
-        towers=towers,
+        start=start_of(model.pooling is not None, pairs=pairs, towers=model.towers),
     )
-    if facts.started:
-        return facts
-    return replace(facts, usual_rate=learning_rate(weights, max(facts.steps, facts.usual_epochs * facts.steps_per_epoch)))
 
 
 def usual_tips(facts: TrainingFacts, names: Iterable[str]) -> tuple[str, ...]:
@@ -436,10 +438,9 @@ def usual_tips(facts: TrainingFacts, names: Iterable[str]) -> tuple[str, ...]:
         if rare := sorted((counts[name], name) for name in names if counts.get(name, most) < most):
             count, name = rare[0]
             tips.append(f"--class_weights balanced: {visible(name)} has only {count:,} of {facts.rows:,} training rows")
-    epochs = facts.usual_epochs
-    steps = epochs * facts.steps_per_epoch
-    if steps >= 1.5 * facts.steps > 0:  # the frozen encoder needs none
-        setting = f"--max_steps {steps}" if facts.counts_steps else f"--num_train_epochs {epochs}"
+    if facts.usual_steps >= 1.5 * facts.steps > 0:  # the frozen encoder needs none
+        epochs = f"--num_train_epochs {facts.usual_epochs}"
+        setting = f"--max_steps {facts.usual_steps}" if facts.counts_steps else epochs
         tips.append(f"{setting}: {counted(facts.steps, 'step is', 'steps are')} few")
     return tuple(tips)
 

@@ -97,21 +97,19 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
         if getattr(args, name) == AUTO
     }
     rates: dict[str, int | float] = {}
-    towers = resolved.pair_form == TWO_TOWERS
     kept = facts.kept is not None and (resolved.pooling, resolved.pair_form) == (facts.kept, facts.kept_form)
-    started = kept or starts_trained(resolved.pooling != FAMILY_HEAD, pairs=facts.pairs, towers=towers)
+    towers = resolved.pair_form == TWO_TOWERS
+    start = start_of(resolved.pooling != FAMILY_HEAD, pairs=facts.pairs, towers=towers, kept=kept)
     if "per_device_train_batch_size" not in given:  # few rows make small batches, so that an epoch has enough steps
         batch = next((size for most, size in BATCH_SIZES.items() if facts.rows <= most), LARGE_BATCH)
-        rates["per_device_train_batch_size"] = max(1, (max(batch, STARTED_BATCH) if started else batch) // shares)
+        rates["per_device_train_batch_size"] = max(1, (max(batch, STARTED_BATCH) if start.trained else batch) // shares)
     per_epoch = math.ceil(facts.rows / (rates.get("per_device_train_batch_size", args.per_device_train_batch_size) * shares))
     if "num_train_epochs" not in given and args.max_steps < 1:
-        usual = num_epochs(per_epoch, facts.labels)
-        rates["num_train_epochs"] = started_epochs(facts.rows, towers=towers) if started else usual
+        rates["num_train_epochs"] = start.epochs(facts.rows, per_epoch, facts.labels)
     epochs = rates.get("num_train_epochs", args.num_train_epochs)
     steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * epochs)
     if "learning_rate" not in given:
-        usual_rate = learning_rate(facts.weights, steps)
-        rates["learning_rate"] = started_rate(facts.weights, towers=towers) if started else usual_rate
+        rates["learning_rate"] = start.rate(facts.weights, steps)
     if "warmup_steps" not in given:
         rates["warmup_steps"] = WARMUP if steps >= LEAST_STEPS_WITH_WARMUP else 0.0
     chosen |= rates if resolved.method != FROZEN else {}  # which takes no steps
@@ -126,10 +124,25 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
     return Chosen(replace(resolved, **chosen), tuple(chosen), reason)  # type: ignore[arg-type]  # names and values of settings
 
 
-def starts_trained(pooled: bool, *, pairs: bool, towers: bool) -> bool:
-    """Return whether a new head starts from a regression that already answers well."""
-    # One on two texts in one sequence does not: until its training, an encoder of single texts says little about them.
-    return pooled and (towers or not pairs)
+@dataclass(frozen=True)
+class Start:
+    """What a training starts from, on which its usual epochs and learning rate depend."""
+
+    trained: bool = False  # the head already answers well
+    towers: bool = False  # the texts of a pair go through the encoder apart
+
+    def epochs(self, rows: int, per_epoch: int, labels: int) -> int:
+        return started_epochs(rows, towers=self.towers) if self.trained else num_epochs(per_epoch, labels)
+
+    def rate(self, weights: int | None, steps: int) -> float:
+        return started_rate(weights, towers=self.towers) if self.trained else learning_rate(weights, steps)
+
+
+def start_of(pooled: bool, *, pairs: bool, towers: bool, kept: bool = False) -> Start:
+    """Return what a training starts from: `pooled` is whether it has a pooled head, `kept` whether it is that of the model."""
+    # A new pooled head is a regression, which answers well, but not on two texts in one sequence: until its training, an
+    # encoder of single texts says little about them.
+    return Start(kept or (pooled and (towers or not pairs)), towers)
 
 
 def started_epochs(rows: int, *, towers: bool = False) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +37,7 @@ from glassloop.models.loading import declared_by, load_config, load_model, load_
 from glassloop.models.pooled import PooledClassifier, Pooling, can_be_pooled, frozen_copy, pooling_of, reads_tokens
 from glassloop.predict.baselines import (
     FittedHead,
+    FrozenClassifier,
     FrozenEncoder,
     baseline_pooling,
     embedding_backend,
@@ -52,7 +52,7 @@ from glassloop.runs import status
 from glassloop.runs.history import read_moments, trained_seconds
 from glassloop.scores.calibration import USUAL_TEMPERATURE, expected_temperature
 from glassloop.scores.metrics import refuse_unknown_metric
-from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Result, facts_of, method_words, write_baselines
+from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Result, facts_of, method_of, write_baselines
 from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.training import (
@@ -168,6 +168,16 @@ class SharedParts:
             weights[part].copy_(value)
         return network, fingerprint
 
+    def head(
+        self, inputs: RunInputs, frozen: FrozenEncoder, rows: Mapping[str, Encoding], weights: Sequence[float] | None = None, *,
+        whole: bool,
+    ) -> FittedHead:  # fmt: skip
+        """Return a head of the frozen encoder, which reads the tokens in `rows`. The weights are those of the classes."""
+        examples = inputs.examples
+        parts = (split_rows(examples, "train", rows["train"]), examples.task, examples.num_labels, weights)
+        key = inputs.key("head", frozen.model.pooling, whole, tuple(weights or ()))
+        return self.kept(key, lambda: fitted_head(frozen, *parts, whole=whole))
+
 
 def call_settings(tokenizer: Tokenizer) -> CallSettings:
     """Return the settings that a call of a tokenizer changes, and that are saved with it."""
@@ -187,32 +197,50 @@ def rows_key(examples: Examples) -> tuple[tuple[str, str], ...]:
     return tuple((name, fact.fingerprint) for name, fact in examples.facts.items())
 
 
-# --- before the first step -----------------------------------------------------------------------------------------------
+# --- what a run reads ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class PreparedRun:
-    """A run before its first step: the Trainer with its parts, the data, and the record to write."""
+class RunInputs:
+    """What a run reads: its data as texts and as tokens, and its settings, some of them chosen from data and model."""
 
-    trainer: Trainer
-    parts: session.TrainingParts
+    given: GivenSettings
+    model: str  # its name
+    config: Config
+    tokenizer: Tokenizer
+    declared: Pooling | None  # the pooling that the model declares for sentence embeddings
+    chosen: Chosen
+    pooling: Pooling | None  # of the head; None for a head of the model's family
+    max_length: int
     examples: Examples
     encoded: Mapping[str, Encoding]
-    record: records.RunRecord
-    baselines: Mapping[str, Baselines] = field(default_factory=dict)  # by split; empty if they are not wanted
-    start: Tensors | None = None  # weight and bias of the head that a pooled model starts from
-    reason: str = ""  # from what the default rule chose settings
-    head_seconds: float = 0.0  # how long the fit of that head took
+
+    @property
+    def args(self) -> TrainingArguments:
+        return self.chosen.settings
+
+    @property
+    def held_out(self) -> list[str]:
+        """The splits that the run is evaluated on."""
+        return records.held_out_splits(self.examples.facts)
+
+    @property
+    def baseline_pooling(self) -> Pooling:
+        return baseline_pooling(self.declared, pairs=self.examples.columns.text_pair is not None)
+
+    @property
+    def head_is_new(self) -> bool:
+        """Whether a pooled head starts from a regression; else it is the trained one of the model."""
+        return self.args.method == FROZEN or self.pooling != kept_pooling(self.config, self.given)
+
+    def key(self, kind: str, *others: Hashable) -> Hashable:
+        """Return what a part that is fitted to these rows is kept under."""
+        return (kind, self.model, self.max_length, self.examples.task, rows_key(self.examples), *others)
+
+    def with_notes(self, notes: Iterable[str]) -> RunInputs:
+        return replace(self, examples=replace(self.examples, notes=[*self.examples.notes, *notes]))
 
 
-def assemble(
-    given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts | None = None, *,
-    fits: bool = True,
-) -> PreparedRun:  # fmt: skip
-    """Load the data and the model of a run, and return everything it needs before its first step.
-
-    Without `fits`, neither the head nor the baselines are fitted, which takes most of the time.
-    """
-    refuse_missing(args.trackers)
-    shared = shared or SharedParts()
+def read_inputs(given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts) -> RunInputs:
+    """Read the data of a run, choose the settings that `given` does not have, and turn the texts into tokens."""
     model = absolute_name(given.model or "quickstart")
     with stage(LOADING):
         config = shared.config(model)
@@ -220,137 +248,16 @@ def assemble(
         examples = examples_for(given, config, shared)
         with stage("loading the tokenizer"):
             tokenizer = shared.tokenizer(model)
-        # The default rule replaces the settings that `given` does not have.
         declared = shared.declared(model)
         chosen = chosen_settings(given, args, examples, config, backend.processes.num_processes, declared)
-        args = chosen.settings
-        pooling = pooling_for(args, declared, examples, given, config)
-        limit = length_limit(examples, tokenizer, config, args.max_length)
+        pooling = pooling_for(chosen.settings, declared, examples, given, config)
+        limit = length_limit(examples, tokenizer, config, chosen.settings.max_length)
         towers = pooling is not None and pooling.towers
         encoded = shared.encoded(model, tokenizer, examples, limit.max_length, towers=towers)
-        examples = replace(examples, notes=[*examples.notes, *notes_on(encoded, limit)])
     if "train" not in encoded:
         raise SettingsError("the data set has no train split", "to score a trained model on it, use glassloop evaluate")
-    with stage(LOADING):
-        network, fingerprint = shared.model(model, examples, new_head=given.new_head, seed=args.seed, pooling=pooling)
-    collate = PaddingCollator(tokenizer, args.pad_to_multiple_of)
-    start, head_seconds = None, 0.0
-    baselines: Mapping[str, Baselines] = {}
-    with backend.processes.main_first():
-        network.to(backend.device)
-        refuse_unknown_tokens(tokenizer, network)
-
-        def fitted(
-            frozen: FrozenEncoder, rows: Mapping[str, Encoding], weights: Sequence[float] | None = None, *, whole: bool
-        ) -> FittedHead:
-            train, form = split_rows(examples, "train", rows["train"]), frozen.model.pooling
-            key = ("head", model, form, limit.max_length, examples.task, rows_key(examples), whole, tuple(weights or ()))
-            parts = (frozen, train, examples.task, examples.num_labels, weights)
-            return shared.kept(key, lambda: fitted_head(*parts, whole=whole))
-
-        head = frozen = weights = first_head = None
-        if fits and isinstance(network, PooledClassifier) and (args.method == FROZEN or pooling != kept_pooling(config, given)):
-            frozen = FrozenEncoder(network, collate, embedding_backend(backend))
-            if examples.task != SCORE:  # for which the Trainer refuses them
-                weights = class_weights_of(args.class_weights, examples.num_labels, encoded["train"].rows)
-            head = fitted(frozen, encoded, weights, whole=args.method == FROZEN)
-            if args.method == FROZEN and len(head.numbers) < (number := len(encoded["train"].lengths)):
-                note(f"the head is fitted to {len(head.numbers):,} of {number:,} training rows")
-            stored = Path(args.output_dir or "") / records.START_HEAD_NAME
-            start = stored_head(stored, head.tensors) if args.output_dir and stored.is_file() else head.tensors
-            network.head.load_state_dict(start)
-            head_seconds, first_head = head.seconds, head
-    splits = records.held_out_splits(examples.facts)
-    held_out = next(iter(splits), None)
-    if fits and args.baselines and splits and backend.processes.is_main:
-        wanted = baseline_pooling(declared, pairs=examples.columns.text_pair is not None)
-        rows = encoded
-        if frozen is None and not isinstance(network, PooledClassifier) and not reads_tokens(network.base_model):
-            reason = f"a {config.model_type} encoder does not give one vector for each token"
-            examples = replace(examples, notes=[*examples.notes, f"the frozen encoder is not compared: {reason}"])
-        elif frozen is None or network.pooling != wanted:
-            frozen = FrozenEncoder(frozen_copy(network, wanted), collate, embedding_backend(backend))
-            rows = shared.encoded(model, tokenizer, examples, limit.max_length, towers=wanted.towers)
-            head = fitted(frozen, rows, whole=False)
-        elif weights:  # a baseline has none
-            head = fitted(frozen, rows, whole=args.method == FROZEN)
-        train, *others = (split_rows(examples, split, rows[split]) for split in ("train", *splits))
-        names = examples.labels.names if examples.labels else ()
-        # A run is not compared with itself, but with the frozen encoder as it is pooled by default.
-        is_other = args.method == FROZEN and wanted != pooling
-        called = OTHER_FROZEN if is_other else FROZEN_ENCODER
-        judged = dict(zip(splits, others, strict=True))
-        fit = partial(fitted_baselines, train, judged, examples.task, names, frozen, head, called)
-        key = ("baselines", model, wanted, limit.max_length, examples.task, rows_key(examples), args.method, called)
-        baselines = shared.kept(key, fit)
-    trainer = Trainer(
-        network,
-        args,
-        train_dataset=encoded["train"].rows,
-        eval_dataset=encoded[held_out].rows if held_out else None,
-        processing_class=tokenizer,
-        backend=backend,
-        measures=examples.measures,
-    )
-    refuse_unknown_metric(args.metric_for_best_model, trainer.measures)
-    # A fast backend need not repeat what an earlier run found out about the same rows, weights and settings.
-    settings = json.dumps({name: value for name, value in args.to_dict().items() if name not in NOT_COMPARED}, sort_keys=True)
-    compared = ("comparison", trainer.backend.name, trainer.backend.precision, fingerprint, rows_key(examples), settings)
-    known = shared.parts.get(compared)
-    if isinstance(known, records.Difference) and isinstance(trainer.backend, PackedBackend):
-        trainer.backend.differences[network] = known
-    with stage("checking the model"):
-        parts = trainer.training_parts(in_run=True)
-    if shared.keeps and parts.difference is not None:
-        shared.parts[compared] = parts.difference
-    number = sum(weight.numel() for weight in network.parameters())
-    head_form = asdict(network.pooling) if isinstance(network, PooledClassifier) else None
-    data = records.DataRecord(
-        source=absolute_name(given.source or "quickstart"),
-        settings=data_settings(given.data).with_absolute_paths(),
-        task=examples.task,
-        columns=examples.columns,
-        labels=examples.labels.names if examples.labels else None,
-        label_order=examples.labels.order if examples.labels else None,
-        splits=dict(examples.facts),
-        notes=tuple(examples.notes),
-    )
-    record = replace(
-        session.started_record(parts, data, records.ModelRecord(model, config.model_type, number, given.new_head, head_form)),
-        settings=args,
-        chosen=chosen.names,
-        max_length=limit.max_length,
-        class_weights=None if parts.class_weights is None else tuple(parts.class_weights),
-        baselines=tuple(baseline_record(one, trainer.measures) for one in baselines[splits[0]].each) if baselines else (),
-        padding=padding_waste(encoded["train"].lengths, parts.batches.order(0), args.pad_to_multiple_of or 1),
-        lengths={
-            name: facts
-            for name, split in encoded.items()
-            if (facts := length_facts(split.lengths, split.truncation.num_rows, split.truncation.longest))
-        },
-        identity=session.identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(tokenizer)[:16]},
-    )
-    if first_head is not None and args.method != FROZEN and examples.task != SCORE:
-        targets, plan = labels_of(examples, "train")[first_head.numbers], facts_of(record, (), encoder_weights(config))
-        trained = plan.steps / max(1, plan.usual_epochs * plan.steps_per_epoch)
-        usual = expected_temperature(
-            first_head.linear.held_out, targets, examples.task, examples.num_labels, towers=towers, trained=trained
-        )
-        record = replace(record, usual_temperature=usual)
-    elif args.method != FROZEN:
-        record = replace(record, usual_temperature=USUAL_TEMPERATURE)
-    return PreparedRun(trainer, parts, examples, encoded, record, baselines, start, chosen.reason, head_seconds)
-
-
-def stored_head(path: Path, like: Tensors) -> Tensors:
-    """Return the head that a run started from. Raise `ModelError` if its file does not hold one of the same shapes."""
-    try:
-        found = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path} cannot be read: {error}", records.RESTORE) from error
-    if {name: part.shape for name, part in found.items()} != {name: part.shape for name, part in like.items()}:
-        raise ModelError(f"{path} is not the head of this run", records.RESTORE)
-    return found
+    inputs = RunInputs(given, model, config, tokenizer, declared, chosen, pooling, limit.max_length, examples, encoded)
+    return inputs.with_notes(notes_on(encoded, limit))
 
 
 def examples_for(given: GivenSettings, config: Config, shared: SharedParts | None = None) -> Examples:
@@ -426,6 +333,204 @@ def pooling_for(
     return Pooling(args.pooling, bool(declared and declared.normalize), towers)
 
 
+# --- the head that a run starts from, and its baselines ------------------------------------------------------------------
+def frozen_encoder(inputs: RunInputs, network: PooledClassifier, backend: Backend) -> FrozenEncoder:
+    collate = PaddingCollator(inputs.tokenizer, inputs.args.pad_to_multiple_of)
+    return FrozenEncoder(network, collate, embedding_backend(backend))
+
+
+def fitted_start(inputs: RunInputs, network: PooledClassifier, backend: Backend, shared: SharedParts) -> FrozenClassifier:
+    """Fit the head that a run starts from, and give it to its model: a resumed run has the stored one."""
+    args, examples, train = inputs.args, inputs.examples, inputs.encoded["train"]
+    weights = None
+    if examples.task != SCORE:  # for which the Trainer refuses them
+        weights = class_weights_of(args.class_weights, examples.num_labels, train.rows)
+    encoder = frozen_encoder(inputs, network, backend)
+    head = shared.head(inputs, encoder, inputs.encoded, weights, whole=args.method == FROZEN)
+    if args.method == FROZEN and len(head.numbers) < (number := len(train.lengths)):
+        note(f"the head is fitted to {len(head.numbers):,} of {number:,} training rows")
+    stored = Path(args.output_dir or "") / records.START_HEAD_NAME
+    start = stored_head(stored, head.tensors) if args.output_dir and stored.is_file() else head.tensors
+    network.head.load_state_dict(start)
+    return FrozenClassifier(encoder, head)
+
+
+def stored_head(path: Path, like: Tensors) -> Tensors:
+    """Return the head that a run started from. Raise `ModelError` if its file does not hold one of the same shapes."""
+    try:
+        found = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} cannot be read: {error}", records.RESTORE) from error
+    if {name: part.shape for name, part in found.items()} != {name: part.shape for name, part in like.items()}:
+        raise ModelError(f"{path} is not the head of this run", records.RESTORE)
+    return found
+
+
+def usual_temperature(inputs: RunInputs, head: FittedHead | None, record: records.RunRecord) -> float:
+    """Return near which temperature that of a run stays if it has few validation rows; `head` is what it starts from."""
+    examples = inputs.examples
+    if inputs.args.method == FROZEN:
+        return record.usual_temperature
+    if head is None or examples.task == SCORE:
+        return USUAL_TEMPERATURE
+    facts = facts_of(record, (), encoder_weights(inputs.config))
+    return expected_temperature(
+        head.linear.held_out,
+        labels_of(examples, "train")[head.numbers],
+        examples.task,
+        examples.num_labels,
+        towers=facts.start.towers,
+        trained=facts.steps / max(1, facts.usual_steps),
+    )
+
+
+def compared_encoder(
+    inputs: RunInputs, network: Model, start: FrozenClassifier | None, backend: Backend, shared: SharedParts
+) -> tuple[FrozenClassifier | None, Mapping[str, Encoding]]:
+    """Return the frozen encoder that a run is compared with, and the tokens as it reads them; None if there can be none."""
+    wanted, rows = inputs.baseline_pooling, inputs.encoded
+    if not isinstance(network, PooledClassifier) and not reads_tokens(network.base_model):
+        return None, rows
+    if start is None or start.encoder.model.pooling != wanted:
+        encoder = frozen_encoder(inputs, frozen_copy(network, wanted), backend)
+        rows = shared.encoded(inputs.model, inputs.tokenizer, inputs.examples, inputs.max_length, towers=wanted.towers)
+        return FrozenClassifier(encoder, shared.head(inputs, encoder, rows, whole=False)), rows
+    if start.head.class_weights:  # a baseline has none
+        return replace(start, head=shared.head(inputs, start.encoder, rows, whole=inputs.args.method == FROZEN)), rows
+    return start, rows
+
+
+def run_baselines(
+    inputs: RunInputs, frozen: FrozenClassifier | None, rows: Mapping[str, Encoding], shared: SharedParts
+) -> Mapping[str, Baselines]:
+    """Return what simple methods predict for the splits that a run is evaluated on, whose tokens are `rows`."""
+    examples, method, wanted = inputs.examples, inputs.args.method, inputs.baseline_pooling
+    # A run is not compared with itself, but with the frozen encoder as it is pooled by default.
+    called = OTHER_FROZEN if method == FROZEN and wanted != inputs.pooling else FROZEN_ENCODER
+
+    def fit() -> dict[str, Baselines]:
+        train, *others = (split_rows(examples, split, rows[split]) for split in ("train", *inputs.held_out))
+        held_out = dict(zip(inputs.held_out, others, strict=True))
+        names = examples.labels.names if examples.labels else ()
+        return fitted_baselines(train, held_out, examples.task, names, frozen, called)
+
+    return shared.kept(inputs.key("baselines", wanted, method, called), fit)
+
+
+# --- before the first step -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run before its first step: the Trainer with its parts, the data, and the record to write."""
+
+    trainer: Trainer
+    parts: session.TrainingParts
+    examples: Examples
+    encoded: Mapping[str, Encoding]
+    record: records.RunRecord
+    baselines: Mapping[str, Baselines] = field(default_factory=dict)  # by split; empty if they are not wanted
+    head: FittedHead | None = None  # that a pooled model starts from
+    reason: str = ""  # from what the default rule chose settings
+
+
+def assemble(
+    given: GivenSettings, args: TrainingArguments, backend: Backend, shared: SharedParts | None = None, *,
+    fits: bool = True,
+) -> PreparedRun:  # fmt: skip
+    """Load the data and the model of a run, and return everything it needs before its first step.
+
+    Without `fits`, neither the head nor the baselines are fitted, which takes most of the time.
+    """
+    refuse_missing(args.trackers)
+    shared = shared or SharedParts()
+    inputs = read_inputs(given, args, backend, shared)
+    with stage(LOADING):
+        network, fingerprint = shared.model(
+            inputs.model, inputs.examples, new_head=given.new_head, seed=inputs.args.seed, pooling=inputs.pooling
+        )
+    start: FrozenClassifier | None = None
+    with backend.processes.main_first():
+        network.to(backend.device)
+        refuse_unknown_tokens(inputs.tokenizer, network)
+        if fits and isinstance(network, PooledClassifier) and inputs.head_is_new:
+            start = fitted_start(inputs, network, backend, shared)
+    baselines: Mapping[str, Baselines] = {}
+    if fits and inputs.args.baselines and inputs.held_out and backend.processes.is_main:
+        frozen, rows = compared_encoder(inputs, network, start, backend, shared)
+        if frozen is None:
+            reason = f"a {inputs.config.model_type} encoder does not give one vector for each token"
+            inputs = inputs.with_notes([f"the frozen encoder is not compared: {reason}"])
+        baselines = run_baselines(inputs, frozen, rows, shared)
+    held_out = next(iter(inputs.held_out), None)
+    trainer = Trainer(
+        network,
+        inputs.args,
+        train_dataset=inputs.encoded["train"].rows,
+        eval_dataset=inputs.encoded[held_out].rows if held_out else None,
+        processing_class=inputs.tokenizer,
+        backend=backend,
+        measures=inputs.examples.measures,
+    )
+    refuse_unknown_metric(inputs.args.metric_for_best_model, trainer.measures)
+    parts = checked_parts(trainer, inputs, fingerprint, shared)
+    head, judged = start.head if start else None, baselines[inputs.held_out[0]].each if baselines else ()
+    record = first_record(inputs, parts, fingerprint)
+    record = replace(
+        record,
+        baselines=tuple(baseline_record(one, trainer.measures) for one in judged),
+        usual_temperature=usual_temperature(inputs, head, record),
+    )
+    return PreparedRun(trainer, parts, inputs.examples, inputs.encoded, record, baselines, head, inputs.chosen.reason)
+
+
+def checked_parts(trainer: Trainer, inputs: RunInputs, fingerprint: str, shared: SharedParts) -> session.TrainingParts:
+    """Return the parts of a training, whose fast backend was compared with plain."""
+    # It need not repeat what an earlier run found out about the same rows, weights and settings.
+    settings = {name: value for name, value in inputs.args.to_dict().items() if name not in NOT_COMPARED}
+    described = (fingerprint, rows_key(inputs.examples), json.dumps(settings, sort_keys=True))
+    key = ("comparison", trainer.backend.name, trainer.backend.precision, *described)
+    known = shared.parts.get(key)
+    if isinstance(known, records.Difference) and isinstance(trainer.backend, PackedBackend):
+        trainer.backend.differences[trainer.model] = known
+    with stage("checking the model"):
+        parts = trainer.training_parts(in_run=True)
+    if shared.keeps and parts.difference is not None:
+        shared.parts[key] = parts.difference
+    return parts
+
+
+def first_record(inputs: RunInputs, parts: session.TrainingParts, fingerprint: str) -> records.RunRecord:
+    """Return the record of a run before its first step; `fingerprint` is that of the weights that were loaded."""
+    examples, network = inputs.examples, parts.model
+    data = records.DataRecord(
+        source=absolute_name(inputs.given.source or "quickstart"),
+        settings=data_settings(inputs.given.data).with_absolute_paths(),
+        task=examples.task,
+        columns=examples.columns,
+        labels=examples.labels.names if examples.labels else None,
+        label_order=examples.labels.order if examples.labels else None,
+        splits=dict(examples.facts),
+        notes=tuple(examples.notes),
+    )
+    number = sum(weight.numel() for weight in network.parameters())
+    pooling = asdict(network.pooling) if isinstance(network, PooledClassifier) else None
+    model = records.ModelRecord(inputs.model, inputs.config.model_type, number, inputs.given.new_head, pooling)
+    train = inputs.encoded["train"]
+    return replace(
+        session.started_record(parts, data, model),
+        settings=inputs.args,
+        chosen=inputs.chosen.names,
+        max_length=inputs.max_length,
+        class_weights=None if parts.class_weights is None else tuple(parts.class_weights),
+        padding=padding_waste(train.lengths, parts.batches.order(0), inputs.args.pad_to_multiple_of or 1),
+        lengths={
+            name: facts
+            for name, split in inputs.encoded.items()
+            if (facts := length_facts(split.lengths, split.truncation.num_rows, split.truncation.longest))
+        },
+        identity=session.identity_of(parts) | {"weights": fingerprint, "tokenizer": tokenizer_key(inputs.tokenizer)[:16]},
+    )
+
+
 def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
     """Check settings, model and data once and cache the tokens. Return the GPU memory a run may need, and its steps."""
     args = replace(settings.training, seed=seed)
@@ -487,10 +592,10 @@ def train_run(
             else:
                 session.refuse_other_run(stored, run.record, from_start=restart or not records.has_checkpoint(folder))
                 run = replace(run, record=replace(run.record, chosen=stored.chosen))
-            if run.start is not None and not (folder / records.START_HEAD_NAME).exists():
+            if run.head is not None and not (folder / records.START_HEAD_NAME).exists():
                 named = session.resume_named(folder, records.START_HEAD_NAME, "the initial classification head")
                 with named, replacing(folder / records.START_HEAD_NAME) as writing:
-                    writing.write_bytes(save(run.start))  # save_file has an error of its own for a full disk
+                    writing.write_bytes(save(run.head.tensors))  # save_file has an error of its own for a full disk
                 share_files(folder, records.START_HEAD_NAME)
         run_to_end(run, checkpoint, began, restart=restart)
         if is_main:
@@ -535,16 +640,16 @@ def run_to_end(
     with session.trained(run.parts, checkpoint, restart=restart, callbacks=callbacks) as metrics:
         record = replace(record, result=metrics, stop_reason=trainer.state.stop_reason)
         seconds = trained_seconds(read_moments(folder), metrics.get("train_runtime", 0.0))
-        record = replace(record, training_seconds=None if seconds is None else seconds + run.head_seconds)
-        results = evaluated(run, record.training_seconds or 0.0)
+        fit = run.head.seconds if run.head else 0.0
+        record = replace(record, training_seconds=None if seconds is None else seconds + fit)
+        results = evaluated(run, record)
         if results:
             record = replace(scored(record, results), best_step=trainer.state.best_step)
         for result in results:
             show_result(console, result, result.split)
             if processes.is_main:
-                lengths, tokenizer = run.encoded[result.split].lengths, trainer.processing_class
-                towers = bool(record.model.pooling and record.model.pooling["towers"])
-                more = length_entries(examples, result.split, lengths, tokenizer, record.max_length, towers=towers)
+                lengths, tokenizer, model = run.encoded[result.split].lengths, trainer.processing_class, record.model
+                more = length_entries(examples, result.split, lengths, tokenizer, record.max_length, towers=model.towers)
                 with session.resume_named(folder):
                     write_predictions(folder / records.predictions_name(result.split), examples, result, more)
                     if result is not results[0]:  # the first split is the one that the run is judged on
@@ -564,10 +669,10 @@ def run_to_end(
     console.print(Text(f"✓ {record.seconds or 0:.0f} s, {trainer.state.step:,} steps → {printable(str(folder))}"))
 
 
-def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
-    """Return the result of each split that the run is evaluated on; `seconds` are those of its training."""
+def evaluated(run: PreparedRun, record: records.RunRecord) -> list[Result]:
+    """Return the result of each split that the run is evaluated on; its `record` says how long it trained."""
     trainer, splits, results = run.trainer, records.held_out_splits(run.examples.facts), []
-    facts = facts_of(run.record, trainer.state.history, encoder_weights(trainer.model.config))
+    facts = facts_of(record, trainer.state.history, encoder_weights(trainer.model.config))
     try:
         for split, prefix in zip(splits, prefixes(splits), strict=True):
             evaluation = trainer.evaluation(run.encoded[split].rows, prefix, interruptible=True)
@@ -579,9 +684,7 @@ def evaluated(run: PreparedRun, seconds: float) -> list[Result]:
                 prefix,
                 facts=facts,
                 baselines=run.baselines.get(split),
-                usual_temperature=run.record.usual_temperature,
-                what=method_words(run.record),
-                seconds=seconds,
+                method=method_of(record),
             )
             results.append(result)
     except Interrupted:  # by a signal: the model is saved, and a resumed run evaluates it
@@ -596,7 +699,7 @@ def head_words(record: records.RunRecord) -> str:
     words = "head of the model family" if head is None else f"{head['mode']} pooling"
     if record.data.columns.text_pair is None:
         return words
-    return f"{words}, {'two towers' if head and head['towers'] else 'one sequence'}"
+    return f"{words}, {'two towers' if record.model.towers else 'one sequence'}"
 
 
 def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: str = "") -> Table:

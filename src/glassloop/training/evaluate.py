@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias, Unpack
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -248,15 +248,14 @@ def result_of(
     facts: scoring.TrainingFacts | None = None,
     baselines: scoring.Baselines | None = None,
     temperature: float | None = None,
-    usual_temperature: float = 1.0,
-    **training: Unpack[scoring.TrainingWords],
+    method: scoring.Method | None = None,
 ) -> scoring.Result:
     """Return the result of an evaluation: with baselines and a verdict, if the training rows are known.
 
     `trained_on` has the labels of the training rows, or counts those of each class, if these are not among the examples. The
     advice depends on `facts`.
-    Without `baselines` of this split, a constant answer is the only one. `training` is for `verdict_on`. Probabilities are
-    judged at a `temperature`; without one, at one that is fitted to other rows of the split, near the usual one.
+    Without `baselines` of this split, a constant answer is the only one. Probabilities are judged at a `temperature`; without
+    one, at one that is fitted to other rows of the split, near the usual one of the `method` that made the model.
     """
     names = examples.labels.names if examples.labels else ()
     labels = found.labels if found.labels is not None else labels_of(examples, split)
@@ -277,14 +276,14 @@ def result_of(
     compared, rivals = rows, [scoring.constant_baseline(rows, answer)]
     if baselines is not None:
         compared, rivals = some_rows(rows, baselines.numbers), [*baselines.each]
-    probabilities = None
+    method, probabilities = method or scoring.Method(), None
     if examples.task != SCORE and len(rows):
         prior = calibration.prior_outputs(targets, examples.task, len(names))
-        probabilities = calibration.probability_record(rows, prior, usual_temperature, temperature)
+        probabilities = calibration.probability_record(rows, prior, method.usual_temperature, temperature)
     return replace(
         result,
         baseline=scoring.baseline_scores(rows, answer, measures),
-        verdict=scoring.verdict_on(compared, rivals, facts, **training),
+        verdict=scoring.verdict_on(compared, rivals, facts, method),
         baselines=[baseline_record(one, measures) for one in baselines.each] if baselines else (),
         probabilities=probabilities,
     )

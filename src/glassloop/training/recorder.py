@@ -205,8 +205,8 @@ def with_scores(
         answer = scoring.usual_answer(train.labels.astype(found.labels.dtype), task)
         compared = rows if baselines is None else some_rows(rows, baselines.numbers)
         rivals = [scoring.constant_baseline(rows, answer)] if baselines is None else baselines.each
-        seconds = record.training_seconds or 0.0
-        verdict = scoring.verdict_on(compared, rivals, what=scoring.FINE_TUNING, seconds=seconds).sentence
+        method = scoring.Method(scoring.FINE_TUNING, record.training_seconds or 0.0)
+        verdict = scoring.verdict_on(compared, rivals, method=method).sentence
         if baselines is not None and task != SCORE:
             prior = prior_outputs(train.labels, task, len(names))
             record = replace(record, probabilities=probability_record(rows, prior, temperature=1.0))

@@ -145,7 +145,6 @@ def test_a_head_of_many_outputs_is_fitted_to_fewer_rows_and_says_so(
     monkeypatch.setattr(baselines, "MOST_PRODUCTS", 12 * 2 * width)
     monkeypatch.setattr(baselines, "MOST_PRODUCTS_OF_METHOD", 30 * 2 * width)
     run = assembled(tmp_path, lively_dir, [row(number) for number in range(40)], [row(41), row(42)], {"method": method})
-    assert run.baselines is not None
     last = run.baselines["validation"].each[-1]
     assert (last.num_train, last.note) == (rows, f"fitted to {rows} of 40 training rows")
     assert ("the head is fitted to 30 of 40 training rows" in capsys.readouterr().err) == (method == "frozen")
@@ -210,9 +209,7 @@ def test_class_weights_are_those_of_the_head_and_of_no_baseline(method: str, tmp
         assembled(tmp_path, lively_dir, train, [("film 1", "n"), ("film 2", "y")], {"method": method, **weights})
         for weights in ({}, {"class_weights": "balanced"}, {"class_weights": "0.5555555555555556,5"})
     ]
-    starts = [run.start for run in runs]
-    assert all(start is not None for start in starts)
-    biases = [float(start["bias"] @ torch.tensor([-1.0, 1.0])) for start in starts if start is not None]
+    biases = [float(run.head.tensors["bias"] @ torch.tensor([-1.0, 1.0])) for run in runs if run.head]
     assert biases[1] == pytest.approx(biases[2], abs=1e-4)
     assert biases[1] > biases[0] + 1
     plain, balanced, _ = map(outputs, runs)

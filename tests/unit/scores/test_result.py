@@ -152,7 +152,7 @@ def test_several_seeds_are_tested_against_the_best_baseline_on_the_same_rows() -
     )
     constant = constant_baseline(words.rows, 0)
     seeds = [answers(0.9) for _ in range(3)]
-    verdict, text, gain = results.best_compared(seeds, [constant, words, frozen], "fine-tuning", 60.0)
+    verdict, text, gain = results.best_compared(seeds, [constant, words, frozen], results.Method("fine-tuning", 60.0))
     accuracy = [float(one.right.mean()) for one in (*seeds, frozen.rows)]
     assert verdict.kind == "better"
     assert gain == pytest.approx(sum(accuracy[:3]) / 3 - accuracy[3])
@@ -160,11 +160,12 @@ def test_several_seeds_are_tested_against_the_best_baseline_on_the_same_rows() -
     assert text.startswith(f"Fine-tuning gains {100 * gain:.1f} points over the frozen encoder (")
     assert "seeds and rows, 300 rows)" in text
     # The frozen encoder as a method is not compared with itself.
-    assert "a regression on words" in results.best_compared([frozen.rows], [words, frozen], results.THE_FROZEN_ENCODER)[1]
+    itself = results.Method(results.THE_FROZEN_ENCODER)
+    assert "a regression on words" in results.best_compared([frozen.rows], [words, frozen], itself)[1]
     other = replace(frozen, name=results.OTHER_FROZEN)  # but with its default pooling
-    found = results.best_compared([answers(0.9)], [words, other], results.THE_FROZEN_ENCODER)[1]
+    found = results.best_compared([answers(0.9)], [words, other], itself)[1]
     assert "points over the frozen encoder with its default pooling (" in found
-    few = results.best_compared([answers(0.75), answers(0.65)], [frozen], "fine-tuning", 60.0)[1]
+    few = results.best_compared([answers(0.75), answers(0.65)], [frozen], results.Method("fine-tuning", 60.0))[1]
     assert "Undecided against the frozen encoder" in few
     assert "which is 60 times cheaper" in few
 
@@ -215,7 +216,7 @@ def test_a_verdict_names_what_the_accuracy_hides() -> None:
 
 # --- advice ------------------------------------------------------------------------------------------------------------
 # A training with the settings of the rule, whose loss fell a little.
-USUAL = results.TrainingFacts(1000, 100, 1.4e-4, 1.4e-4, (0.7, 0.65, 0.6, 0.55, 0.5), {"a": 500, "b": 500}, 1000)
+USUAL = results.TrainingFacts(1000, 100, 1.4e-4, 3_900_000, (0.7, 0.65, 0.6, 0.55, 0.5), {"a": 500, "b": 500}, 1000)
 LOST = rows([0] * 10, [0] * 5 + [1] * 5)
 
 

@@ -113,17 +113,17 @@ def test_a_run_reads_pairs_as_the_head_of_its_model_was_trained_to(family: str, 
     model = make_run(tmp_path / "run", family, pairs=True, pooling=towers) / "model"
     data = write("pairs.csv", PAIRS)
     run = assembled(data, model)
-    assert (run.trainer.model.pooling, run.start) == (towers, None)
+    assert (run.trainer.model.pooling, run.head) == (towers, None)
     assert (run.record.settings.pooling, run.record.settings.pair_form) == ("max", "two_towers")
     start = run.trainer.processing_class.cls_token_id
     assert [*run.encoded["train"].rows[0]["input_ids"]].count(start) == 2, "each text of a pair apart"
     torch.testing.assert_close(run.trainer.model.head.weight, load_model(model).head.weight, rtol=0, atol=0)
     assert "is not used" not in capsys.readouterr().err
     again = assembled(data, model, run.record.settings)
-    assert (again.trainer.model.pooling, again.start) == (towers, None), "resumed with the settings that it recorded"
+    assert (again.trainer.model.pooling, again.head) == (towers, None), "resumed with the settings that it recorded"
     other = assembled(data, model, TrainingArguments(device="cpu", pair_form="one_sequence"))
     assert other.trainer.model.pooling == Pooling("max", normalize=True)
-    assert other.start is not None, "its head is new"
+    assert other.head is not None, "its head is new"
     with pytest.raises(SettingsError, match="pooling is head, but the model was trained with a pooled head"):
         assembled(data, model, TrainingArguments(device="cpu", pooling="head"))
     single = write("rows.csv", PAIRS.replace(",a film", "").replace(",text_pair", ""))
@@ -150,7 +150,7 @@ def test_a_frozen_encoder_gets_a_new_head_and_is_compared_with_another_pooling(w
     model = make_run(tmp_path / "run", pooling=Pooling("mean")) / "model"
     data = write("rows.csv", ROWS.replace(",pos", ",label 0").replace(",neg", ",label 1"))
     run = assembled(data, model, TrainingArguments(device="cpu", method="frozen"))
-    assert run.start is not None
+    assert run.head is not None
     assert not torch.equal(run.trainer.model.head.weight, load_model(model).head.weight)
     assert [one.name for one in run.record.baselines][2:] == ["frozen encoder"], "this run itself"
     other = assembled(data, model, TrainingArguments(device="cpu", method="frozen", pooling="max"))

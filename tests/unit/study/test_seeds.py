@@ -350,7 +350,7 @@ def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypat
     monkeypatch.setattr("glassloop.predict.baselines.FrozenEncoder.computed", pytest.fail)
     assert seeds.check_run(settings, 3) == (need, 7)
     run = assemble(settings.given(), args, choose_backend(args))  # as a child does
-    assert run.baselines is not None
+    assert run.baselines
     # The children have a GPU: what a CPU would fit here is of no use to them.
     for name in ("fitted_head", "fitted_baselines"):
         monkeypatch.setattr(f"glassloop.study.run.{name}", pytest.fail)

@@ -132,7 +132,7 @@ def test_the_scores_of_a_run_and_of_each_class_are_shown_with_what_they_mean() -
         '• Undecided against always answering "ok": accuracy 0.9000 against 0.8000 (difference +0.1000, '
         "95% confidence interval -0.1956 to +0.3623, p = 1.000, exact McNemar test, 10 rows); about 210 more rows would decide",
     ]
-    facts = TrainingFacts(68, 7, 5e-5, 1.4e-4, (0.7, 0.69), {"ok": 50, "complaint": 1}, 51)
+    facts = TrainingFacts(68, 7, 5e-5, 10_616_832, (0.7, 0.69), {"ok": 50, "complaint": 1}, 51)
     lines = shown(examples, [1] * 10, facts=facts)
     assert lines[-4].startswith('• Undecided against always answering "ok": accuracy 0.8000 against 0.8000')
     assert lines[-4].endswith('; the model answers "ok" for every row')
