@@ -29,7 +29,7 @@ from glassloop.models.linear import LinearModel, fit_linear, most_texts, refuse_
 from glassloop.models.loading import declared_by, load_model, load_tokenizer
 from glassloop.models.pooled import HEAD_KEY, PooledClassifier, Pooling, frozen_copy, reads_tokens
 from glassloop.runs.record import RunRecord
-from glassloop.scores.calibration import prior_outputs
+from glassloop.scores.calibration import prior_outputs, skill_of
 from glassloop.scores.metrics import Array
 from glassloop.scores.result import FROZEN_ENCODER, WORDS, Baseline, Baselines, constant_name, rows_of
 from glassloop.settings.training import FROZEN, SCORE
@@ -131,6 +131,7 @@ class FittedHead:
     linear: LinearModel
     numbers: Array  # the training rows it was fitted to
     seconds: float
+    skill: float  # on training rows that it was not fitted to: 0 is that of the class frequencies, 1 is perfect
     class_weights: Sequence[float] | None = None  # in the loss of its fit
 
     @property
@@ -184,7 +185,8 @@ def fitted_head(
     known: dict[tuple[str, ...], int] = {}  # equal texts are held out together
     groups = [known.setdefault(row, len(known)) for row in zip(*train.texts(numbers), strict=True)]
     linear = fit_linear(features, train.targets[numbers], task, num_labels, np.array(groups), class_weights)
-    return FittedHead(linear, numbers, seconds + time.perf_counter() - began, class_weights)
+    skill = skill_of(linear.held_out, train.targets[numbers], task, num_labels)
+    return FittedHead(linear, numbers, seconds + time.perf_counter() - began, skill, class_weights)
 
 
 # --- the baselines of a run ----------------------------------------------------------------------------------------------

@@ -334,6 +334,9 @@ class BaselineRecord:
     note: str = ""
 
 
+EQUAL_LOSS = 1.01  # times the log loss of the class frequencies: a model that answers with these is no worse than they are
+
+
 @dataclass(frozen=True)
 class ProbabilityRecord:
     """How good the probabilities of a run are on its first validation split: log loss, Brier score, calibration error."""
@@ -348,7 +351,7 @@ class ProbabilityRecord:
     def warning(self) -> str | None:
         """That the probabilities are worse than the class frequencies; None if they are not."""
         loss = self.after["log_loss"].value
-        if loss <= self.frequencies:
+        if loss <= self.frequencies * EQUAL_LOSS:
             return None
         figures = f"log loss {loss:.4f} against {self.frequencies:.4f} on {self.rows:,} rows"
         return f"the predicted probabilities are worse than the class frequencies ({figures}): do not rely on them"

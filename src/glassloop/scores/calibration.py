@@ -120,6 +120,7 @@ TRIED = np.exp(np.linspace(np.log(0.2), np.log(12.0), 165))  # temperatures, 2.5
 # Few rows hardly determine a temperature, so it stays near the usual one: log-normal, with this standard deviation
 # (docs/log.md, "Temperatures"). A few hundred rows outweigh it.
 PRIOR_DEVIATION = 0.4
+DEVIATION_OF_REGRESSIONS = 0.15  # whose penalty was chosen by the log loss of rows that they were not fitted to
 USUAL_TEMPERATURE = 1.4  # of a fine-tuned model whose head did not start from a regression
 # One that did learns its training rows by heart as well where there is little to learn, so the worse the regression is on rows
 # that it was not fitted to, the higher the temperature: its logarithm at no skill, and how much perfect skill takes off.
@@ -128,16 +129,21 @@ MOST_FITTED = 5_000  # rows; more do not change a single number
 FITTED_FOLDS = 10
 
 
-def expected_temperature(
-    held_out: Array, targets: Array, task: str, num_outputs: int, *, towers: bool, trained: float
-) -> float:
-    """Return the usual temperature of a model whose head started from a regression with these losses on rows held out of it.
+def skill_of(held_out: Array, targets: Array, task: str, num_outputs: int) -> float:
+    """Return how much of the loss of the class frequencies a model takes away on rows that it was not fitted to.
 
-    `trained` is how far it was trained: the share of its steps in those of the default rule.
+    It is 1 for a model without errors and 0 for one that knows nothing. `held_out` are its losses; NaN for rows without one.
     """
     prior = np.broadcast_to(prior_outputs(targets, task, num_outputs), (len(targets), num_outputs))
     level, reached = float(output_losses(prior, targets, task).mean()), held_out[~np.isnan(held_out)]
-    skill = min(max(1 - float(reached.mean()) / level, 0.0), 1.0) if len(reached) and level > 0 else 0.0
+    return min(max(1 - float(reached.mean()) / level, 0.0), 1.0) if len(reached) and level > 0 else 1.0
+
+
+def expected_temperature(skill: float, task: str, *, towers: bool, trained: float) -> float:
+    """Return the usual temperature of a model whose head started from a regression with this skill.
+
+    `trained` is how far it was trained: the share of its steps in those of the default rule.
+    """
     first, less = OF_SEVERAL if task == SEVERAL else OF_TOWERS if towers else OF_TEXTS
     return float(np.exp((first - less * skill) * min(trained, 1.0)))
 
@@ -150,7 +156,8 @@ def shrunk_temperatures(rows: ScoredRows, usual: float = 1.0) -> tuple[float, Ar
         used = np.sort(np.random.default_rng(0).choice(len(rows), MOST_FITTED, replace=False))
     sample = some_rows(rows, used)
     losses = np.stack([row_losses(sample, float(temperature)) for temperature in TRIED], axis=1) * loss_unit(rows)
-    pull = np.square(np.log(TRIED / usual) / PRIOR_DEVIATION) / 2
+    deviation = DEVIATION_OF_REGRESSIONS if usual == 1.0 else PRIOR_DEVIATION
+    pull = np.square(np.log(TRIED / usual) / deviation) / 2
     total = losses.sum(axis=0)
     of_fold = [TRIED[np.argmin(total - losses[place[used] == fold].sum(axis=0) + pull)] for fold in range(place.max() + 1)]
     return float(TRIED[np.argmin(total + pull)]), np.asarray(of_fold)[place][:, None]

@@ -401,7 +401,7 @@ class TrainingFacts:
     @property
     def usual_rate(self) -> float:
         """What the default rule chooses for the model and at least as many steps as it would choose."""
-        return self.start.rate(self.weights, max(self.steps, self.usual_steps))
+        return self.start.rate(self.rows, self.weights, max(self.steps, self.usual_steps))
 
     @property
     def fall(self) -> tuple[float, float] | None:

@@ -19,10 +19,11 @@ MOST_FEW_STEPS = 2.0  # how much higher the learning rate is at most if there ar
 WARMUP, LEAST_STEPS_WITH_WARMUP = 0.1, 20  # a step of warm-up begins at a learning rate of zero
 # A head that starts from a regression on the embeddings needs only a short training, at a lower learning rate. What the
 # embeddings say about two texts is lost at a rate that single texts gain from (docs/log.md, "Learning rates of pooled heads").
-STARTED_BATCH, STARTED_RATE, MOST_STARTED_RATE, STARTED_RATE_OF_TOWERS = 16, 1.8e-5, 1e-4, 2e-5
-STARTED_STEPS, STARTED_ROWS, STARTED_POWER = 125, 200, 0.6  # so many steps for 200 rows; they grow with a power of the rows
-LEAST_STARTED_EPOCHS, MOST_STARTED_EPOCHS, MOST_STARTED_EPOCHS_OF_TOWERS = 2, 20, 10
+STARTED_BATCH, STARTED_RATE, MOST_STARTED_RATE = 16, 1.8e-5, 1e-4
 TOWERS_UP_TO = 2_500  # training rows of pairs: with more, both texts in one sequence are better
+RATES_OF_TOWERS = {500: 1e-5, TOWERS_UP_TO: 2e-5}  # up to so many rows
+STARTED_STEPS, STARTED_ROWS, STARTED_POWER = 125, 200, 0.6  # so many steps for 200 rows; they grow with a power of the rows
+LEAST_STARTED_EPOCHS, MOST_STARTED_EPOCHS, MOST_STARTED_EPOCHS_OF_TOWERS = 2, 20, 5
 FAMILY_HEAD_FROM = 10_000  # training rows: from so many on, a model that declares no pooling keeps the head of its family
 CHOSEN_SETTINGS = {
     "method": "method",
@@ -88,7 +89,8 @@ def choose_method(args: TrainingArguments, facts: Facts) -> TrainingArguments:
 def choose_settings(args: TrainingArguments, given: Collection[str], facts: Facts) -> Chosen:
     """Return settings in which the rule has chosen everything but the settings that the user gave, whose names are `given`."""
     # A small function of rows, labels and encoder size, so that its choice can be predicted and written on one page. It
-    # looks at no scores: a search would need the validation rows.
+    # looks at no scores: a search would need the validation rows. (What a regression reaches on training rows can still
+    # change the method: see `LEAST_SKILL`.)
     resolved = choose_method(args, facts)
     shares = args.gradient_accumulation_steps * facts.processes
     chosen: dict[str, int | float | str] = {
@@ -109,7 +111,7 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
     epochs = rates.get("num_train_epochs", args.num_train_epochs)
     steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * epochs)
     if "learning_rate" not in given:
-        rates["learning_rate"] = start.rate(facts.weights, steps)
+        rates["learning_rate"] = start.rate(facts.rows, facts.weights, steps)
     if "warmup_steps" not in given:
         rates["warmup_steps"] = WARMUP if steps >= LEAST_STEPS_WITH_WARMUP else 0.0
     chosen |= rates if resolved.method != FROZEN else {}  # which takes no steps
@@ -134,8 +136,8 @@ class Start:
     def epochs(self, rows: int, per_epoch: int, labels: int) -> int:
         return started_epochs(rows, towers=self.towers) if self.trained else num_epochs(per_epoch, labels)
 
-    def rate(self, weights: int | None, steps: int) -> float:
-        return started_rate(weights, towers=self.towers) if self.trained else learning_rate(weights, steps)
+    def rate(self, rows: int, weights: int | None, steps: int) -> float:
+        return started_rate(rows, weights, towers=self.towers) if self.trained else learning_rate(weights, steps)
 
 
 def start_of(pooled: bool, *, pairs: bool, towers: bool, kept: bool = False) -> Start:
@@ -152,10 +154,12 @@ def started_epochs(rows: int, *, towers: bool = False) -> int:
     return int(min(max(round(steps * STARTED_BATCH / rows), LEAST_STARTED_EPOCHS), most))
 
 
-def started_rate(weights: int | None, *, towers: bool = False) -> float:
+def started_rate(rows: int, weights: int | None, *, towers: bool = False) -> float:
     """Return the peak learning rate of such a model, with two digits."""
+    if towers:
+        return next((rate for most, rate in RATES_OF_TOWERS.items() if rows <= most), max(RATES_OF_TOWERS.values()))
     size = math.sqrt(BASE_WEIGHTS / weights) if weights else 1.0
-    return STARTED_RATE_OF_TOWERS if towers else float(f"{min(STARTED_RATE * size, MOST_STARTED_RATE):.1e}")
+    return float(f"{min(STARTED_RATE * size, MOST_STARTED_RATE):.1e}")
 
 
 def num_epochs(per_epoch: int, labels: int) -> int:

@@ -366,7 +366,7 @@ class TrainingArguments:
     method: str = setting(
         AUTO,
         "Training method: fine_tune (all weights), frozen (a linear head on the embeddings of the encoder), or auto "
-        "(currently always fine_tune).",
+        "(fine_tune, unless a regression on the embeddings of few rows learns nothing).",
     )
     pooling: str = setting(
         AUTO,

@@ -56,8 +56,10 @@ from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Res
 from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.training import (
+    AUTO,
     FAMILY_HEAD,
     FROZEN,
+    OF_STEPS,
     ONE_SEQUENCE,
     SCORE,
     TWO_TOWERS,
@@ -73,7 +75,6 @@ from glassloop.training.evaluate import (
     Interrupted,
     baseline_record,
     baselines_table,
-    labels_of,
     length_entries,
     prefixes,
     result_of,
@@ -92,6 +93,14 @@ CallSettings = tuple[dict[str, object] | None, dict[str, object] | None]  # trun
 NOT_COMPARED = (
     *("output_dir", "run_name", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
     *("num_train_epochs", "max_steps", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon"),
+)
+
+# With fewer rows, fine-tuning does not find what a regression on the embeddings does not see at all: its training loss goes to
+# 0, and its answers for other rows are worse than the most frequent label (docs/log.md, "Nothing to learn").
+LEAST_SKILL, MANY_ROWS = 0.01, 2_000
+LEFT_FROZEN = (
+    "the encoder stays frozen: on training rows that it was not fitted to, the regression on its embeddings is no better than "
+    "the class frequencies, and fine-tuning would learn so few rows by heart; --method fine_tune trains anyway"
 )
 
 
@@ -230,6 +239,19 @@ class RunInputs:
     def head_is_new(self) -> bool:
         """Whether a pooled head starts from a regression; else it is the trained one of the model."""
         return self.args.method == FROZEN or self.pooling != kept_pooling(self.config, self.given)
+
+    @property
+    def may_stay_frozen(self) -> bool:
+        """Whether the method is still to be chosen by what the regression on the embeddings reaches."""
+        given, rows = self.given.training, self.examples.facts["train"].num_rows
+        return given.get("method", AUTO) == AUTO and not {*given} & {*OF_STEPS} and rows < MANY_ROWS
+
+    def left_frozen(self, args: TrainingArguments, processes: int) -> RunInputs:
+        """Return the inputs of a run that trains nothing but the regression; `args` are its settings as they were given."""
+        args = replace(args, method=FROZEN)
+        chosen = chosen_settings(self.given, args, self.examples, self.config, processes, self.declared)
+        chosen = replace(chosen, names=("method", *chosen.names), reason=f"method, {chosen.reason}")
+        return replace(self, chosen=chosen).with_notes([LEFT_FROZEN])
 
     def key(self, kind: str, *others: Hashable) -> Hashable:
         """Return what a part that is fitted to these rows is kept under."""
@@ -374,14 +396,8 @@ def usual_temperature(inputs: RunInputs, head: FittedHead | None, record: record
     if head is None or examples.task == SCORE:
         return USUAL_TEMPERATURE
     facts = facts_of(record, (), encoder_weights(inputs.config))
-    return expected_temperature(
-        head.linear.held_out,
-        labels_of(examples, "train")[head.numbers],
-        examples.task,
-        examples.num_labels,
-        towers=facts.start.towers,
-        trained=facts.steps / max(1, facts.usual_steps),
-    )
+    trained = facts.steps / max(1, facts.usual_steps)
+    return expected_temperature(head.skill, examples.task, towers=facts.start.towers, trained=trained)
 
 
 def compared_encoder(
@@ -453,6 +469,8 @@ def assemble(
         refuse_unknown_tokens(inputs.tokenizer, network)
         if fits and isinstance(network, PooledClassifier) and inputs.head_is_new:
             start = fitted_start(inputs, network, backend, shared)
+    if start and inputs.may_stay_frozen and backend.processes.gather_objects([start.head.skill])[0] < LEAST_SKILL:
+        inputs = inputs.left_frozen(args, backend.processes.num_processes)
     baselines: Mapping[str, Baselines] = {}
     if fits and inputs.args.baselines and inputs.held_out and backend.processes.is_main:
         frozen, rows = compared_encoder(inputs, network, start, backend, shared)

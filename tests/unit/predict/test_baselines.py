@@ -201,6 +201,30 @@ def test_rows_of_a_trainer_that_cannot_be_compared(tiny_tokenizer: Any, says: An
         row_texts(GivenRows(2), tiny_tokenizer)
 
 
+# --- the method that is chosen
+def test_nothing_to_learn_leaves_the_encoder_frozen_unless_the_user_says_otherwise(tmp_path: Path, lively_dir: Path) -> None:
+    random = np.random.default_rng(4)
+    noise = [(" ".join(random.choice(["film", "the", "was", "it"], 4)), "yn"[number % 2]) for number in range(60)]
+    signal = [(f"{'good' if number % 2 else 'bad'} film", "yn"[number % 2]) for number in range(60)]
+
+    def method(rows: list[tuple[str, str]], **given: Any) -> tuple[str, bool]:
+        write(tmp_path / "train.csv", rows)
+        write(tmp_path / "validation.csv", rows[:4])
+        args = TrainingArguments(device="cpu", precision="fp32", output_dir=str(tmp_path / "run"), **given)
+        run = assemble(GivenSettings(str(tmp_path), str(lively_dir), given, {}), args, PlainBackend("cpu", "fp32"))
+        assert (run.parts.plan.max_steps == 0) == (run.record.settings.method == "frozen")
+        said = any("the encoder stays frozen" in note for note in run.record.data.notes)
+        return run.record.settings.method, said and "method" in run.record.chosen
+
+    def write(path: Path, rows: list[tuple[str, str]]) -> None:
+        path.write_text("\n".join(["text,label", *(f"{text},{label}" for text, label in rows), ""]))
+
+    assert method(noise) == ("frozen", True)
+    assert method(signal) == ("fine_tune", False)
+    assert method(noise, method="fine_tune") == method(noise, learning_rate=1e-4) == ("fine_tune", False)
+    assert method(noise * 40) == ("fine_tune", False), "so many rows may teach what the embeddings do not know"
+
+
 # --- class weights
 @pytest.mark.parametrize("method", ["fine_tune", "frozen"])
 def test_class_weights_are_those_of_the_head_and_of_no_baseline(method: str, tmp_path: Path, lively_dir: Path) -> None:

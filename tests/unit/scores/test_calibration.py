@@ -17,7 +17,7 @@ from glassloop.scores import calibration
 from glassloop.scores.calibration import Fitted, best_limit, confidences, fitted_calibration, fitted_temperature, margins_of
 from glassloop.scores.metrics import probabilities
 from glassloop.scores.statistics import ScoredRows, some_rows
-from glassloop.settings.training import CLASSES, SEVERAL
+from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])
@@ -258,16 +258,21 @@ def surer(rows: ScoredRows, factor: float) -> ScoredRows:
 def test_the_usual_temperature_rises_with_what_cannot_be_learned_and_with_the_steps() -> None:
     targets, level = np.array([0, 1] * 10), np.log(2)
 
-    def usual(loss: float, trained: float = 1.0, towers: bool = False) -> float:
-        held_out = np.append(np.full(19, loss), np.nan)
-        return calibration.expected_temperature(held_out, targets, CLASSES, 2, towers=towers, trained=trained)
+    def skill(loss: float) -> float:
+        return calibration.skill_of(np.append(np.full(19, loss), np.nan), targets, CLASSES, 2)
 
-    nothing, some, everything = usual(1.5 * level), usual(0.7 * level), usual(0.0)
-    assert nothing == usual(level) == pytest.approx(np.exp(1.4))
-    assert nothing > some > everything
-    assert usual(level, trained=0.0) == 1.0
-    assert 1.0 < usual(level, trained=0.5) < nothing == usual(level, trained=7.0)
-    assert usual(level, towers=True) < nothing
+    assert [skill(loss * level) for loss in (1.5, 1.0, 0.7, 0.0)] == pytest.approx([0, 0, 0.3, 1])
+    assert calibration.skill_of(np.full(20, np.nan), targets, CLASSES, 2) == 1.0, "nothing was held out"
+    assert calibration.skill_of(np.zeros(3), np.ones(3), SCORE, 1) == 1.0, "nothing is to be learned"
+
+    def usual(skill: float, trained: float = 1.0, towers: bool = False) -> float:
+        return calibration.expected_temperature(skill, CLASSES, towers=towers, trained=trained)
+
+    assert usual(0.0) == pytest.approx(np.exp(1.4))
+    assert usual(0.0) > usual(0.3) > usual(1.0)
+    assert usual(0.0, trained=0.0) == 1.0
+    assert 1.0 < usual(0.0, trained=0.5) < usual(0.0) == usual(0.0, trained=7.0)
+    assert usual(0.0, towers=True) < usual(0.0)
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])

@@ -97,9 +97,9 @@ def test_a_pooled_head_that_is_kept_says_how_rows_are_read() -> None:
     assert form(one, method="frozen") == ("mean", "two_towers"), "its head is new, too"
     found = choose_settings(TrainingArguments(), (), towers)
     assert found.reason.endswith("10.6 M encoder weights, the head of the model")
-    assert found.settings.learning_rate == started_rate(MINILM, towers=True), "not that of a random head"
+    assert found.settings.learning_rate == started_rate(10**5, MINILM, towers=True), "not that of a random head"
     found = choose_settings(TrainingArguments(), (), one)
-    assert found.settings.learning_rate == started_rate(MINILM), "it was trained on pairs"
+    assert found.settings.learning_rate == started_rate(9, MINILM), "it was trained on pairs"
 
 
 def test_an_encoder_that_cannot_be_pooled_has_the_head_of_its_family() -> None:
@@ -125,15 +125,18 @@ def test_few_pairs_go_through_two_towers_and_many_or_those_of_a_head_in_one_sequ
 def test_a_head_that_starts_from_a_regression_needs_few_steps_at_a_low_rate() -> None:
     rows = [1, 16, 50, 100, 200, 500, 1_000, 2_999, 3_000, 10_000, 10**6]
     assert [started_epochs(number) for number in rows] == [20, 20, 17, 13, 10, 7, 5, 3, 3, 2, 2]
-    assert [started_epochs(number, towers=True) for number in rows] == [10, 10, 10, 10, 10, 7, 5, 3, 3, 2, 2]
-    assert [started_rate(size) for size in (None, LARGE, BASE, MINILM, 1_000)] == [1.8e-5, 9.5e-6, 1.8e-5, 5.1e-5, 1e-4]
-    assert started_rate(LARGE, towers=True) == started_rate(MINILM, towers=True) == 2e-5
+    assert [started_epochs(number, towers=True) for number in rows] == [5, 5, 5, 5, 5, 5, 5, 3, 3, 2, 2]
+    assert [started_rate(200, size) for size in (None, LARGE, BASE, MINILM, 1_000)] == [1.8e-5, 9.5e-6, 1.8e-5, 5.1e-5, 1e-4]
+    assert [started_rate(number, LARGE, towers=True) for number in rows] == [1e-5] * 6 + [2e-5] * 5
     for number in rows:
         chosen = choose_settings(TrainingArguments(), (), replace(ENCODER, rows=number)).settings
-        assert (chosen.num_train_epochs, chosen.learning_rate) == (started_epochs(number), started_rate(MINILM))
+        assert (chosen.num_train_epochs, chosen.learning_rate) == (started_epochs(number), started_rate(number, MINILM))
         pairs = choose_settings(TrainingArguments(), (), replace(ENCODER, rows=number, pairs=True)).settings
         if number <= TOWERS_UP_TO:
-            assert (pairs.num_train_epochs, pairs.learning_rate) == (started_epochs(number, towers=True), 2e-5)
+            assert (pairs.num_train_epochs, pairs.learning_rate) == (
+                started_epochs(number, towers=True),
+                started_rate(number, MINILM, towers=True),
+            )
         else:  # two texts in one sequence, about which a regression on the embeddings knows little
             head = choose_settings(TrainingArguments(), (), replace(CLASSIFIER, rows=number, pairs=True)).settings
             assert (pairs.num_train_epochs, pairs.learning_rate) == (head.num_train_epochs, head.learning_rate)
@@ -141,7 +144,9 @@ def test_a_head_that_starts_from_a_regression_needs_few_steps_at_a_low_rate() ->
         both = [choose_settings(TrainingArguments(), (), replace(facts, rows=number)) for facts in (ENCODER, CLASSIFIER)]
         assert [chosen.settings.per_device_train_batch_size for chosen in both] == [batch, usual]
     pooled = choose_settings(TrainingArguments(pooling="mean"), {"pooling"}, CLASSIFIER).settings
-    assert (pooled.learning_rate, pooled.num_train_epochs) == (started_rate(MINILM), started_epochs(2400)), "its head is new"
+    assert (pooled.learning_rate, pooled.num_train_epochs) == (started_rate(2400, MINILM), started_epochs(2400)), (
+        "its head is new"
+    )
     limited = choose_settings(TrainingArguments(max_steps=38), {"max_steps"}, ENCODER)
     assert (limited.settings.num_train_epochs, "num_train_epochs" in limited.names) == (3.0, False)
 
