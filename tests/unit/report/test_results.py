@@ -204,7 +204,7 @@ def test_the_rows_of_a_sample_the_warning_and_the_title_of_another_method(tmp_pa
     assert "All methods were evaluated on the same rows" not in text
     assert "evaluated on 40 of 60 rows" in text
     assert "this run on all 60; the verdict compares them on the same rows" in text
-    assert "the predicted probabilities are worse" in text
+    assert "The predicted probabilities are worse" in text
     write_run(tmp_path, replace(record, settings=replace(record.settings, method="frozen"), training_seconds=None))
     assert "What the frozen encoder gained" in report_of(tmp_path).html
     assert "before the training" not in gained_text(tmp_path)

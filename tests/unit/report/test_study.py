@@ -151,4 +151,4 @@ def test_the_report_of_several_seeds_says_what_their_training_gained(tmp_path: P
     assert [row[0] for row in rows] == ["mean of 3 seeds", "class frequencies", "frozen encoder"]
     assert rows[0][1:4] == (report.results[0].value, report.results[0].low, report.results[0].high)
     assert report.charts["gained-log_loss"].table().rows[0][1] == pytest.approx((2 * 0.4375 + 0.8125) / 3)
-    assert "the predicted probabilities are worse" in report.html, "of one seed"
+    assert "The predicted probabilities are worse" in report.html, "of one seed"
