@@ -150,6 +150,8 @@ def class_weights_of(text: str | None, num_labels: int, rows: Rows | None) -> li
         labels = labels_in(rows)
         if labels is None:
             raise SettingsError("class_weights is balanced, but there are no training rows with labels", "use numbers")
+        if labels.ndim == 1 and labels.dtype.kind == "f":
+            raise SettingsError("class_weights is balanced, but the labels are scores", "omit class_weights")
         sums = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=num_labels)
         counts = [int(number) for number in sums]
         if 0 in counts:

@@ -219,3 +219,5 @@ def test_class_weights() -> None:
             class_weights_of(text, 3, rows)
     with pytest.raises(SettingsError, match="no training row has the label 3"):
         class_weights_of("balanced", 4, rows)
+    with pytest.raises(SettingsError, match="the labels are scores"):
+        class_weights_of("balanced", 1, [{"labels": 0.5}, {"labels": 2.0}])
