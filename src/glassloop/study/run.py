@@ -609,7 +609,8 @@ def train_run(
                 records.write_run(folder, run.record)
             else:
                 session.refuse_other_run(stored, run.record, from_start=restart or not records.has_checkpoint(folder))
-                run = replace(run, record=replace(run.record, chosen=stored.chosen))
+                kept = replace(run.record.data, notes=stored.data.notes)  # with the note on a method that was chosen
+                run = replace(run, record=replace(run.record, chosen=stored.chosen, data=kept))
             if run.head is not None and not (folder / records.START_HEAD_NAME).exists():
                 named = session.resume_named(folder, records.START_HEAD_NAME, "the initial classification head")
                 with named, replacing(folder / records.START_HEAD_NAME) as writing:

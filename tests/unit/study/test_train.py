@@ -192,6 +192,21 @@ def test_a_resumed_run_keeps_its_chosen_settings_and_names_data_that_were_moved(
     assert (after.chosen, after.finished) == (before.chosen, True)
 
 
+def test_a_run_that_left_its_encoder_frozen_is_resumed_as_such(tmp_path: Path, lively_dir: Path, session_cache: Path) -> None:
+    random = np.random.default_rng(1)
+    rows = [f"{' '.join(random.choice(['film', 'the', 'was', 'it'], 4))},{'yn'[row % 2]}" for row in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, ""]))
+    settings = {"output_dir": str(tmp_path / "out"), "device": "cpu", "precision": "fp32"}
+    folder = train_run(GivenSettings(str(tmp_path / "rows.csv"), str(lively_dir), settings))
+    before, weights = read_run(folder), (folder / "model" / "model.safetensors").read_bytes()
+    assert (before.settings.method, before.chosen) == ("frozen", ("method", "pooling"))
+    write_run(folder, replace(before, status="running", evaluation=None, result=None))
+    shutil.rmtree(folder / "model")
+    after = read_run(train_run(GivenSettings(None, None, {"output_dir": str(folder)}), resume=str(folder)))
+    assert (after.finished, after.chosen, after.data.notes) == (True, before.chosen, before.data.notes)
+    assert (folder / "model" / "model.safetensors").read_bytes() == weights
+
+
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_a_run_is_resumed_from_another_working_directory(start, resume, tmp_path, monkeypatch, checkpoints: bool) -> None:
     record = read_run(start())
