@@ -76,7 +76,7 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
         "model          still (bert, 0.0 M parameters)",
         "method         fine_tune, mean pooling",
         "steps          9 (6 per epoch), 4 rows × 2 batches per step, no padding",
-        "learning rate  2e-05, linear schedule, 2 warm-up steps",
+        "learning rate  0.0001, linear schedule, 2 warm-up steps",
         "chosen         method, pooling, learning rate: from 45 training rows, 2 outputs, 0.0 M encoder weights",
         "device         cpu, fp32, backend packed",
         f"savings        {saves}",
