@@ -288,7 +288,7 @@ def fitted_words(matrix: csr_matrix, targets: Array, task: str, prior: Array, st
         ridge = Ridge(alpha=10.0 / strength, solver="sparse_cg").fit(matrix, targets)
         return lambda rows: np.asarray(ridge.predict(rows))[:, None]
     columns = [targets] if task == CLASSES else [*targets.T]
-    with threadpool_limits(1):  # 16 threads took 15 s for 1,000 texts, and one takes 0.4 s
+    with threadpool_limits(1):  # 16 threads took 15 s for 1,000 texts, and one takes 2 s
         models = [
             LogisticRegression(C=strength, max_iter=MOST_ITERATIONS).fit(matrix, column) if len(np.unique(column)) > 1 else None
             for column in columns

@@ -194,8 +194,8 @@ class PooledClassifier(nn.Module):
         """Return the logits of rows from the pooled vectors of their texts; these vectors themselves if it `embeds`."""
         if self.embeds:
             return vectors.reshape(len(vectors) // (1 + self.pooling.towers), -1)
-        # No dropout of features: it costs 0.4 points of accuracy at 200 rows (docs/log.md, "Recipes"), most where the cosine
-        # of two texts says nearly everything.
+        # No dropout of features: it costs 0.4 points of accuracy at 200 rows (docs/log.md, "Recipes"), more with pairs, whose
+        # cosine it would sometimes drop.
         logits: torch.Tensor = self.head(self.pooling.features(vectors))
         return logits
 
