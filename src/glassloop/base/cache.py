@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from glassloop.base.errors import ResourceError
-from glassloop.base.files import cache_dir, replacing_dir, sha256_of
+from glassloop.base.files import cache_dir, replacing_dir, scratch_dir, sha256_of
 from glassloop.base.output import say
 from glassloop.base.records import sealed
 
@@ -36,8 +36,8 @@ def open_or_build(kind: str, key: str, build: Callable[[Path], None], load: Call
     # functions, which change too often.
     folder = cache_dir() / kind / key
     for attempt in range(1, ATTEMPTS + 1):
-        is_there = os.path.lexists(folder)
-        problem = damage(folder) if is_there else "missing"
+        found = identity(folder)
+        problem = damage(folder) if found else "missing"
         if problem is None:
             try:
                 return load(folder)
@@ -50,9 +50,9 @@ def open_or_build(kind: str, key: str, build: Callable[[Path], None], load: Call
                 folder = private_cache() / kind / key
                 if os.path.lexists(folder):
                     continue
-            elif is_there:
+            elif found:
                 say(f"the cached {kind}/{key} is damaged ({problem}); building it again")
-            build_entry(folder, build, replace=is_there)
+            build_entry(folder, build, instead_of=found)
     remedy = "check the disk, or set GLASSLOOP_CACHE to a folder on another one"
     raise ResourceError(f"{folder}: damaged again right after it was written: {problem}", remedy)
 
@@ -94,15 +94,22 @@ def entry_name(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}"
 
 
-def build_entry(folder: Path, build: Callable[[Path], None], *, replace: bool) -> None:
-    """Build an entry in a temporary folder, write its manifest last, and rename it."""
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file or folder from the one that takes its place, or None if nothing is there."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
+def build_entry(folder: Path, build: Callable[[Path], None], *, instead_of: tuple[int, int] | None) -> None:
+    """Build an entry in a temporary folder, write its manifest last, and rename it, unless another process was faster."""
     for path in folder.parent.glob(".*") if folder.parent.is_dir() else ():
         with suppress(OSError):
             if LEFTOVER.fullmatch(path.name) and is_left_over(path):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    if replace and (folder.is_symlink() or not folder.is_dir()):
-        folder.unlink(missing_ok=True)
-    with replacing_dir(folder, replace=replace) as writing:
+    with replacing_dir(folder) as writing:
         descriptor = os.open(writing, os.O_RDONLY)
         try:
             # Locked while it is filled, for `is_left_over`: the system releases the lock of a process that dies.
@@ -115,6 +122,22 @@ def build_entry(folder: Path, build: Callable[[Path], None], *, replace: bool) -
             (writing / MANIFEST_NAME).write_text(manifest, encoding="utf-8")
         finally:
             os.close(descriptor)
+        if instead_of:
+            remove_damaged(folder, instead_of)
+
+
+def remove_damaged(folder: Path, found: tuple[int, int]) -> None:
+    """Remove what was found in the place of an entry, unless another process has already replaced it."""
+    # Compared and moved under one lock: of many that found the damage, none may move away what another has just built.
+    descriptor = os.open(folder.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if identity(folder) == found:
+            with scratch_dir(folder) as scratch:
+                folder.rename(scratch / "damaged")
+    finally:
+        os.close(descriptor)
 
 
 def is_left_over(path: Path) -> bool:

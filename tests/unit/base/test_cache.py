@@ -135,6 +135,10 @@ def test_an_entry_that_cannot_be_loaded_is_rebuilt_but_not_for_ever(entry: Entry
     assert (open_or_build("data", KEY, entry.build, load), entry.built) == (CONTENT, 2)
     assert "is damaged (ValueError: not an Arrow file)" in capsys.readouterr().err
     shutil.rmtree(place)
+    stale = Entry()
+    open_or_build("data", KEY, lambda folder: (folder / "rows.arrow").write_text("of another version"), lambda _: None)
+    assert (stale.open(), stale.built) == (CONTENT, 1), "its checksums are right, and still it cannot be read"
+    shutil.rmtree(place)
     failing = Entry()
     with pytest.raises(ZeroDivisionError):
         open_or_build("data", KEY, failing.build, lambda _: 1 / 0)
@@ -148,6 +152,16 @@ def test_a_disk_that_changes_what_is_written_and_an_error_while_building(place: 
     monkeypatch.setattr(cache, "damage", lambda _: "rows.arrow: its checksum differs")
     with pytest.raises(ResourceError, match="damaged again right after it was written: rows"):
         Entry().open()
+
+
+def test_of_two_that_found_the_same_damage_the_second_keeps_what_the_first_built(entry: Entry, place: Path) -> None:
+    flipped(place / "rows.arrow")
+    found = cache.identity(place)
+    first, second = Entry(), Entry()
+    cache.build_entry(place, first.build, instead_of=found)
+    built = cache.identity(place)
+    cache.build_entry(place, second.build, instead_of=found)
+    assert cache.identity(place) == built, "a reader that verified it must not lose it"
 
 
 # --- several processes -------------------------------------------------------------------------------------------
