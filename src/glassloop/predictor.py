@@ -549,6 +549,33 @@ class Evaluated:
         say(f"{counted(number, 'row', 'rows')} → {target}")
 
 
+def examples_to_evaluate(source: str, predictor: Predictor, wanted: Wanted) -> tuple[Examples, list[str]]:
+    """Return the data to evaluate on, read as the run read its own, and which of its splits."""
+    described, data = predictor.run.data if predictor.run else None, wanted.data
+    settings = described.given() if described else {}  # as the run read its data
+    if data is not None:  # other data under the column names of the run's own
+        is_named = "text" in wanted.given or "label" in wanted.given or data.startswith(("glue", "quickstart"))
+        columns = {name: value for name, value in asdict(described.columns).items() if value} if described else {}
+        separator = {"label_separator": settings["label_separator"]} if "label_separator" in settings else {}
+        settings = {"validation_share": 0, **separator, **({} if is_named else columns)}
+    examples = load_examples(source, outputs=predictor.outputs, **{**settings, **wanted.given, "task": predictor.task})
+    splits = [wanted.split] if wanted.split else records.held_out_splits(examples.facts) or [*examples.splits][:1]
+    for name in splits:
+        if name not in examples.splits:
+            near = did_you_mean(name, examples.splits)
+            raise SettingsError(f"the data has no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
+        if examples.facts[name].unlabelled:
+            remedy = "choose another split with --split, or use glassloop predict"
+            raise SettingsError(f"the split {name} has no labels to compare with", remedy)
+    compared = dict.fromkeys(("train", *splits))
+    if described and data is None and (changed := records.split_changes(described.splits, examples.facts, compared)):
+        problem = f"{source}: the data has changed since the run: {'; '.join(changed)}"
+        raise DataError(problem, "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA")
+    if predictor.towers and examples.columns.text_pair is None:
+        raise DataError(f"{source}: the model compares two texts, but the rows have one", PAIRS)
+    return examples, splits
+
+
 def evaluate_run(run: str, wanted: Wanted, fitted: dict[tuple[str, ...], Baselines] | None = None) -> Evaluated:
     """Return the evaluation of the model in a run folder or model folder.
 
@@ -563,31 +590,11 @@ def evaluate_run(run: str, wanted: Wanted, fitted: dict[tuple[str, ...], Baselin
     if source is None:
         problem = f"{run} is a model without a run, so there is no data to evaluate on"
         raise SettingsError(problem, "name the data: glassloop evaluate MODEL DATA")
-    settings = described.given() if described else {}  # as the run read its data
-    if data is not None:  # other data under the column names of the run's own
-        is_named = "text" in wanted.given or "label" in wanted.given or data.startswith(("glue", "quickstart"))
-        columns = {name: value for name, value in asdict(described.columns).items() if value} if described else {}
-        separator = {"label_separator": settings["label_separator"]} if "label_separator" in settings else {}
-        settings = {"validation_share": 0, **separator, **({} if is_named else columns)}
-    examples = load_examples(source, outputs=predictor.outputs, **{**settings, **wanted.given, "task": task})
-    splits = [wanted.split] if wanted.split else records.held_out_splits(examples.facts) or [*examples.splits][:1]
-    for name in splits:
-        if name not in examples.splits:
-            near = did_you_mean(name, examples.splits)
-            raise SettingsError(f"the data has no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
-        if examples.facts[name].unlabelled:
-            remedy = "choose another split with --split, or use glassloop predict"
-            raise SettingsError(f"the split {name} has no labels to compare with", remedy)
-    compared = dict.fromkeys(("train", *splits))
-    if described and data is None and (changed := records.split_changes(described.splits, examples.facts, compared)):
-        problem = f"{source}: the data has changed since the run: {'; '.join(changed)}"
-        raise DataError(problem, "restore the data; to evaluate on other data, name it: glassloop evaluate RUN DATA")
+    examples, splits = examples_to_evaluate(source, predictor, wanted)
     # The metrics that the user names, else those of the run, else those that fit the data.
     known = recorded_measures(record.metrics, record.positive_label, task, names) if record else examples.measures
     measures = scoring.chosen_measures(known, task, names, wanted.positive)
     measures = scoring.only_measures(measures, [name for text in wanted.metrics for name in split_names(text)], task)
-    if predictor.towers and examples.columns.text_pair is None:
-        raise DataError(f"{source}: the model compares two texts, but the rows have one", PAIRS)
     encoded = encoding.encode(examples, predictor.tokenizer, predictor.max_length, towers=predictor.towers)
     counted_rows = described.splits.get("train") if described and data is not None and task == CLASSES else None
     trained_on: Mapping[str, int] | np.ndarray | None = counted_rows.label_counts if counted_rows else None
