@@ -1,5 +1,6 @@
 """`python -m glassloop` is the command `glassloop`."""
 
-from glassloop.cli.main import main
+from glassloop.cli.main import command
 
-main()
+if __name__ == "__main__":
+    command()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated
@@ -47,6 +49,30 @@ for name in COMMANDS:
     interspersed = {"allow_interspersed_args": name != "run"}  # what follows the script belongs to it
     function = getattr(import_module(f"glassloop.cli.{name}"), FUNCTIONS.get(name, name))
     app.command(name, cls=GroupedCommand, context_settings=interspersed)(function)
+
+
+def command() -> None:
+    """Run the command as all that this process does. The process ends as soon as that is safe."""
+    # Python would free each object and unload each library, which takes a second after torch was used. Everything that waits
+    # for the end of the process was registered later than this, and runs before it.
+    ended: list[int] = []
+    if sys.argv[1:2] != ["run"]:  # a script may use libraries that need more than that
+        atexit.register(leave_at_once, ended)
+    try:
+        main()
+    except SystemExit as left:
+        if left.code is None or isinstance(left.code, int):
+            ended.append(left.code or 0)
+        raise
+
+
+def leave_at_once(ended: Sequence[int]) -> None:
+    """End the process with its status, without what Python does at the end; do nothing for an error that has none."""
+    for status in ended:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(status & 0xFF)
 
 
 def main() -> None:

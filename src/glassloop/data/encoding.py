@@ -414,7 +414,8 @@ def tokenizer_key(tokenizer: Tokenizer) -> str:
         settings = {name: repr(value) for name, value in options.items() if name != "name_or_path"}
         state = json.dumps([sorted(tokenizer.get_vocab().items()), settings], sort_keys=True)
     split_special = getattr(tokenizer, "split_special_tokens", False)
-    return key_of(state, type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names, split_special)
+    kind = getattr(tokenizer, "kind", type(tokenizer).__name__)  # one that is loaded without transformers says its class
+    return key_of(state, kind, tokenizer.truncation_side, tokenizer.model_input_names, split_special)
 
 
 @lru_cache(maxsize=1)

@@ -41,9 +41,10 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class LogitsOutput:
-    """What a model of Glassloop returns: `logits`, as every classifier of transformers does."""
+    """What a model of Glassloop returns: `logits`, and the `loss` if there are labels, as classifiers of transformers do."""
 
     logits: Tensor
+    loss: Tensor | None = None
 
 
 # What examples are loaded from: a name, a file, a folder, one object with rows, or several by split.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -15,7 +17,7 @@ from torch.nn import functional
 from glassloop.base.records import Json, NotARecordError, decoded
 from glassloop.data.encoding import backend_state, key_of
 from glassloop.data.interfaces import LogitsOutput
-from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, WEIGHTS_NAME
+from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS, WEIGHTS_NAME, Head
 from glassloop.models.interface import longest_input
 from glassloop.models.loading import CONFIG_NAME, find_model, read_json_file
 from glassloop.models.pooled import HEAD_KEY, HEAD_NAME, pooled, pooling_of, split_towers
@@ -49,10 +51,9 @@ IGNORED = {
     *("attention_dropout", "qa_dropout", "seq_classif_dropout", "bos_token_id", "eos_token_id", "gradient_checkpointing"),
     *("summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj", "task_type_vocab_size"),
 }
-Ids = list[list[int]]
 
 
-class LightEncoding(dict[str, Ids]):
+class LightEncoding(dict[str, Any]):
     """The inputs of some rows by name, and what is known about them, as in transformers' `BatchEncoding`."""
 
     is_fast = True
@@ -64,10 +65,14 @@ class LightEncoding(dict[str, Ids]):
 
 
 class LightTokenizer:
-    """A tokenizer with the part of transformers' interface that predictions use."""
+    """A tokenizer with the part of transformers' interface that the command uses."""
+
+    is_fast = True
 
     def __init__(self, backend: Backend, settings: Mapping[str, Json], input_names: list[str]) -> None:
-        self.backend, self.model_input_names = backend, input_names
+        self.backend_tokenizer, self.model_input_names = backend, input_names
+        self.files: list[Path] = []  # as transformers saves them
+        self.kind, self.split_special_tokens = settings.get("tokenizer_class"), settings.get("split_special_tokens", False)
         self.truncation_side = str(settings.get("truncation_side", "right"))
         self.padding_side = settings.get("padding_side", "right")
         self.pad_token_id: int | None = backend.token_to_id(str(settings.get("pad_token")))
@@ -87,22 +92,31 @@ class LightTokenizer:
         max_length: int = UNLIMITED,
         add_special_tokens: bool = True,
         return_attention_mask: bool = False,
+        return_offsets_mapping: bool = False,
         verbose: bool = True,
     ) -> LightEncoding | dict[str, list[int]]:
         """Return the inputs for a list of texts or pairs of texts, or only the ids of one text."""
+        backend = self.backend_tokenizer
         if truncation:
-            self.backend.enable_truncation(max_length, stride=0, strategy="longest_first", direction=self.truncation_side)
+            backend.enable_truncation(max_length, stride=0, strategy="longest_first", direction=self.truncation_side)
         else:
-            self.backend.no_truncation()
+            backend.no_truncation()
         if isinstance(texts, str):
-            return {"input_ids": self.backend.encode(texts, pairs, add_special_tokens=add_special_tokens).ids}
+            return {"input_ids": backend.encode(texts, pairs, add_special_tokens=add_special_tokens).ids}
         columns = texts if pairs is None else [*zip(texts, pairs, strict=True)]
-        rows = self.backend.encode_batch(columns, add_special_tokens=add_special_tokens)
+        rows = backend.encode_batch(columns, add_special_tokens=add_special_tokens)
         encoded = LightEncoding(input_ids=[row.ids for row in rows])
         if "token_type_ids" in self.model_input_names:
             encoded["token_type_ids"] = [row.type_ids for row in rows]
+        if return_offsets_mapping:
+            encoded["offset_mapping"] = [row.offsets for row in rows]
         encoded.rows = rows
         return encoded
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the files of the tokenizer into a folder, as transformers wrote them."""
+        for path in self.files:
+            shutil.copyfile(path, Path(folder) / path.name)
 
 
 def load_light_tokenizer(folder: Path, key: object) -> LightTokenizer | None:
@@ -174,21 +188,111 @@ class LightConfig:
         return len(self.id2label)
 
 
-class LightClassifier(nn.Module):
-    """An encoder with post-norm layers and its classification head, that of its family or a pooled one, in evaluation only."""
+class PostNormEncoder(nn.Module):
+    """The forward pass of an encoder with post-norm layers on padded rows, by the names of its weights."""
 
-    def __init__(self, config: LightConfig, weights: dict[str, torch.Tensor]) -> None:
+    def __init__(self, config: LightConfig) -> None:
         super().__init__()
         family = FAMILIES[config.model_type]
-        if family.layout is None or family.head is None:
+        if family.layout is None:
             raise ValueError(f"{family.title} has no layout")
-        self.config, self.weights, self.layout, self.head = config, weights, family.layout, family.head
-        self.pooling = pooling_of(config)
+        self.config, self.layout = config, family.layout
         self.positions_after_padding = family.positions_after_padding
         # ELECTRA has a linear layer between the embeddings and the layers only for another width, ALBERT always.
-        projects = config.model_type == "albert" or config.embedding_size != config.hidden_size
+        width = config.hidden_size
+        projects = config.model_type == "albert" or getattr(config, "embedding_size", width) != width
         self.projection = family.projection if projects else None
+
+    @abstractmethod
+    def weight(self, name: str) -> torch.Tensor: ...
+
+    def dropped(self, path: str, values: torch.Tensor) -> torch.Tensor:
+        """Return values after the dropout at a path; in an evaluation, the values themselves."""
+        return values
+
+    def encode(self, ids: torch.Tensor, attention_mask: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
+        """Return the vectors of all tokens after the last layer."""
+        mask = attention_mask_of(attention_mask)
+        hidden = self.embed(ids, types)
+        hidden = self.linear(self.projection, hidden) if self.projection else hidden
+        for layer in self.layer_calls():
+            hidden = self.run_layer(layer, hidden, mask)
+        return hidden
+
+    def embed(self, ids: torch.Tensor, types: torch.Tensor | None, positions: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the sum of the word, position and token type vectors, normalized."""
+        layout = self.layout
+        if positions is None:
+            positions = torch.arange(ids.shape[1], device=ids.device)[None]
+            if self.positions_after_padding:
+                counted = ids.ne(self.config.pad_token_id)
+                positions = counted.cumsum(1) * counted + self.config.pad_token_id
+        tables = [(layout.words, ids), (layout.positions, positions)]
+        if self.config.type_vocab_size:  # added before the positions, as transformers does
+            tables.insert(1, (layout.token_types, torch.zeros_like(ids) if types is None else types))
+        vectors = [functional.embedding(rows, self.weight(f"{layout.embeddings}.{table}.weight")) for table, rows in tables]
+        normed = self.norm(f"{layout.embeddings}.{layout.embeddings_norm}", sum(vectors[1:], start=vectors[0]))
+        return self.dropped(f"{layout.embeddings}.{layout.embeddings_dropout}", normed)
+
+    def run_layer(self, layer: str, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return what the layer of this name makes of the vectors of all tokens."""
+        layout, (rows, tokens, width) = self.layout, hidden.shape
+        query, key, value = (
+            self.linear(f"{layer}.{part}", hidden).view(rows, tokens, self.config.num_attention_heads, -1).transpose(1, 2)
+            for part in (layout.query, layout.key, layout.value)
+        )
+        rate = self.rate(f"{layer}.{layout.dropouts[0]}")
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)
+        attended = self.linear(f"{layer}.{layout.attention_output}", attended.transpose(1, 2).reshape(rows, tokens, width))
+        hidden = self.norm(f"{layer}.{layout.attention_norm}", self.dropped(f"{layer}.{layout.dropouts[1]}", attended) + hidden)
+        inner = self.linear(f"{layer}.{layout.up}", hidden)
+        inner = functional.gelu(inner, approximate=GELU_APPROXIMATIONS[self.config.hidden_act])
+        inner = self.dropped(f"{layer}.{layout.dropouts[2]}", self.linear(f"{layer}.{layout.down}", inner))
+        return self.norm(f"{layer}.{layout.feed_forward_norm}", inner + hidden)
+
+    def rate(self, path: str) -> float:
+        """Return the dropout rate at a path; 0 in an evaluation."""
+        return 0.0
+
+    def linear(self, part: str, values: torch.Tensor) -> torch.Tensor:
+        return functional.linear(values, self.weight(f"{part}.weight"), self.weight(f"{part}.bias"))
+
+    def norm(self, part: str, values: torch.Tensor) -> torch.Tensor:
+        weight, bias = self.weight(f"{part}.weight"), self.weight(f"{part}.bias")
+        return functional.layer_norm(values, weight.shape, weight, bias, self.config.layer_norm_eps)
+
+    def layer_calls(self) -> Iterator[str]:
+        """Yield the name of the layer for each call: ALBERT runs a group of layers several times."""
+        config, (first, *inner) = self.config, self.layout.layers
+        for number in range(config.num_hidden_layers):
+            if inner:
+                group = int(number / (config.num_hidden_layers / config.num_hidden_groups))
+                yield from (f"{first}.{group}.{inner[0]}.{place}" for place in range(config.inner_group_num))
+            else:
+                yield f"{first}.{number}"
+
+
+def attention_mask_of(mask: torch.Tensor) -> torch.Tensor | None:
+    """Return the tokens that may be attended to; None if all may."""
+    return None if bool(mask.all()) else mask[:, None, None, :].bool()
+
+
+def head_of(config: LightConfig) -> Head:
+    if (head := FAMILIES[config.model_type].head) is None:
+        raise ValueError(f"{config.model_type} has no known head")
+    return head
+
+
+class LightClassifier(PostNormEncoder):
+    """An encoder and its classification head, that of its family or a pooled one, in evaluation only."""
+
+    def __init__(self, config: LightConfig, weights: dict[str, torch.Tensor]) -> None:
+        super().__init__(config)
+        self.weights, self.head, self.pooling = weights, head_of(config), pooling_of(config)
         self.eval()
+
+    def weight(self, name: str) -> torch.Tensor:
+        return self.weights[name]
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
@@ -203,59 +307,6 @@ class LightClassifier(nn.Module):
             input_ids, attention_mask, token_type_ids = apart[0].flatten(0, 1), apart[1].flatten(0, 1), None
         vectors = pooled(self.encode(input_ids, attention_mask, token_type_ids), attention_mask, self.pooling.mode)
         return LogitsOutput(self.linear(HEAD_NAME, self.pooling.features(vectors)))
-
-    def encode(self, ids: torch.Tensor, attention_mask: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
-        """Return the vectors of all tokens after the last layer."""
-        mask = None if bool(attention_mask.all()) else attention_mask[:, None, None, :].bool()
-        hidden = self.embed(ids, types)
-        for layer in self.layer_calls():
-            hidden = self.run_layer(layer, hidden, mask)
-        return hidden
-
-    def embed(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
-        """Return the sum of the word, position and token type vectors, normalized, in the width of the layers."""
-        layout = self.layout
-        positions = torch.arange(ids.shape[1], device=ids.device)[None]
-        if self.positions_after_padding:
-            counted = ids.ne(self.config.pad_token_id)
-            positions = counted.cumsum(1) * counted + self.config.pad_token_id
-        tables = [(layout.words, ids), (layout.positions, positions)]
-        if self.config.type_vocab_size:  # added before the positions, as transformers does
-            tables.insert(1, (layout.token_types, torch.zeros_like(ids) if types is None else types))
-        vectors = [functional.embedding(rows, self.weights[f"{layout.embeddings}.{table}.weight"]) for table, rows in tables]
-        hidden = self.norm(f"{layout.embeddings}.{layout.embeddings_norm}", sum(vectors[1:], start=vectors[0]))
-        return self.linear(self.projection, hidden) if self.projection else hidden
-
-    def run_layer(self, layer: str, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Return what the layer of this name makes of the vectors of all tokens."""
-        layout, (rows, tokens, width) = self.layout, hidden.shape
-        query, key, value = (
-            self.linear(f"{layer}.{part}", hidden).view(rows, tokens, self.config.num_attention_heads, -1).transpose(1, 2)
-            for part in (layout.query, layout.key, layout.value)
-        )
-        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        attended = self.linear(f"{layer}.{layout.attention_output}", attended.transpose(1, 2).reshape(rows, tokens, width))
-        hidden = self.norm(f"{layer}.{layout.attention_norm}", attended + hidden)
-        inner = self.linear(f"{layer}.{layout.up}", hidden)
-        inner = functional.gelu(inner, approximate=GELU_APPROXIMATIONS[self.config.hidden_act])
-        return self.norm(f"{layer}.{layout.feed_forward_norm}", self.linear(f"{layer}.{layout.down}", inner) + hidden)
-
-    def linear(self, part: str, values: torch.Tensor) -> torch.Tensor:
-        return functional.linear(values, self.weights[f"{part}.weight"], self.weights[f"{part}.bias"])
-
-    def norm(self, part: str, values: torch.Tensor) -> torch.Tensor:
-        weight, bias = self.weights[f"{part}.weight"], self.weights[f"{part}.bias"]
-        return functional.layer_norm(values, weight.shape, weight, bias, self.config.layer_norm_eps)
-
-    def layer_calls(self) -> Iterator[str]:
-        """Yield the name of the layer for each call: ALBERT runs a group of layers several times."""
-        config, (first, *inner) = self.config, self.layout.layers
-        for number in range(config.num_hidden_layers):
-            if inner:
-                group = int(number / (config.num_hidden_layers / config.num_hidden_groups))
-                yield from (f"{first}.{group}.{inner[0]}.{place}" for place in range(config.inner_group_num))
-            else:
-                yield f"{first}.{number}"
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the names and shapes of all weights of a model with these settings."""

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -462,7 +463,10 @@ def escape_record(record: LogRecord) -> bool:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' loading report: a fresh head is expected here."""
+    """Silence transformers' loading report: a fresh head is expected here. It is not imported for that."""
+    if "transformers" not in sys.modules:
+        yield
+        return
     from transformers.utils import logging
 
     before, had_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from safetensors.torch import save_file
@@ -25,6 +25,7 @@ from glassloop.settings.training import POOLING_MODES, SCORE, SEVERAL
 if TYPE_CHECKING:
     from transformers.modeling_outputs import SequenceClassifierOutput
 
+Layer = TypeVar("Layer", bound=nn.Module)
 HEAD_KEY = "glassloop_head"  # the entry of config.json with the settings of the head
 HEAD_NAME = "head"  # of the linear layer, among the names of the weights
 MODULES_NAME, POOLING_DIR, NORMALIZE_DIR, DENSE_DIR = "modules.json", "1_Pooling", "2_Normalize", "3_Dense"
@@ -124,16 +125,15 @@ class PooledClassifier(nn.Module):
         if pooling is None:
             raise ValueError(f"the config has no {HEAD_KEY}")
         if encoder is None:
-            from transformers import AutoModel
-
-            encoder = AutoModel.from_config(config, **encoder_options(config))
+            encoder = new_encoder(config)
         self.config, self.pooling = config, pooling
         self.base_model_prefix = encoder.base_model_prefix
         self.takes_types = "token_type_ids" in inspect.signature(type(encoder).forward).parameters
         self.add_module(self.base_model_prefix, encoder)
-        self.head = nn.Linear(pooling.num_features(width_of(config)), config.num_labels)
-        nn.init.normal_(self.head.weight, std=INITIAL_DEVIATION)
-        nn.init.zeros_(self.head.bias)
+        self.head = unfilled(nn.Linear, in_features=pooling.num_features(width_of(config)), out_features=config.num_labels)
+        if not self.head.weight.is_meta:
+            nn.init.normal_(self.head.weight, std=INITIAL_DEVIATION)
+            nn.init.zeros_(self.head.bias)
 
     @property
     def base_model(self) -> Model:
@@ -163,8 +163,6 @@ class PooledClassifier(nn.Module):
         logits = self.classify(self.vectors(input_ids, attention_mask, token_type_ids))
         if labels is None:
             return LogitsOutput(logits)
-        from transformers.modeling_outputs import SequenceClassifierOutput
-
         from glassloop.models.interface import task_of
 
         task = task_of(self.config)
@@ -174,6 +172,10 @@ class PooledClassifier(nn.Module):
             loss = functional.binary_cross_entropy_with_logits(logits, labels.float())
         else:
             loss = functional.cross_entropy(logits, labels)
+        if hasattr(self.config, "build_encoder"):
+            return LogitsOutput(logits, loss)
+        from transformers.modeling_outputs import SequenceClassifierOutput
+
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
     def vectors(
@@ -205,7 +207,7 @@ class PooledClassifier(nn.Module):
         """Save config and weights, and the files with which sentence-transformers loads the encoder, and mostly the head."""
         place, weights = Path(folder), state_dict or self.state_dict()
         place.mkdir(parents=True, exist_ok=True)
-        self.config.architectures = [type(self.base_model).__name__]
+        self.config.architectures = [encoder_class(self.base_model)]
         self.config.to_json_file(place / "config.json", use_diff=True)
         contents = {name: value.detach().to("cpu").contiguous() for name, value in weights.items()}
         save_file(contents, place / WEIGHTS_NAME, metadata={"format": "pt"})
@@ -243,6 +245,28 @@ def frozen_copy(model: Model, pooling: Pooling) -> PooledClassifier:
         encoder.__dict__["pooler"] = None
     setattr(encoder.config, HEAD_KEY, asdict(pooling))
     return PooledClassifier(encoder.config, encoder).to(next(encoder.parameters()).device).eval()
+
+
+def unfilled(kind: type[Layer], **settings: object) -> Layer:
+    """Return a layer whose weights are not filled: drawing numbers on the meta device imports torch's compiler."""
+    layer = type(kind.__name__, (kind,), {"reset_parameters": lambda self: None})(**settings)
+    layer.__class__ = kind
+    return cast(Layer, layer)
+
+
+def new_encoder(config: Config) -> Model:
+    if hasattr(config, "build_encoder"):  # without transformers
+        built: Model = config.build_encoder()
+        return built
+    from transformers import AutoModel
+
+    encoder: Model = AutoModel.from_config(config, **encoder_options(config))
+    return encoder
+
+
+def encoder_class(encoder: Model) -> str:
+    """Return the class of transformers that an encoder is, or that it was described from."""
+    return str(getattr(encoder, "architecture", type(encoder).__name__))
 
 
 def encoder_options(config: Config) -> dict[str, bool]:

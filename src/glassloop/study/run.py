@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from rich.console import Console
@@ -32,6 +32,7 @@ from glassloop.data.encoding import Encoding, encode, notes_on, tokenizer_key
 from glassloop.data.examples import Examples, length_facts
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.sources import load_examples
+from glassloop.models.described import KnownModel, describe, known_model
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
 from glassloop.models.pooled import PooledClassifier, Pooling, can_be_pooled, frozen_copy, pooling_of, reads_tokens
@@ -114,6 +115,7 @@ class SharedParts:
         self.keeps = keeps
         self.parts: dict[Hashable, object] = {}
         self.initial: tuple[Hashable, Model] | None = None  # the last model, never trained, and what it was loaded for
+        self.known: dict[str, KnownModel | None] = {}  # models that can be loaded without transformers, by name
         # By random seed: the weights that differ from those of `initial`, such as a new head, and the fingerprint of all.
         self.drawn: dict[int, tuple[Tensors, str]] = {}
 
@@ -124,12 +126,19 @@ class SharedParts:
             self.parts[key] = load()
         return self.parts[key]  # type: ignore[return-value]  # what `load` returned for this key
 
+    def look_up(self, name: str) -> None:
+        """Load a model without transformers from now on, if that is known to give the same."""
+        if name not in self.known:
+            self.known[name] = known_model(name)
+
     def config(self, name: str) -> Config:
-        return self.kept(("config", name), lambda: load_config(name))
+        known = self.known.get(name)
+        return self.kept(("config", name), lambda: known.config if known else load_config(name))
 
     def tokenizer(self, name: str) -> Tokenizer:
         """Return the tokenizer of a model, as it was loaded."""
-        tokenizer = self.kept(("tokenizer", name), lambda: load_tokenizer(name))
+        known = self.known.get(name)
+        tokenizer = self.kept(("tokenizer", name), lambda: known.tokenizer if known else load_tokenizer(name))
         reset(tokenizer, self.kept(("call settings", name), lambda: call_settings(tokenizer)))
         return tokenizer
 
@@ -156,7 +165,10 @@ class SharedParts:
         """Return a model to train and the fingerprint of its weights. A new head is drawn with the seed, as always."""
 
         def load() -> Model:
-            return load_model(name, labels=examples.labels, task=examples.task, new_head=new_head, seed=seed, pooling=pooling)
+            labels, task, known = examples.labels, examples.task, self.known.get(name)
+            if known and pooling and (found := known.load(labels, task, pooling, new_head=new_head, seed=seed)):
+                return cast(Model, found)
+            return load_model(name, labels=labels, task=task, new_head=new_head, seed=seed, pooling=pooling)
 
         if not self.keeps:
             network = load()
@@ -265,6 +277,9 @@ def read_inputs(given: GivenSettings, args: TrainingArguments, backend: Backend,
     """Read the data of a run, choose the settings that `given` does not have, and turn the texts into tokens."""
     model = absolute_name(given.model or "quickstart")
     with stage(LOADING):
+        # The reference of all backends is what transformers computes, and processes need its interface.
+        if isinstance(backend, PackedBackend) and backend.precision != "fp16" and not args.gradient_checkpointing:
+            shared.look_up(model)
         config = shared.config(model)
     with backend.processes.main_first():
         examples = examples_for(given, config, shared)
@@ -467,6 +482,8 @@ def assemble(
     with backend.processes.main_first():
         network.to(backend.device)
         refuse_unknown_tokens(inputs.tokenizer, network)
+        if isinstance(network, PooledClassifier) and backend.processes.is_main and shared.known.get(inputs.model, ...) is None:
+            describe(inputs.model, inputs.config, inputs.tokenizer, network.base_model)
         if fits and isinstance(network, PooledClassifier) and inputs.head_is_new:
             start = fitted_start(inputs, network, backend, shared)
     if start and inputs.may_stay_frozen and backend.processes.gather_objects([start.head.skill])[0] < LEAST_SKILL:

@@ -182,11 +182,11 @@ def weight_ids(layers: Sequence[LayerParts], embeddings: EmbeddingParts) -> set[
 
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# Where the code of torch and transformers is, that of the context managers they write as methods, and that of our own head.
+# Where the code of torch and transformers is, that of the context managers they write as methods, and that of our own parts.
 LIBRARIES = (
     *(f"{os.path.dirname(str(spec.origin))}{os.sep}" for spec in map(find_spec, ("torch", "transformers")) if spec),  # noqa: PTH120
     contextlib.__file__,
-    pooled.__file__,
+    f"{os.path.dirname(pooled.__file__)}{os.sep}",  # noqa: PTH120
 )
 MAY_CHANGE = ("training", "embeds", "p", "inplace", "gradient_checkpointing")  # attributes that a fast path reads in each step
 
@@ -195,8 +195,9 @@ def packing_form(model: Model) -> str:
     """Return how a model runs packed batches: by fast "layers", by its own "modules", or by "none"."""
     family, is_pooled = FAMILIES.get(model.config.model_type), type(model) is PooledClassifier
     kind = type(model.base_model) if is_pooled else type(model)
-    of_transformers = kind.__module__.startswith("transformers.models.")
-    known = family is not None and kind.__name__ == (family.encoder if is_pooled else family.classifier)
+    of_transformers = kind.__module__.startswith(("transformers.models.", "glassloop.models."))
+    name = pooled.encoder_class(model.base_model) if is_pooled else kind.__name__
+    known = family is not None and name == (family.encoder if is_pooled else family.classifier)
     return family.packing if family is not None and of_transformers and known else "none"
 
 

@@ -38,6 +38,11 @@ class FlatAdamW(torch.optim.AdamW):
 
             self.kernel = TritonAdamW(storage, self.defaults["betas"])
 
+    def add_param_group(self, param_group: dict[str, object]) -> None:
+        # torch marks its method for its compiler, and imports that for the mark, which takes a third of a second.
+        method = torch.optim.AdamW.add_param_group
+        getattr(method, "__wrapped__", method)(self, param_group)
+
     def clip(self, max_norm: float) -> torch.Tensor:
         """Return the norm of all gradients; the next step scales them down to `max_norm` (0: never) while it reads them."""
         self.storage.zero_missing_gradients()
