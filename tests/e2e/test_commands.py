@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,41 @@ def test_the_installed_command_is_this_one() -> None:
     except PackageNotFoundError:
         pytest.skip("glassloop is not installed here, only on the path")
     (entry,) = entry_points(group="console_scripts", name="glassloop")
-    assert entry.value == "glassloop.cli.main:main"
+    assert entry.value == "glassloop.cli.main:command"
+
+
+ENDING = """
+import sys
+sys.argv[1:] = {arguments}
+class Last:
+    def __del__(self):
+        print("freed by Python")
+kept = Last()
+import glassloop.cli.main as commands
+import atexit, tempfile, threading
+folder = tempfile.TemporaryDirectory()
+show = commands.main
+def main():
+    atexit.register(print, "registered at exit")
+    threading.Timer(0.2, print, ["from a thread"]).start()
+    print(folder.name, end="\\n", flush=False)
+    show()
+commands.main = main
+commands.command()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["--version"], 0), (["train", "--no_such_option"], 2), (["data", "no.csv"], 3)]
+)
+def test_a_command_ends_without_what_python_does_at_the_end(arguments: list[str], code: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING.format(arguments=arguments)], capture_output=True, text=True, cwd=tmp_path
+    )
+    folder, *lines = done.stdout.splitlines()
+    assert done.returncode == code
+    assert [line for line in lines if not line.startswith("glassloop ")] == ["from a thread", "registered at exit"]
+    assert not Path(folder).exists()
 
 
 def test_data_shows_a_file_and_the_second_time_comes_from_the_cache(

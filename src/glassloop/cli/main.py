@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -52,27 +53,24 @@ for name in COMMANDS:
 
 
 def command() -> None:
-    """Run the command as all that this process does. The process ends as soon as that is safe."""
-    # Python would free each object and unload each library, which takes a second after torch was used. Everything that waits
-    # for the end of the process was registered later than this, and runs before it.
-    ended: list[int] = []
-    if sys.argv[1:2] != ["run"]:  # a script may use libraries that need more than that
-        atexit.register(leave_at_once, ended)
+    """Run the command as all that this process does."""
     try:
         main()
     except SystemExit as left:
-        if left.code is None or isinstance(left.code, int):
-            ended.append(left.code or 0)
+        if sys.argv[1:2] != ["run"] and (left.code is None or isinstance(left.code, int)):  # a script may need a usual end
+            end_process(left.code or 0)
         raise
 
 
-def leave_at_once(ended: Sequence[int]) -> None:
-    """End the process with its status, without what Python does at the end; do nothing for an error that has none."""
-    for status in ended:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        os._exit(status & 0xFF)
+def end_process(status: int) -> None:
+    """End the process as Python does: wait for threads and run what was registered for the end. But free no object."""
+    # Python would free each object and unload each library, which takes a second after torch was used.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status & 0xFF)
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from glassloop.base.records import versions
 from glassloop.data.batches import Batches, is_standard, seed_all
 from glassloop.data.interfaces import Model, Rows
 from glassloop.data.rows import Repeats, collator_repeats, content_of, lengths_of, random_states_kept, repeats_of
+from glassloop.models.families import FAMILIES
 from glassloop.models.interface import config_of, label_names
 from glassloop.runs import record as records
 from glassloop.runs.history import Entry, write_history
@@ -184,7 +185,9 @@ class Session:
     def __init__(self, parts: TrainingParts, callbacks: Sequence[events.Callback] = ()) -> None:
         args, backend, script = parts.args, parts.backend, parts.script
         self.parts, self.more_callbacks = parts, callbacks
-        if parts.custom_loss is None and script.batch_loss is None and not script.loss_compared:
+        # The loss of a known family is Glassloop's, and that of a pooled head, too: nobody has changed a model of the command.
+        known = parts.in_run and config_of(parts.model).model_type in FAMILIES
+        if parts.custom_loss is None and script.batch_loss is None and not script.loss_compared and not known:
             first = next(parts.batches.epoch())
             if problem := other_loss(parts.model, first, parts.task, backend, parts.say_once):
                 raise SettingsError(problem, OTHER_LOSS_REMEDY)  # the model's own loss would not be used
