@@ -57,6 +57,15 @@ def open_or_build(kind: str, key: str, build: Callable[[Path], None], load: Call
     raise ResourceError(f"{folder}: damaged again right after it was written: {problem}", remedy)
 
 
+def open_if_built(kind: str, key: str, load: Callable[[Path], Loaded]) -> Loaded | None:
+    """Return an entry of the cache that `load` reads; None if it is missing or damaged."""
+    folder = cache_dir() / kind / key
+    if damage(folder) is None:
+        with suppress(Exception):  # whatever `load` raises for an entry of another kind, or one that is just replaced
+            return load(folder)
+    return None
+
+
 def damage(folder: Path) -> str | None:
     """Return what is wrong with an entry, or None if every file matches its manifest."""
 

@@ -20,9 +20,9 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from glassloop.base.cache import open_or_build
+from glassloop.base.cache import open_if_built, open_or_build
 from glassloop.base.errors import GlassloopError
-from glassloop.base.files import cache_dir, sha256_of
+from glassloop.base.files import sha256_of
 from glassloop.base.records import Json, package_version
 from glassloop.data.columns import LabelSet
 from glassloop.data.encoding import tokenizer_key
@@ -307,15 +307,7 @@ def head_in(folder: Path, head: nn.Linear) -> dict[str, torch.Tensor] | None:
 def known_model(name: str | Path) -> KnownModel | None:
     """Return a model whose description is in the cache, from its folder; None if transformers has to load it."""
     folder, key = described_folder(name)
-    if folder is None or key is None or not (cache_dir() / KIND / key).is_dir():
-        return None
-
-    def build(place: Path) -> None:
-        raise NotDescribedError("there is no description", "load the model with transformers")
-
-    with suppress(NotDescribedError):
-        return open_or_build(KIND, key, build, partial(read_description, folder))
-    return None
+    return open_if_built(KIND, key, partial(read_description, folder)) if folder and key else None
 
 
 def describe(name: str | Path, config: Config, tokenizer: Tokenizer, encoder: Model) -> None:
