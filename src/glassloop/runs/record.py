@@ -284,6 +284,7 @@ class Difference:
     gradients: float | None  # None: only logits were compared
     allowed_logits: float
     allowed_gradients: float | None
+    earlier: bool = False  # found by an earlier run with the same model, code and machine, on other rows
 
     @property
     def holds(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -22,10 +24,11 @@ from glassloop.backends.choose import choose_backend, choose_device
 from glassloop.backends.machine import memory_need
 from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
+from glassloop.base.cache import open_if_built, open_or_build
 from glassloop.base.errors import LockedError, ModelError, SettingsError, listed, printable
 from glassloop.base.files import absolute_name, locked, near_name, replacing, share_files
 from glassloop.base.output import LOADING, note, say, stage
-from glassloop.base.records import collection_paused
+from glassloop.base.records import collection_paused, decoded, package_version
 from glassloop.data.batches import PaddingCollator, padding_waste
 from glassloop.data.columns import LabelSet
 from glassloop.data.encoding import Encoding, encode, notes_on, tokenizer_key
@@ -94,7 +97,10 @@ CallSettings = tuple[dict[str, object] | None, dict[str, object] | None]  # trun
 NOT_COMPARED = (
     *("output_dir", "run_name", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
     *("num_train_epochs", "max_steps", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("seed", "baselines", "report_to", "disable_tqdm", "logging_steps", "logging_strategy", "logging_first_step"),
 )
+
+COMPARISONS, COMPARISON_NAME = "comparisons", "difference.json"  # in the cache
 
 # With fewer rows, fine-tuning does not find what a regression on the embeddings does not see at all: its training loss goes to
 # 0, and its answers for other rows are worse than the most frequent label (docs/log.md, "Nothing to learn").
@@ -506,7 +512,7 @@ def assemble(
         measures=inputs.examples.measures,
     )
     refuse_unknown_metric(inputs.args.metric_for_best_model, trainer.measures)
-    parts = checked_parts(trainer, inputs, fingerprint, shared)
+    parts = checked_parts(trainer, inputs, shared)
     head, judged = start.head if start else None, baselines[inputs.held_out[0]].each if baselines else ()
     record = first_record(inputs, parts, fingerprint)
     record = replace(
@@ -517,20 +523,59 @@ def assemble(
     return PreparedRun(trainer, parts, inputs.examples, inputs.encoded, record, baselines, head, inputs.chosen.reason)
 
 
-def checked_parts(trainer: Trainer, inputs: RunInputs, fingerprint: str, shared: SharedParts) -> session.TrainingParts:
+def checked_parts(trainer: Trainer, inputs: RunInputs, shared: SharedParts) -> session.TrainingParts:
     """Return the parts of a training, whose fast backend was compared with plain."""
-    # It need not repeat what an earlier run found out about the same rows, weights and settings.
-    settings = {name: value for name, value in inputs.args.to_dict().items() if name not in NOT_COMPARED}
-    described = (fingerprint, rows_key(inputs.examples), json.dumps(settings, sort_keys=True))
-    key = ("comparison", trainer.backend.name, trainer.backend.precision, *described)
-    known = shared.parts.get(key)
-    if isinstance(known, records.Difference) and isinstance(trainer.backend, PackedBackend):
-        trainer.backend.differences[trainer.model] = known
+    backend = trainer.backend
+    if not isinstance(backend, PackedBackend):
+        return trainer.training_parts(in_run=True)
+    # A comparison need not repeat what another one found out about the same weights and code on this machine: other rows
+    # would change its figures, but not whether the backend computes the model. It takes as long as the first steps.
+    key = comparison_key(trainer, inputs, backend)
+    known = shared.kept(("comparison", key), lambda: open_if_built(COMPARISONS, key, read_difference))
+    if known is not None:
+        backend.differences[trainer.model] = known
     with stage("checking the model"):
         parts = trainer.training_parts(in_run=True)
-    if shared.keeps and parts.difference is not None:
-        shared.parts[key] = parts.difference
+    found = parts.difference
+    if known is None and found is not None and found.holds and found.gradients is not None:
+
+        def build(folder: Path) -> None:
+            (folder / COMPARISON_NAME).write_text(json.dumps(asdict(replace(found, earlier=True))), encoding="utf-8")
+
+        kept = open_or_build(COMPARISONS, key, build, read_difference)
+        if shared.keeps:
+            shared.parts["comparison", key] = kept
     return parts
+
+
+def read_difference(folder: Path) -> records.Difference:
+    return decoded(records.Difference, json.loads((folder / COMPARISON_NAME).read_text(encoding="utf-8")))
+
+
+def comparison_key(trainer: Trainer, inputs: RunInputs, backend: PackedBackend) -> str:
+    """Return a checksum of what decides whether a backend computes a model as plain does."""
+    settings = {name: value for name, value in inputs.args.to_dict().items() if name not in NOT_COMPARED}
+    config = json.loads(trainer.model.config.to_json_string(use_diff=False))
+    known = {
+        "code": package_sources(),
+        "libraries": [package_version(name) for name in ("torch", "transformers", "triton")],
+        "machine": session.machine_name(str(backend.device)),
+        "backend": [backend.name, backend.precision],
+        "weights": weights_fingerprint(trainer.model.base_model),
+        "config": {name: value for name, value in config.items() if name not in session.ORIGIN},
+        "settings": settings,
+        "max_length": inputs.max_length,
+        "outputs": inputs.examples.num_labels,
+    }
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@cache
+def package_sources() -> str:
+    """Return a checksum of the code that runs models."""
+    root = Path(__file__).parents[1]
+    paths = sorted(path for room in ("backends", "models") for path in (root / room).rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def first_record(inputs: RunInputs, parts: session.TrainingParts, fingerprint: str) -> records.RunRecord:
@@ -762,7 +807,7 @@ def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: 
     rows += [("savings", ", ".join(record.savings))] if record.savings and takes_steps else []
     if record.difference is not None and takes_steps:  # the check of a fast backend: logits, and below them gradients
         *first, last = record.difference.in_words
-        lines = (*first, f"{last}, {record.difference.rows} rows")
+        lines = (*first, f"{last}, {record.difference.rows} rows{' of an earlier run' if record.difference.earlier else ''}")
         rows += zip(("check", "")[: len(lines)], lines, strict=True)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
