@@ -59,8 +59,8 @@ def train(
             given, seeds, seeds_at_once, resume, restart=restart, processes=processes, with_report=not no_report
         )
         if timing and (finished := read_seeds(Path(str(result.content["run"]))).finished):
-            folder = Path(str(result.content["run"])) / seed_name(min(finished))
-            show_timing(read_run(folder).stages)
+            run = read_run(Path(str(result.content["run"])) / seed_name(min(finished)))
+            show_timing(run.stages, resumed=run.resumed)
         return result
     if processes > 1:
         flags = {

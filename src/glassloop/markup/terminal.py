@@ -27,9 +27,9 @@ def bare_table(*columns: str, right: int | None = None, no_wrap: bool = False, o
     return table
 
 
-def stages_table(stages: Mapping[str, float]) -> Table:
+def stages_table(stages: Mapping[str, float], title: str) -> Table:
     """Return the stages of a run with their seconds, their share and a bar, and the whole in the last row."""
-    table, whole = bare_table("where the time went", "seconds", "share", right=1, no_wrap=True), sum(stages.values())
+    table, whole = bare_table(title, "seconds", "share", right=1, no_wrap=True), sum(stages.values())
     table.add_column()
     longest = max(stages.values())
     for title, seconds in stages.items():

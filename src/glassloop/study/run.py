@@ -590,7 +590,7 @@ def train_run(
                     if with_report:
                         write_report(folder)
             if timing:
-                show_timing(stored.stages)
+                show_timing(stored.stages, resumed=stored.resumed)
             return folder
     args = training_arguments(given.training)
     if args.disable_tqdm:
@@ -628,14 +628,14 @@ def train_run(
                     note(f"  report: {path}")
                 update_card(folder)
             if timing:
-                show_timing(clock.stages())
+                show_timing(clock.stages(), resumed=bool(checkpoint))
     return folder
 
 
-def show_timing(stages: Mapping[str, float]) -> None:
+def show_timing(stages: Mapping[str, float], *, resumed: bool) -> None:
     """Print how long each stage took, with a bar; nothing for a run of an earlier version, which did not record it."""
     if stages:
-        Console(stderr=True).print(stages_table(stages))
+        Console(stderr=True).print(stages_table(stages, "time since the run was resumed" if resumed else "where the time went"))
 
 
 def find_resumed(
@@ -675,26 +675,26 @@ def run_to_end(
         seconds = trained_seconds(read_moments(folder), metrics.get("train_runtime", 0.0))
         fit = run.head.seconds if run.head else 0.0
         record = replace(record, training_seconds=None if seconds is None else seconds + fit)
-        with timed("evaluating the trained model"):
+        with timed("final evaluation"):
             results = evaluated(run, record)
             if results:
                 record = replace(scored(record, results), best_step=trainer.state.best_step)
-        for result in results:
-            show_result(console, result, result.split)
-            if processes.is_main:
-                lengths, tokenizer, model = run.encoded[result.split].lengths, trainer.processing_class, record.model
-                more = length_entries(examples, result.split, lengths, tokenizer, record.max_length, towers=model.towers)
-                with session.resume_named(folder):
-                    write_predictions(folder / records.predictions_name(result.split), examples, result, more)
-                    if result is not results[0]:  # the first split is the one that the run is judged on
-                        continue
-                    if result.split in run.baselines:
-                        write_baselines(folder, run.baselines[result.split])
-                    if result.probabilities is not None:
-                        store_temperature(folder, record, result.split, result.probabilities)
+            for result in results:
+                show_result(console, result, result.split)
+                if processes.is_main:
+                    lengths, tokenizer, model = run.encoded[result.split].lengths, trainer.processing_class, record.model
+                    more = length_entries(examples, result.split, lengths, tokenizer, record.max_length, towers=model.towers)
+                    with session.resume_named(folder):
+                        write_predictions(folder / records.predictions_name(result.split), examples, result, more)
+                        if result is not results[0]:  # the first split is the one that the run is judged on
+                            continue
+                        if result.split in run.baselines:
+                            write_baselines(folder, run.baselines[result.split])
+                        if result.probabilities is not None:
+                            store_temperature(folder, record, result.split, result.probabilities)
         session.stop_if_asked(trainer.state, processes, run.parts.say)
-        stages = clock.stages()
-        record = replace(record, status=records.FINISHED, seconds=sum(stages.values()), stages=stages)
+        stages, resumed = clock.stages(), bool(checkpoint)
+        record = replace(record, status=records.FINISHED, seconds=sum(stages.values()), stages=stages, resumed=resumed)
         if processes.is_main:
             with session.resume_named(folder):
                 records.write_run(folder, record)
