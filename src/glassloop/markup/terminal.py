@@ -33,7 +33,7 @@ def stages_table(stages: Mapping[str, float], title: str) -> Table:
     table.add_column()
     longest = max(stages.values())
     for title, seconds in stages.items():
-        bar = "█" * round(BAR_WIDTH * seconds / longest) if longest else ""
+        bar = "█" * round(BAR_WIDTH * seconds / longest) if longest > 0 else ""
         table.add_row(text(title), f"{seconds:.2f}", f"{seconds / whole:.0%}" if whole else "", bar)
     table.add_row("in all", f"{whole:.2f}", "", "", style="bold")
     return table

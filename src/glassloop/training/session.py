@@ -114,6 +114,10 @@ class TrainingParts:
         measures = self.measures()
         return measures.title(key) if measures else key
 
+    def timed(self, title: str, *, between: bool = False) -> AbstractContextManager[None]:
+        """Count the time of a block as `base.output.timed` does, if this is the training of a run, whose record has it."""
+        return timed(title, between=between) if self.in_run else nullcontext()
+
 
 @contextmanager
 def trained(
@@ -132,7 +136,7 @@ def trained(
     backend, is_main = parts.backend, parts.backend.processes.is_main
     resume = False if restart or not resume else resume
     with ExitStack() as held:
-        with backend.training_context(), timed("preparing the training", between=True):
+        with backend.training_context(), parts.timed("preparing the training", between=True):
             try:
                 session = Session(parts, callbacks)
                 if is_main and not parts.in_run:
@@ -318,11 +322,11 @@ class Session:
             script.started(self.optimizer, self.scheduler)
         asked = replace(plan, log_every=0, eval_every=0, save_every=0, log_first=False) if script.asked_only else plan
         try:
-            with timed(FIRST_STEP):
-                run_step = first_apart(backend.wrap_step(step, self.optimizer, self.scheduler, parts.say))
-            with timed("other steps", between=True):
+            with parts.timed(FIRST_STEP):
+                wrapped = backend.wrap_step(step, self.optimizer, self.scheduler, parts.say)
+            with parts.timed("other steps", between=True):
                 fit(
-                    run_step,
+                    first_in(parts.timed(FIRST_STEP), wrapped),
                     self.batches,
                     asked,
                     state,
@@ -343,7 +347,7 @@ class Session:
         except (RuntimeError, MemoryError) as error:
             raise self.out_of_memory(error) if errors.no_memory(error) else error from None
         finally:
-            with timed(CHECKPOINTS):
+            with parts.timed(CHECKPOINTS):
                 self.checkpoint_folder.wait()
         if state.signal:
             stopped = f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume"
@@ -379,7 +383,10 @@ class Session:
     def evaluate(self) -> dict[str, float] | None:
         """Return the metrics between two steps; None if a signal interrupts the evaluation."""
         self.parts.backend.sync_to_model()
-        with timed("evaluating during training"), random_states_kept():  # evaluation rows may draw random numbers as well
+        with (
+            self.parts.timed("evaluating during training"),
+            random_states_kept(),
+        ):  # evaluation rows may draw random numbers as well
             return self.parts.evaluate()  # with the bare model: a wrapped one waits for processes with no batch left
 
     # --- errors
@@ -427,7 +434,7 @@ class Session:
     def save(self) -> None:
         """Copy the training between two steps and write the copy. All processes take part; the main process writes."""
         in_background = self.parts.script.saves_in_background
-        with timed(CHECKPOINTS):
+        with self.parts.timed(CHECKPOINTS):
             snapshot = self.snapshot()  # a thread writes it while the training continues, unless code of the user takes part
             with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
                 if snapshot is not None:
@@ -543,12 +550,12 @@ class Session:
         return manifest["metrics"]
 
 
-def first_apart(step: StepFunction) -> StepFunction:
-    """Return a step whose first call is timed on its own: it also allocates memory and compiles what is not compiled yet."""
-    timers: Iterator[AbstractContextManager[None]] = chain([timed(FIRST_STEP)], repeat(nullcontext()))
+def first_in(context: AbstractContextManager[None], step: StepFunction) -> StepFunction:
+    """Return the step, whose first call runs in a context: it also allocates memory and compiles what is not compiled yet."""
+    contexts: Iterator[AbstractContextManager[None]] = chain([context], repeat(nullcontext()))
 
     def run(group: list[Batch]) -> torch.Tensor:
-        with next(timers):
+        with next(contexts):
             return step(group)
 
     return run
