@@ -63,7 +63,7 @@ class Hook:
 
 STAGES = re.compile(
     r"^(starting|loading the (model|tokenizer)|checking the model|saving the model|(reading|tokenizing) .*"
-    r"|fitting a regression on words|exporting to .*"
+    r"|fitting a (linear head|regression on words)|exporting to .*"
     r"|(evaluating|predicting|measuring the speed|computing embeddings)( \(|: ).*)\n",
     re.MULTILINE,
 )

@@ -7,9 +7,11 @@ import json
 import math
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Protocol, TextIO, cast
 
@@ -18,6 +20,7 @@ from glassloop.base.files import assigned
 
 # Titles of stages that several rooms begin.
 LOADING, EVALUATING, PREDICTING = "loading the model", "evaluating", "predicting"
+STARTING, OTHER = "starting", "everything else"
 
 
 @dataclass(frozen=True)
@@ -57,20 +60,80 @@ def show_on(display: Display | None) -> None:
 
 
 @contextmanager
-def stage(title: str, total: int | None = None) -> Iterator[None]:
-    """Show the block as a stage. A stage inside another one is part of it."""
-    # Shown by the command, never by the library: without a display a stage does nothing.
-    display = CHOSEN.display
-    if display is None or CHOSEN.running:
+def stage(title: str, total: int | None = None, counts_as: str = "") -> Iterator[None]:
+    """Show the block as a stage and count its time, by default under its title. A stage inside another one is part of it."""
+    with timed(counts_as or title):
+        # Shown by the command, never by the library: without a display the block is only counted.
+        display = CHOSEN.display
+        if display is None or CHOSEN.running:
+            yield
+            return
+        CHOSEN.running = True
+        display.begin(Stage(title, total))
+        try:
+            yield
+        finally:
+            CHOSEN.running = False
+            display.end()
+
+
+@dataclass
+class Counted:
+    """The seconds of all stages of this process by title, and whether one is running."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    running: bool = False
+
+
+COUNTED = Counted()
+
+
+@contextmanager
+def timed(title: str, *, between: bool = False) -> Iterator[None]:
+    """Count the time of the block. A stage inside it is part of it or, with `between`, is counted on its own."""
+    # What another thread does is counted where the main thread waits for it: no second is counted twice.
+    if COUNTED.running or threading.current_thread() is not threading.main_thread():
         yield
         return
-    CHOSEN.running = True
-    display.begin(Stage(title, total))
+    began, before = time.perf_counter(), sum(COUNTED.seconds.values())
+    COUNTED.seconds.setdefault(title, 0.0)  # in the order in which the stages began
+    COUNTED.running = not between
     try:
         yield
     finally:
-        CHOSEN.running = False
-        display.end()
+        COUNTED.running = False
+        inside = sum(COUNTED.seconds.values()) - before
+        COUNTED.seconds[title] += max(time.perf_counter() - began - inside, 0.0)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where the time goes from now on: in which stages, and in none of them."""
+
+    began: float = field(default_factory=lambda: time.perf_counter())
+    before: Mapping[str, float] = field(default_factory=lambda: dict(COUNTED.seconds))
+
+    @staticmethod
+    def of_process() -> Clock:
+        """Return a clock that began when this process started. The time until now counts as that of starting it."""
+        age = process_age()
+        clock = Clock(time.perf_counter() - age)
+        COUNTED.seconds[STARTING] = COUNTED.seconds.get(STARTING, 0.0) + age
+        return clock
+
+    def stages(self) -> dict[str, float]:
+        """Return the seconds of each stage since the beginning, and of what was in no stage. They add up to the whole."""
+        passed = time.perf_counter() - self.began
+        stages = {title: seconds - self.before.get(title, 0.0) for title, seconds in COUNTED.seconds.items()}
+        return {title: seconds for title, seconds in stages.items() if seconds > 0} | {OTHER: passed - sum(stages.values())}
+
+
+def process_age() -> float:
+    """Return the seconds since this process started; where no file says so, those that the processor worked for it."""
+    with suppress(OSError, ValueError, IndexError, AttributeError):
+        started = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])  # in ticks after boot
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK"), 0.0)
+    return time.process_time()
 
 
 @contextmanager

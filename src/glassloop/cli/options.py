@@ -55,7 +55,7 @@ GROUPS = {
     "Run folder": (
         *("output_dir", "overwrite_output_dir", "config", "resume", "restart"),
         *("save_strategy", "save_steps", "save_total_limit", "logging_steps"),
-        *("report_to", "run_name", "disable_tqdm", "no_report"),
+        *("report_to", "run_name", "disable_tqdm", "no_report", "timing"),
     ),
     OTHER: (),
 }
@@ -65,7 +65,7 @@ COMMON = (
     *("max_length", "baselines"),
     *("seed", "eval_strategy", "load_best_model_at_end", "positive_label", "device", "output_dir"),
 )
-RARE = ("new_head", "restart", "processes", "seeds_at_once", "no_report")
+RARE = ("new_head", "restart", "processes", "seeds_at_once", "no_report", "timing")
 
 
 def group_of(name: str) -> str:

@@ -12,7 +12,8 @@ from typer import Context, Option
 
 from glassloop.base.output import CommandResult
 from glassloop.cli.options import Config, Json, Model, NewHead, TrainingData, completed_runs, given_settings, with_settings
-from glassloop.runs.record import read_run
+from glassloop.runs.record import read_run, seed_name
+from glassloop.runs.study import read_seeds
 from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.training import DataSettings, TrainingArguments, data_settings, refuse_settings_of_steps
 from glassloop.training.callbacks import leave_on_signal
@@ -21,6 +22,7 @@ from glassloop.training.progress import starting
 
 RESUME_HELP = "Resume this run folder. Without a value, resume --output_dir."
 SEEDS_HELP = "Number of random seeds to train with, starting at --seed. Reports mean and standard deviation."
+TIMING_HELP = "Show at the end how long each stage took. With --seeds: of the first seed."
 AT_ONCE_HELP = "Number of seeds to train at the same time. Default: as many as fit on the GPU; 1 on a CPU."
 
 
@@ -37,12 +39,13 @@ def train(
     seeds: Annotated[int | None, Option(min=1, metavar="<int>", help=SEEDS_HELP)] = None,
     seeds_at_once: Annotated[int | None, Option(min=1, metavar="<int>", help=AT_ONCE_HELP)] = None,
     no_report: Annotated[bool, Option("--no_report", help="Do not write report.html at the end.")] = False,
+    timing: Annotated[bool, Option("--timing", help=TIMING_HELP)] = False,
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
     """Fine-tune a model, evaluate it, and save it in a run folder."""
-    with starting(plain=bool(options.get("disable_tqdm"))):
-        from glassloop.study.run import train_run
+    with starting(plain=bool(options.get("disable_tqdm"))) as clock:
+        from glassloop.study.run import show_timing, train_run
         from glassloop.study.seeds import train_with_seeds
         from glassloop.training.evaluate import run_content
 
@@ -52,13 +55,23 @@ def train(
     if resume is None:
         given.checked()  # a resumed run is checked together with the settings it was started with
     if seeds is not None or seeds_at_once is not None:
-        return train_with_seeds(
+        result = train_with_seeds(
             given, seeds, seeds_at_once, resume, restart=restart, processes=processes, with_report=not no_report
         )
+        if timing and (finished := read_seeds(Path(str(result.content["run"]))).finished):
+            run = read_run(Path(str(result.content["run"])) / seed_name(min(finished)))
+            show_timing(run.stages, resumed=run.resumed)
+        return result
     if processes > 1:
-        flags = {"--restart": restart, "--json": as_json, "--debug": bool(context.obj), "--no_report": no_report}
+        flags = {
+            "--restart": restart,
+            "--json": as_json,
+            "--debug": bool(context.obj),
+            "--no_report": no_report,
+            "--timing": timing,
+        }
         train_in_processes(given, resume, processes, [flag for flag, wanted in flags.items() if wanted])
-    folder = train_run(given, resume, restart=restart, with_report=not no_report)
+    folder = train_run(given, resume, restart=restart, with_report=not no_report, clock=clock, timing=timing)
     return CommandResult(run_content(folder, read_run(folder)))
 
 

@@ -344,7 +344,7 @@ def encode(examples: Examples, tokenizer: Tokenizer, max_length: int, *, towers:
         parts = [FORMAT, fact.fingerprint, tokens_key, max_length, examples.task, examples.num_labels, fact.unlabelled]
         key = hashlib.sha256(json.dumps([*parts, *(["towers"] if towers else [])]).encode()).hexdigest()[:32]
         build = partial(write_encoding, examples=examples, name=name, tokenizer=tokenizer, max_length=max_length, towers=towers)
-        with stage(f"tokenizing {name}", fact.num_rows):
+        with stage(f"tokenizing {name}", fact.num_rows, "tokenizing"):
             encoded[name] = open_or_build("encodings", key, build, partial(load_encoding, split=name))
     return encoded
 

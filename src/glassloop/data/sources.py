@@ -39,6 +39,7 @@ SPLIT_NAME = re.compile(r"\w[\w .-]*")
 QUICKSTART_ROWS = 2400
 QUICKSTART_KNOWN = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES, ("accuracy", "f1"))
 SAVED = ("dataset_dict.json", "state.json")
+READING = "reading the data"
 USUAL_DATA = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
 
 
@@ -106,7 +107,7 @@ def cached_examples(path: Data, settings: DataSettings, outputs: LabelSet | None
     described["outputs"] = asdict(outputs) if outputs else None
     key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
     name = Path(path).name if isinstance(path, str | Path) and Path(path).is_absolute() else path
-    with stage(f"reading {name}" if isinstance(name, str) else "reading the data"):
+    with stage(f"reading {name}" if isinstance(name, str) else READING, counts_as=READING):
         return open_or_build("data", key, build, load_prepared)
 
 

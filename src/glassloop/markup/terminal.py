@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import JustifyMethod, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
 from glassloop.base.errors import printable
+
+BAR_WIDTH = 24  # of the longest stage: the table fits into 80 columns
 
 
 def text(value: object, style: str = "") -> Text:
@@ -20,4 +24,16 @@ def bare_table(*columns: str, right: int | None = None, no_wrap: bool = False, o
     for place, name in enumerate(columns):
         justify: JustifyMethod = "left" if right is None or place < right else "right"
         table.add_column(text(name), justify=justify, no_wrap=no_wrap, overflow=overflow)
+    return table
+
+
+def stages_table(stages: Mapping[str, float], title: str) -> Table:
+    """Return the stages of a run with their seconds, their share and a bar, and the whole in the last row."""
+    table, whole = bare_table(title, "seconds", "share", right=1, no_wrap=True), sum(stages.values())
+    table.add_column()
+    longest = max(stages.values())
+    for title, seconds in stages.items():
+        bar = "█" * round(BAR_WIDTH * seconds / longest) if longest > 0 else ""
+        table.add_row(text(title), f"{seconds:.2f}", f"{seconds / whole:.0%}" if whole else "", bar)
+    table.add_row("in all", f"{whole:.2f}", "", "", style="bold")
     return table

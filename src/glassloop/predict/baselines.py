@@ -184,8 +184,9 @@ def fitted_head(
     began = time.perf_counter()
     known: dict[tuple[str, ...], int] = {}  # equal texts are held out together
     groups = [known.setdefault(row, len(known)) for row in zip(*train.texts(numbers), strict=True)]
-    linear = fit_linear(features, train.targets[numbers], task, num_labels, np.array(groups), class_weights)
-    skill = skill_of(linear.held_out, train.targets[numbers], task, num_labels)
+    with stage("fitting a linear head"):
+        linear = fit_linear(features, train.targets[numbers], task, num_labels, np.array(groups), class_weights)
+        skill = skill_of(linear.held_out, train.targets[numbers], task, num_labels)
     return FittedHead(linear, numbers, seconds + time.perf_counter() - began, skill, class_weights)
 
 

@@ -107,7 +107,7 @@ def source_report(source: RunSource) -> Report:
             Section("errors", "Errors", errors(source, drawn)),
             Section("confidence", "Confidence", confidence(source, drawn)),
             Section("data", "Data", data_section(source, drawn)),
-            Section("run", "The run", about(source)),
+            Section("run", "The run", about(source, drawn)),
         ]
         try:
             started = f"Started {datetime.fromisoformat(source.record.started if source.record else ''):%d %B %Y, %H:%M} UTC."

@@ -213,7 +213,7 @@ def balance_figures(data: DataRecord, drawn: Drawn) -> list[Markup]:
     return [drawn.figure("labels-of-the-data", chart, note)]
 
 
-def about(source: RunSource) -> Markup:
+def about(source: RunSource, drawn: Drawn) -> Markup:
     folder, record = source.folder, source.record
     files: list[list[Cell]] = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):
@@ -235,7 +235,7 @@ def about(source: RunSource) -> Markup:
     other += [[name, option(value), "", ""] for name, value in changed(record.data.settings).items()]
     every = [[name, option(value)] for name, value in record.settings.to_dict().items()]
     numbers = [[entry.name, option(getattr(plan, entry.name))] for entry in fields(plan)]
-    parts = (command(record), other, every, numbers, stages(record), place, files)
+    parts = (command(record), other, every, numbers, stages_figure(source, drawn), speeds(record), place, files)
     return piece(TEMPLATE, "about", source, *parts)
 
 
@@ -261,16 +261,27 @@ def changed(settings: TrainingArguments | DataSettings) -> dict[str, object]:
     return {name: value for name, value in asdict(settings).items() if value != usual[name] and name != "output_dir"}
 
 
-def stages(record: RunRecord) -> list[list[Cell]]:
+def stages_figure(source: RunSource, drawn: Drawn) -> Markup | None:
+    """Return how long each stage of the run took; None for a record without stages, as of earlier versions."""
+    if (record := source.record) is None or not (seconds := record.stages):
+        return None
+    longest = max(seconds, key=lambda title: seconds[title])
+    told = f"Of {sum(seconds.values()):.1f} seconds, {longest} took {seconds[longest]:.1f}."
+    note = f"{told} Writing this report is not included."
+    if record.resumed:
+        note += " The run was resumed: these are the seconds of its last process."
+    bars = [Bars("seconds", [round(value, 2) for value in seconds.values()])]
+    return drawn.figure("stages", BarChart("Where the time went", told, [*seconds], bars, Axis("seconds")), note)
+
+
+def speeds(record: RunRecord) -> list[list[Cell]]:
     result, evaluation = record.result or {}, record.evaluation or {}
     rows: list[list[Cell]] = []
     if (train := result.get("train_runtime")) is not None:
         rows.append(["training", train, result.get("train_samples_per_second"), result.get("train_steps_per_second")])
     for name in (name for name in evaluation if name.endswith("runtime")):
-        stage = "evaluation" if name == "eval_runtime" else name.removesuffix("_runtime").replace("eval_", "evaluation of ")
-        rows.append([stage, evaluation[name], evaluation.get(name.replace("runtime", "samples_per_second")), None])
+        what = "evaluation" if name == "eval_runtime" else name.removesuffix("_runtime").replace("eval_", "evaluation of ")
+        rows.append([what, evaluation[name], evaluation.get(name.replace("runtime", "samples_per_second")), None])
     if record.seconds is not None:
-        known = sum(row[1] for row in rows if isinstance(row[1], float))
-        rows.append(["loading, saving and the rest", max(record.seconds - known, 0.0), None, None])
         rows.append(["in all", record.seconds, None, None])
     return rows

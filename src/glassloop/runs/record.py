@@ -410,7 +410,10 @@ class RunRecord:
     best_step: int | None = None
     # Of all sessions of the training, with the fit of its head; None if one of them was killed, so that nobody knows.
     training_seconds: float | None = None
+    # From the start of the process, or of the run in a process that trains several.
     seconds: float | None = None
+    resumed: bool = False  # whether these are the seconds of the last process of a resumed run
+    stages: dict[str, float] = field(default_factory=dict)  # where these seconds went, up to this record: they add up to them
     files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of the trained model
 
     @property

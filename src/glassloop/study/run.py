@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
@@ -27,7 +26,7 @@ from glassloop.backends.plain import PlainBackend
 from glassloop.base.cache import open_if_built, open_or_build
 from glassloop.base.errors import LockedError, ModelError, SettingsError, listed, printable
 from glassloop.base.files import absolute_name, locked, near_name, replacing, share_files
-from glassloop.base.output import LOADING, note, say, stage
+from glassloop.base.output import LOADING, Clock, note, say, stage, timed
 from glassloop.base.records import collection_paused, decoded, package_version
 from glassloop.data.batches import PaddingCollator, padding_waste
 from glassloop.data.columns import LabelSet
@@ -35,6 +34,7 @@ from glassloop.data.encoding import Encoding, encode, notes_on, tokenizer_key
 from glassloop.data.examples import Examples, length_facts
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.sources import load_examples
+from glassloop.markup.terminal import stages_table
 from glassloop.models.described import KnownModel, describe, known_model
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
@@ -289,7 +289,7 @@ def read_inputs(given: GivenSettings, args: TrainingArguments, backend: Backend,
         config = shared.config(model)
     with backend.processes.main_first():
         examples = examples_for(given, config, shared)
-        with stage("loading the tokenizer"):
+        with stage("loading the tokenizer", counts_as=LOADING):
             tokenizer = shared.tokenizer(model)
         declared = shared.declared(model)
         chosen = chosen_settings(given, args, examples, config, backend.processes.num_processes, declared)
@@ -629,10 +629,13 @@ def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
 # --- from the first step to the report -----------------------------------------------------------------------------------
 def train_run(
     given: GivenSettings, resume: str | None = None, *, restart: bool = False, shared: SharedParts | None = None,
-    with_report: bool = True,
+    with_report: bool = True, clock: Clock | None = None, timing: bool = False,
 ) -> Path:  # fmt: skip
-    """Train a run, or resume that of a folder, of a checkpoint, or the "newest" of `output_dir`, and return its folder."""
-    began = time.perf_counter()
+    """Train a run, or resume that of a folder, of a checkpoint, or the "newest" of `output_dir`, and return its folder.
+
+    `clock` measures the stages, by default from now on; with `timing`, they are printed at the end.
+    """
+    clock = clock or Clock()
     checkpoint: bool | Path | None = None
     stored: records.RunRecord | None = None
     if restart and resume is None:
@@ -648,6 +651,8 @@ def train_run(
                     records.remove_leftovers(folder)
                     if with_report:
                         write_report(folder)
+            if timing:
+                show_timing(stored.stages, resumed=stored.resumed)
             return folder
     args = training_arguments(given.training)
     if args.disable_tqdm:
@@ -678,12 +683,21 @@ def train_run(
                 with named, replacing(folder / records.START_HEAD_NAME) as writing:
                     writing.write_bytes(save(run.head.tensors))  # save_file has an error of its own for a full disk
                 share_files(folder, records.START_HEAD_NAME)
-        run_to_end(run, checkpoint, began, restart=restart)
+        run_to_end(run, checkpoint, clock, restart=restart)
         if is_main:
-            if with_report and (path := write_report(folder)):
-                note(f"  report: {path}")
-            update_card(folder)
+            with timed("writing report and model card"):
+                if with_report and (path := write_report(folder)):
+                    note(f"  report: {path}")
+                update_card(folder)
+            if timing:
+                show_timing(clock.stages(), resumed=bool(checkpoint))
     return folder
+
+
+def show_timing(stages: Mapping[str, float], *, resumed: bool) -> None:
+    """Print how long each stage took, with a bar; nothing for a run of an earlier version, which did not record it."""
+    if stages:
+        Console(stderr=True).print(stages_table(stages, "time since the run was resumed" if resumed else "where the time went"))
 
 
 def find_resumed(
@@ -706,7 +720,7 @@ def find_resumed(
 
 
 def run_to_end(
-    run: PreparedRun, checkpoint: bool | Path | None, began: float, *, restart: bool = False,
+    run: PreparedRun, checkpoint: bool | Path | None, clock: Clock, *, restart: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> None:  # fmt: skip
     """Train, save the model, evaluate it and write the record. A signal stops this anywhere without losing a step."""
@@ -723,24 +737,26 @@ def run_to_end(
         seconds = trained_seconds(read_moments(folder), metrics.get("train_runtime", 0.0))
         fit = run.head.seconds if run.head else 0.0
         record = replace(record, training_seconds=None if seconds is None else seconds + fit)
-        results = evaluated(run, record)
-        if results:
-            record = replace(scored(record, results), best_step=trainer.state.best_step)
-        for result in results:
-            show_result(console, result, result.split)
-            if processes.is_main:
-                lengths, tokenizer, model = run.encoded[result.split].lengths, trainer.processing_class, record.model
-                more = length_entries(examples, result.split, lengths, tokenizer, record.max_length, towers=model.towers)
-                with session.resume_named(folder):
-                    write_predictions(folder / records.predictions_name(result.split), examples, result, more)
-                    if result is not results[0]:  # the first split is the one that the run is judged on
-                        continue
-                    if result.split in run.baselines:
-                        write_baselines(folder, run.baselines[result.split])
-                    if result.probabilities is not None:
-                        store_temperature(folder, record, result.split, result.probabilities)
+        with timed("final evaluation"):
+            results = evaluated(run, record)
+            if results:
+                record = replace(scored(record, results), best_step=trainer.state.best_step)
+            for result in results:
+                show_result(console, result, result.split)
+                if processes.is_main:
+                    lengths, tokenizer, model = run.encoded[result.split].lengths, trainer.processing_class, record.model
+                    more = length_entries(examples, result.split, lengths, tokenizer, record.max_length, towers=model.towers)
+                    with session.resume_named(folder):
+                        write_predictions(folder / records.predictions_name(result.split), examples, result, more)
+                        if result is not results[0]:  # the first split is the one that the run is judged on
+                            continue
+                        if result.split in run.baselines:
+                            write_baselines(folder, run.baselines[result.split])
+                        if result.probabilities is not None:
+                            store_temperature(folder, record, result.split, result.probabilities)
         session.stop_if_asked(trainer.state, processes, run.parts.say)
-        record = replace(record, status=records.FINISHED, seconds=time.perf_counter() - began)
+        stages, resumed = clock.stages(), bool(checkpoint)
+        record = replace(record, status=records.FINISHED, seconds=sum(stages.values()), stages=stages, resumed=resumed)
         if processes.is_main:
             with session.resume_named(folder):
                 records.write_run(folder, record)

@@ -24,7 +24,7 @@ from pathlib import Path
 from glassloop.backends.choose import choose_backend
 from glassloop.base.errors import GlassloopError, LockedError, ModelError, failure_of
 from glassloop.base.files import locked, unsynced, write_text
-from glassloop.base.output import note
+from glassloop.base.output import Clock, note
 from glassloop.base.records import decoded, freeze_objects
 from glassloop.runs import record as records
 from glassloop.runs.study import SeedRecord, read_rungs
@@ -78,7 +78,7 @@ def train_part(task: Task, shared: SharedParts | None = None) -> SeedRecord:
 
 def trained_part(task: Task, began: float, shared: SharedParts | None) -> SeedRecord:
     folder = task.folder
-    args = training_arguments(task.given.training)
+    clock, args = Clock(), training_arguments(task.given.training)
     run = assemble(task.given, args, choose_backend(args), shared)
     prepared = time.perf_counter() - began
     steps = run.parts.plan.max_steps
@@ -96,7 +96,7 @@ def trained_part(task: Task, began: float, shared: SharedParts | None) -> SeedRe
             run = replace(run, record=replace(run.record, chosen=stored.chosen))
         try:
             with unsynced() if until < steps else nullcontext():
-                run_to_end(run, True if stored else None, began, callbacks=[PauseAt(until)] if until < steps else ())
+                run_to_end(run, True if stored else None, clock, callbacks=[PauseAt(until)] if until < steps else ())
         except Paused:
             # Outside the loop, so that the run's own history and best step stay those of a run alone.
             scores = short_metrics(run.trainer.evaluation(run.encoded[records.SELECTION].rows).metrics)

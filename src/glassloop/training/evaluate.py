@@ -536,6 +536,8 @@ def run_content(folder: Path, record: RunRecord) -> Content:
         "seed": record.settings.seed,
         "steps": last_step(folder),
         "seconds": record.seconds,
+        "resumed": record.resumed,
+        "stages": record.stages,
         "stop_reason": record.stop_reason,
         "best_step": record.best_step,
         "training": record.result,

@@ -12,7 +12,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from glassloop.base.errors import printable
-from glassloop.base.output import CHOSEN, Stage, has_terminal, messages, note, show_on, stage
+from glassloop.base.output import CHOSEN, STARTING, Clock, Stage, has_terminal, messages, note, show_on, stage
 from glassloop.base.records import collection_paused
 from glassloop.runs.history import last_step
 from glassloop.runs.record import Plan
@@ -178,11 +178,12 @@ class Notebook(Callback):
 
 # --- the stages of a command -------------------------------------------------------------------------------------------
 @contextmanager
-def starting(*, plain: bool = False, lines: bool = True) -> Iterator[None]:
+def starting(*, plain: bool = False, lines: bool = True) -> Iterator[Clock]:
     """Show the stages of a command from now on, as `choose_display` does; the block imports what the command needs."""
     choose_display(plain=plain, lines=lines)
-    with stage("starting"), collection_paused():
-        yield
+    clock = Clock.of_process()
+    with stage(STARTING), collection_paused():
+        yield clock
 
 
 def choose_display(*, plain: bool = False, lines: bool = True) -> None:

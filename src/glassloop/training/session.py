@@ -9,11 +9,12 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,9 @@ from safetensors.torch import load_file, save_file
 from glassloop.base import errors
 from glassloop.base.errors import SettingsError, counted, listed
 from glassloop.base.files import absolute_name, locked, replacing, replacing_dir, reserved, share_files, user_path, write_text
-from glassloop.base.output import stage
+from glassloop.base.output import stage, timed
 from glassloop.base.records import versions
-from glassloop.data.batches import Batches, is_standard, seed_all
+from glassloop.data.batches import Batch, Batches, is_standard, seed_all
 from glassloop.data.interfaces import Model, Rows
 from glassloop.data.rows import Repeats, collator_repeats, content_of, lengths_of, random_states_kept, repeats_of
 from glassloop.models.families import FAMILIES
@@ -37,13 +38,24 @@ from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import TrainingArguments, data_settings, training_arguments
 from glassloop.training import callbacks as events
 from glassloop.training import checkpoints
-from glassloop.training.interfaces import Backend, LossSum, LRScheduler, Optimizer, ProcessGroup, Say, Tensors, TrainingUse
+from glassloop.training.interfaces import (
+    Backend,
+    LossSum,
+    LRScheduler,
+    Optimizer,
+    ProcessGroup,
+    Say,
+    StepFunction,
+    Tensors,
+    TrainingUse,
+)
 from glassloop.training.loop import TrainingBatch, fit, train_step
 from glassloop.training.losses import OTHER_LOSS_REMEDY, check_loss, other_loss
 from glassloop.training.optimizer import make_optimizers, unwrap_optimizer
 from glassloop.training.progress import progress_for
 
 STATE_NAME = "trainer_state.json"
+FIRST_STEP, CHECKPOINTS = "first step", "saving checkpoints"
 Optimizers = tuple[Optimizer | None, LRScheduler | None]
 
 
@@ -103,6 +115,10 @@ class TrainingParts:
         measures = self.measures()
         return measures.title(key) if measures else key
 
+    def timed(self, title: str, *, between: bool = False) -> AbstractContextManager[None]:
+        """Count the time of a block as `base.output.timed` does, if this is the training of a run, whose record has it."""
+        return timed(title, between=between) if self.in_run else nullcontext()
+
 
 @contextmanager
 def trained(
@@ -121,7 +137,7 @@ def trained(
     backend, is_main = parts.backend, parts.backend.processes.is_main
     resume = False if restart or not resume else resume
     with ExitStack() as held:
-        with backend.training_context():
+        with backend.training_context(), parts.timed("preparing the training", between=True):
             try:
                 session = Session(parts, callbacks)
                 if is_main and not parts.in_run:
@@ -309,17 +325,20 @@ class Session:
             script.started(self.optimizer, self.scheduler)
         asked = replace(plan, log_every=0, eval_every=0, save_every=0, log_first=False) if script.asked_only else plan
         try:
-            fit(
-                backend.wrap_step(step, self.optimizer, self.scheduler, parts.say),
-                self.batches,
-                asked,
-                state,
-                callbacks=self.callbacks(),
-                evaluate=self.evaluate if parts.eval_rows is not None else None,
-                save=self.save,
-                gather=backend.processes.gather_figures,
-                agree=backend.processes.agree,
-            )
+            with parts.timed(FIRST_STEP):
+                wrapped = backend.wrap_step(step, self.optimizer, self.scheduler, parts.say)
+            with parts.timed("other steps", between=True):
+                fit(
+                    first_in(parts.timed(FIRST_STEP), wrapped),
+                    self.batches,
+                    asked,
+                    state,
+                    callbacks=self.callbacks(),
+                    evaluate=self.evaluate if parts.eval_rows is not None else None,
+                    save=self.save,
+                    gather=backend.processes.gather_figures,
+                    agree=backend.processes.agree,
+                )
             backend.sync_to_model()
             refuse_not_finite_weights(self.bare.state_dict(), state.step)
             if not (state.signal or parts.in_run):  # a run saves its model first
@@ -331,7 +350,8 @@ class Session:
         except (RuntimeError, MemoryError) as error:
             raise self.out_of_memory(error) if errors.no_memory(error) else error from None
         finally:
-            self.checkpoint_folder.wait()
+            with parts.timed(CHECKPOINTS):
+                self.checkpoint_folder.wait()
         if state.signal:
             stopped = f"stopped by {signal.Signals(state.signal).name} after step {state.step:,}; resume with --resume"
             parts.say(f"paused after step {state.step:,}" if state.signal == events.PAUSE else stopped)
@@ -366,7 +386,10 @@ class Session:
     def evaluate(self) -> dict[str, float] | None:
         """Return the metrics between two steps; None if a signal interrupts the evaluation."""
         self.parts.backend.sync_to_model()
-        with random_states_kept():  # evaluation rows may draw random numbers as well
+        with (
+            self.parts.timed("evaluating during training"),
+            random_states_kept(),
+        ):  # evaluation rows may draw random numbers as well
             return self.parts.evaluate()  # with the bare model: a wrapped one waits for processes with no batch left
 
     # --- errors
@@ -413,13 +436,14 @@ class Session:
 
     def save(self) -> None:
         """Copy the training between two steps and write the copy. All processes take part; the main process writes."""
-        snapshot = self.snapshot()  # a thread writes it while the training continues, unless code of the user takes part
         in_background = self.parts.script.saves_in_background
-        with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
-            if snapshot is not None:
-                self.checkpoint_folder.save(snapshot, in_background=in_background)
-        if not in_background:
-            self.parts.backend.processes.wait()
+        with self.parts.timed(CHECKPOINTS):
+            snapshot = self.snapshot()  # a thread writes it while the training continues, unless code of the user takes part
+            with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
+                if snapshot is not None:
+                    self.checkpoint_folder.save(snapshot, in_background=in_background)
+            if not in_background:
+                self.parts.backend.processes.wait()
 
     def snapshot(self) -> checkpoints.Snapshot | None:
         """Return a copy of the training in the main process, and None in the others. All processes take part."""
@@ -527,6 +551,17 @@ class Session:
         parts.backend.sync_from_model()
         parts.say(f"resuming after the last step, {parts.state.step:,} ({model_folder})")
         return manifest["metrics"]
+
+
+def first_in(context: AbstractContextManager[None], step: StepFunction) -> StepFunction:
+    """Return the step, whose first call runs in a context: it also allocates memory and compiles what is not compiled yet."""
+    contexts: Iterator[AbstractContextManager[None]] = chain([context], repeat(nullcontext()))
+
+    def run(group: list[Batch]) -> torch.Tensor:
+        with next(contexts):
+            return step(group)
+
+    return run
 
 
 def copied(model: torch.nn.Module) -> Tensors:

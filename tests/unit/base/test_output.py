@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import pytest
 from glassloop import encode, load_examples, load_tokenizer
 from glassloop.base import output as streams
 from glassloop.base.errors import DataError
-from glassloop.base.output import CommandResult, Stage, advance, show, stage
+from glassloop.base.output import Clock, CommandResult, Stage, advance, show, stage, timed
 from glassloop.cli import main as cli
 from glassloop.training.progress import StageLines
 
@@ -178,6 +180,111 @@ def test_a_stage_begins_advances_and_ends_and_a_line_makes_room_for_itself(
     show("another")
     assert recorder.told == [Stage("saving"), "clear", "end"]
     assert capsys.readouterr().out == "a line\nanother\n"
+
+
+class FakeTime:
+    """A clock that goes on only when it is told to."""
+
+    CLOCK_BOOTTIME = 7
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def clock_gettime(self, clock: int) -> float:
+        assert clock == self.CLOCK_BOOTTIME
+        return self.now + 1000
+
+    def process_time(self) -> float:
+        return 0.25
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    fake = FakeTime()
+    monkeypatch.setattr(streams, "time", fake)
+    monkeypatch.setattr(streams, "COUNTED", streams.Counted())
+    return fake
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_stages_and_the_rest_add_up_to_the_whole(passing: FakeTime, shown: bool) -> None:
+    """Whether they are shown or not, nested, repeated, ended by an error, or around others."""
+    streams.show_on(Recorder() if shown else None)
+    with stage("before"):
+        passing.now += 50
+    clock = Clock()
+    passing.now += 0.1
+    with stage("reading rows.csv", counts_as="reading"):
+        passing.now += 2
+        with stage("checking"), timed("more"):
+            passing.now += 3
+    with suppress(ValueError), stage("writing"):
+        passing.now += 4
+        raise ValueError
+    with timed("steps", between=True):
+        passing.now += 10
+        with timed("first step"):
+            passing.now += 1
+        for _ in range(2):
+            with timed("evaluating during training"), stage("evaluating", 5):
+                passing.now += 5
+        with suppress(ValueError), timed("more steps", between=True):
+            passing.now += 7
+            raise ValueError
+        passing.now += 20
+    passing.now += 0.4
+    streams.show_on(None)
+    stages = clock.stages()
+    assert stages == pytest.approx(
+        {
+            **{"reading": 5, "writing": 4, "steps": 30, "first step": 1},
+            **{"evaluating during training": 10, "more steps": 7, "everything else": 0.5},
+        }
+    )
+    assert sum(stages.values()) == pytest.approx(passing.now - 150)
+    assert [*stages] == [
+        *("reading", "writing", "steps", "first step", "evaluating during training", "more steps", "everything else"),
+    ]
+
+
+def test_a_stage_of_another_thread_is_not_counted_twice(passing: FakeTime) -> None:
+    clock = Clock()
+
+    def work() -> None:
+        with stage("beside it"):
+            passing.now += 3
+
+    def run() -> None:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    run()
+    with stage("waiting"):
+        run()
+    assert clock.stages() == {"waiting": 3, "everything else": 3}
+
+
+def test_a_command_counts_from_the_start_of_its_process(passing: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "process_age", lambda: 2.0)
+    clock = Clock.of_process()
+    with stage("starting"):
+        passing.now += 1
+    assert clock.stages() == {"starting": 3, "everything else": 0}
+    again = Clock.of_process()  # in the same process, as in tests
+    assert again.stages() == {"starting": 2, "everything else": 0}
+
+
+def test_the_age_of_a_process_is_read_from_the_system(passing: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"/proc/self/stat": f"77 (a ) b) S {' '.join(map(str, range(4, 22)))} 109850 0 0"}
+    monkeypatch.setattr(streams.os, "sysconf", lambda name: {"SC_CLK_TCK": 100}[name])
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: files[str(path)])
+    assert streams.process_age() == pytest.approx(1.5)
+    files["/proc/self/stat"] = "77 (python) S"
+    assert streams.process_age() == 0.25, "a system without this file, or with another one"
 
 
 def test_reading_and_tokenizing_count_every_row(recorder: Recorder, tiny_model_dir: Path, write) -> None:

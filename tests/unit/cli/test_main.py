@@ -8,20 +8,23 @@ import re
 import shutil
 import signal
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from commands import without_stages
+from run_folders import RECORD
 
 import glassloop
 from glassloop.base.errors import DataError, ModelError, ResourceError, SettingsError
 from glassloop.base.output import CommandResult
 from glassloop.cli import main as cli
 from glassloop.cli.options import ALIASES, default_of
-from glassloop.settings.file import GivenSettings
+from glassloop.runs.record import FAILED, FINISHED, write_run
+from glassloop.runs.study import SeedRecord, SeedsRecord, write_seeds
+from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.study import StudySettings
 from glassloop.settings.training import FILE_SETTINGS, DataSettings, TrainingArguments
 
@@ -36,7 +39,7 @@ TRAINED = "--model --config --new_head --resume"
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
 FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
     "data": ("data", "--model --max_length --batch_size --json", DATA),
-    "train": ("data", f"{TRAINED} --restart --processes --seeds --seeds_at_once --no_report --json", BOTH),
+    "train": ("data", f"{TRAINED} --restart --processes --seeds --seeds_at_once --no_report --timing --json", BOTH),
     "evaluate": ("run data", "--split --metric --positive_label -o --out --overwrite --device --batch_size --json", DATA),
     "calibrate": ("run", "--target --recall --precision --cost --split --positive_label --folds --force --remove --json", ()),
     "study": ("data", f"--vary {TRAINED} --at_once --on --json", (StudySettings, *BOTH)),
@@ -316,6 +319,19 @@ def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPa
     run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--processes", "2", "--no_report")
     rest = {"restart": False, "processes": 2, "with_report": False}
     assert seen == [(GivenSettings("a.csv", training={"seed": 5}), 3, 2, "newest", rest)]
+
+
+def test_timing_of_several_seeds_is_that_of_the_first(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = RunSettings("a.csv", None)
+    for finished in (False, True):
+        status = FINISHED if finished else FAILED
+        write_seeds(SeedsRecord(settings, {seed: SeedRecord(seed=seed, status=status) for seed in (7, 8)}, tmp_path))
+        (tmp_path / "seed-7").mkdir(exist_ok=True)
+        write_run(tmp_path / "seed-7", replace(RECORD, stages={"starting": 1.0, "other steps": 2.5}))
+        monkeypatch.setattr("glassloop.study.seeds.train_with_seeds", lambda *_, **__: CommandResult({"run": tmp_path}))
+        monkeypatch.setattr("glassloop.cli.train.leave_on_signal", lambda: None)
+        _, _, printed = run("train", "a.csv", "--seeds", "2", "--timing")
+        assert ([*map(str.split, printed.splitlines())][-1:] == [["in", "all", "3.50"]]) == finished, printed
 
 
 # --- from the command

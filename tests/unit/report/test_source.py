@@ -115,13 +115,13 @@ def test_counts_lengths_notes_settings_and_files_are_shown_without_those_of_chec
     assert "a note on a text" in html
     (tmp_path / "checkpoint-10").mkdir()
     (tmp_path / "checkpoint-10" / "part.safetensors").touch()
-    html = about(read_source(tmp_path))
+    html = about(read_source(tmp_path), drawn)
     for text in ("checkpoint-10", "history.jsonl", ">learning_rate</td>", ">in all</td>", "a machine, 2 cores"):
         assert text in html
     assert "part.safetensors" not in html
 
 
-def test_the_command_has_every_setting_that_is_not_the_default_and_stages_add_up() -> None:
+def test_the_command_has_every_setting_that_is_not_the_default_and_speeds_are_listed() -> None:
     words = shlex.split(command(RECORD))
     assert words[:5] == ["glassloop", "train", "rows.csv", "--model", "quickstart"]
     assert words[5:] == ["--labels", "a,b, c", "--num_train_epochs", "2", "--learning_rate", "0.0001"]
@@ -131,5 +131,19 @@ def test_the_command_has_every_setting_that_is_not_the_default_and_stages_add_up
     assert option({"a": 1}) == '{"a": 1}'
     result = {"train_runtime": 5.0, "train_samples_per_second": 9.0}
     record = replace(RECORD, result=result, evaluation={"eval_runtime": 1.5}, seconds=8.0)
-    seconds = {row[0]: row[1] for row in answers.stages(record)}
-    assert seconds == {"training": 5.0, "evaluation": 1.5, "loading, saving and the rest": 1.5, "in all": 8.0}
+    seconds = {row[0]: row[1] for row in answers.speeds(record)}
+    assert seconds == {"training": 5.0, "evaluation": 1.5, "in all": 8.0}
+
+
+def test_the_stages_of_a_run_are_drawn_in_their_order_and_a_resumed_run_says_whose_they_are(tmp_path: Path) -> None:
+    source, drawn = RunSource(tmp_path, RECORD, "finished", (), ()), Drawn()
+    assert "Where the time went" not in about(source, drawn), "earlier versions recorded no stages"
+    assert drawn.charts == {}
+    record = replace(RECORD, stages={"starting": 1.2345, "other steps": 40.0, "everything else": 0.5}, seconds=41.7345)
+    html = about(replace(source, record=record), drawn)
+    assert "Of 41.7 seconds, other steps took 40.0. Writing this report is not included.</p>" in html
+    assert drawn.charts["stages"].table().columns == ("", "seconds")
+    assert drawn.charts["stages"].table().rows == (("starting", 1.23), ("other steps", 40.0), ("everything else", 0.5))
+    assert '<th scope="col">seconds</th>' in html
+    html = about(replace(source, record=replace(record, resumed=True)), drawn)
+    assert "The run was resumed: these are the seconds of its last process." in html

@@ -83,9 +83,12 @@ def test_runs_and_types_are_read_without_the_heavy_libraries() -> None:
 
 # --- run.json: what is written is read again, and whatever else is in its place is one error that says what is wrong.
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    for record in (RECORD, replace(RECORD, status=FINISHED, evaluation={"eval_loss": 0.5}, best_step=4, seconds=1.5)):
+    stages = {"starting": 1.0, "other steps": 0.25, "everything else": 0.25}
+    ended = replace(RECORD, status=FINISHED, evaluation={"eval_loss": 0.5}, best_step=4, seconds=1.5)
+    for record in (RECORD, replace(ended, stages=stages, resumed=True)):
         write_run(tmp_path, record)
         assert read_run(tmp_path) == record
+        assert [*read_run(tmp_path).stages] == [*record.stages], "in their order"
         assert record.finished is (record.status == FINISHED)
     assert [path.name for path in tmp_path.iterdir()] == [RUN_NAME]
     write_run(tmp_path, RECORD)
@@ -106,6 +109,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert record.settings == TrainingArguments("out")
     assert record.data.settings == DataSettings()
     assert (record.processes, record.savings, record.evaluation) == (1, (), None)
+    assert (record.stages, record.resumed) == ({}, False), "a record of an earlier version"
 
 
 def changed(*path: str, value: Any = "…") -> bytes:
@@ -148,6 +152,10 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "half a character": (changed("model", "name", value="\ud800"), "model.name is"),
     "code in a number's place": (changed("max_length", value="__import__('os')"), "max_length is"),
     "a key of any length": (changed("result", value={"x" * 70_000: "low"}), "x… is"),
+    "a stage without seconds": (
+        changed("stages", value={"starting": "long"}),
+        'stages.starting is "long", not a finite number',
+    ),
     "a format that is none": (changed("format", value="1"), "format is"),
 }
 

@@ -6,7 +6,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from glassloop.runs.record import Columns, checkpoints_in, read_run, write_run
 from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.study import run as assembling
 from glassloop.study.run import train_run
+from glassloop.training import session
 
 pytestmark = pytest.mark.slow  # trains, or starts processes: make test runs it, make test-fast does not
 
@@ -106,10 +108,17 @@ def start(tmp_path: Path, lively_dir: Path, session_cache: Path, monkeypatch: py
     (tmp_path / "rows.csv").write_text(ROWS)
     shutil.copytree(lively_dir, tmp_path / "tiny")
 
-    def begin(data: str | None = "rows.csv", model: str | None = "tiny", resume: str | None = None, **settings: Any) -> Path:
+    def begin(
+        data: str | None = "rows.csv",
+        model: str | None = "tiny",
+        resume: str | None = None,
+        *,
+        timing: bool = False,
+        **settings: Any,
+    ) -> Path:
         columns = {name: settings.pop(name) for name in ("validation_share", "split_seed") if name in settings}
         chosen = {**({} if resume else {**COMMON, "output_dir": "out", "save_strategy": "steps", "save_steps": 1}), **settings}
-        return train_run(GivenSettings(data, model, chosen, columns), resume=resume)
+        return train_run(GivenSettings(data, model, chosen, columns), resume=resume, timing=timing)
 
     return begin
 
@@ -440,8 +449,8 @@ def test_each_process_gets_the_settings_in_a_file(launched, tiny_model_dir: Path
     ((arguments, number, written),) = launched
     assert (arguments[:2], arguments[3:], number, written) == (["train", "--config"], [], 2, given)
     with pytest.raises(SystemExit):
-        train(SimpleNamespace(obj=True), resume="out", restart=True, processes=3, as_json=True, max_steps=5)
-    assert launched[1][0][3:] == ["--resume=out", "--restart", "--json", "--debug"]
+        train(SimpleNamespace(obj=True), resume="out", restart=True, processes=3, as_json=True, timing=True, max_steps=5)
+    assert launched[1][0][3:] == ["--resume=out", "--restart", "--json", "--debug", "--timing"]
     assert launched[1][1:] == (3, GivenSettings(training={"max_steps": 5}))
 
 
@@ -460,6 +469,56 @@ def test_settings_data_and_model_are_checked_before_processes_start(launched, wr
 
 
 # --- what a training costs
+def test_a_run_records_its_stages_up_to_its_end(run: Path) -> None:
+    record = read_run(run)
+    assert sum(record.stages.values()) == record.seconds
+    assert not record.resumed
+    assert [title for title in record.stages if title != "computing embeddings"] == [  # which may come from the cache
+        *("loading the model", "reading the data", "tokenizing", "fitting a linear head"),
+        *("fitting a regression on words", "checking the model", "preparing the training", "first step", "other steps"),
+        *("evaluating during training", "saving checkpoints", "saving the model", "final evaluation", "everything else"),
+    ]
+
+
+def test_the_first_step_is_timed_on_its_own(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    step, timed = session.train_step, session.timed
+
+    def noted_step(*given: Any, **more: Any) -> Any:
+        told.append("a step")
+        return step(*given, **more)
+
+    @contextmanager
+    def noted_timer(title: str, **more: bool) -> Iterator[None]:
+        with timed(title, **more):
+            told.append(title)
+            yield
+            told.append(f"end of {title}")
+
+    monkeypatch.setattr(session, "train_step", noted_step)
+    monkeypatch.setattr(session, "timed", noted_timer)
+    start(max_steps=3, save_strategy="no")
+    steps = told[told.index("other steps") : told.index("end of other steps")]
+    assert steps == ["other steps", "first step", "a step", "end of first step", "a step", "a step"]
+
+
+def test_timing_is_printed_last_also_by_a_resumed_run_and_a_finished_one(start: Start, resume, capsys) -> None:
+    folder = start(timing=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("in all ")
+    assert [line for line in lines if line.startswith("where the time went ")]
+    assert [line for line in lines if line.startswith("writing report and model card ")], "the record does not have it"
+    train_run(GivenSettings(), str(folder), timing=True)
+    printed = capsys.readouterr().err
+    assert "already complete" in printed
+    assert printed.split()[-1] == f"{read_run(folder).seconds:.2f}"
+    unfinished(folder)
+    assert read_run(resume(timing=True)).resumed
+    assert "time since the run was resumed " in capsys.readouterr().err
+    resume()
+    assert "in all" not in capsys.readouterr().err, "nobody asked for it"
+
+
 def test_the_seconds_of_a_run_include_the_fit_of_its_head(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = assembling.fitted_head
     monkeypatch.setattr(assembling, "fitted_head", lambda *given, **more: replace(fit(*given, **more), seconds=1000.0))

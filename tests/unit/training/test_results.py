@@ -39,8 +39,10 @@ def document(content: dict[str, object]) -> dict[str, Any]:
 def test_a_run_and_its_evaluation_have_the_same_splits(text_run: Path) -> None:
     record = read_run(text_run)
     content = document(run_content(text_run, record))
-    keys = ["run", "status", "data", "model", "seed", "steps", "seconds", "stop_reason", "best_step", "training", "splits"]
-    assert [*content] == keys
+    keys = ["run", "status", "data", "model", "seed", "steps", "seconds", "resumed", "stages"]
+    assert [*content] == [*keys, "stop_reason", "best_step", "training", "splits"]
+    assert sum(content["stages"].values()) == content["seconds"]
+    assert content["resumed"] is False
     assert (content["run"], content["status"], content["steps"]) == (str(text_run), "finished", 12)
     again = document(evaluate.results_content(evaluate_run(str(text_run), Wanted(device="cpu")).results))
     assert content["splits"].keys() == again.keys() == {"validation"}
