@@ -177,7 +177,11 @@ def test_each_run_gets_the_weights_of_a_run_alone(given: GivenSettings) -> None:
             str(given.model), run.examples, new_head=False, seed=seed, pooling=run.trainer.model.pooling
         )
         assert run.record.identity["weights"] == weights_fingerprint(loaded), "before its head is fitted"
-        first, second = (replace(one.record, started="", baselines=()) for one in (run, alone))
+        found = run.record.difference
+        assert found is not None
+        first, second = (
+            replace(one.record, started="", baselines=(), difference=replace(found, earlier=False)) for one in (run, alone)
+        )
         assert first == second
         assert [one.scores for one in run.record.baselines] == [one.scores for one in alone.record.baselines]
         with torch.no_grad():
@@ -187,6 +191,7 @@ def test_each_run_gets_the_weights_of_a_run_alone(given: GivenSettings) -> None:
 
 def test_nothing_is_loaded_twice(given: GivenSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
+    monkeypatch.setattr(module, "known_model", lambda name: None)
 
     def counted(name: str) -> None:
         original = getattr(module, name)
@@ -206,20 +211,43 @@ def test_nothing_is_loaded_twice(given: GivenSettings, monkeypatch: pytest.Monke
     assert len(calls) == 10, "a run alone keeps nothing"
 
 
-def test_a_comparison_is_repeated_only_for_other_rows_weights_or_settings(given: GivenSettings, monkeypatch) -> None:
+def test_a_comparison_is_repeated_only_for_other_weights_settings_or_code(
+    given: GivenSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))
     compared: list[object] = []
     original = packed.compare
-    monkeypatch.setattr(packed, "compare", lambda *words, **more: (compared.append(1), original(*words, **more))[1])
-    shared = SharedParts(keeps=True)
-    first = sharing(given, shared, learning_rate=1e-3)
-    second = sharing(given, shared, learning_rate=1e-4, warmup_steps=1, max_steps=3)
-    assert (len(compared), second.record.difference) == (1, first.record.difference)
-    assert second.record.difference is not None
-    for number, other in enumerate(({"seed": 4}, {"weight_decay": 0.1}, {"gradient_accumulation_steps": 2}), 2):
-        sharing(given, shared, **other)
+
+    def counted(*words: Any, trains: bool) -> Any:
+        compared.extend([1] * trains)  # not those of embeddings
+        return original(*words, trains=trains)
+
+    monkeypatch.setattr(packed, "compare", counted)
+    for shared in (SharedParts(keeps=True), SharedParts()):
+        compared.clear()
+        first = sharing(given, shared, learning_rate=1e-3).record.difference
+        assert first is not None
+        assert first.earlier == (not shared.keeps)
+        for same in ({"learning_rate": 1e-4, "warmup_steps": 1, "max_steps": 3}, {"seed": 4}, {"logging_steps": 5}):
+            assert sharing(given, shared, **same).record.difference == replace(first, earlier=True), same
+        sharing(replace(given, data={"selection_fold": "1/5"}), shared)  # other rows
+        assert len(compared) == int(shared.keeps), "the second time it is read from the cache"
+    for number, other in enumerate(({"weight_decay": 0.1}, {"gradient_accumulation_steps": 2}, {"max_length": 9}), 1):
+        sharing(given, None, **other)
         assert len(compared) == number, other
-    sharing(replace(given, data={"selection_fold": "1/5"}), shared)
-    assert len(compared) == 5, "other rows"
+    monkeypatch.setattr(module, "package_sources", lambda: "of another version")
+    sharing(given, None)
+    assert len(compared) == 4
+
+
+def test_a_comparison_that_fails_is_not_kept(given: GivenSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))
+    with monkeypatch.context() as patched:
+        patched.setattr(packed, "ALLOWED", {"fp32": (0.0, 0.0), "bf16": (0.0, 0.0)})
+        patched.setattr(packed, "distance", lambda found, wanted: (0.5, 0.5))
+        assert sharing(given, None).record.backend == "plain"
+    found = sharing(given, None).record
+    assert (found.backend, found.difference and found.difference.earlier) == ("packed", False)
 
 
 def test_only_the_last_model_is_kept(given: GivenSettings, tmp_path: Path, lively_dir: Path) -> None:
