@@ -26,7 +26,7 @@ from glassloop.data.examples import Examples, Source, load_prepared, prepare
 from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_source, known_of
 from glassloop.data.interfaces import Data
 from glassloop.data.readers import SUFFIXES, BadRows, SpooledSplit, data_suffix, read_file
-from glassloop.data.rows import arrow_rows
+from glassloop.data.rows import arrow_array, arrow_rows
 from glassloop.settings.training import CLASSES, FILE_SETTINGS, PATHS, DataSettings, data_settings
 
 if TYPE_CHECKING:
@@ -361,7 +361,8 @@ def quickstart_source(num_rows: int, seed: int) -> Source:
             while chunk := [*islice(rows, readers.CHUNK_ROWS)]:
                 first, second, label = zip(*chunk, strict=True)
                 names = [quickstart.LABEL_NAMES[number] for number in label]
-                yield pa.table({"sentence1": first, "sentence2": second, "label": names})
+                columns = {"sentence1": first, "sentence2": second, "label": names}
+                yield pa.table({name: arrow_array(cells, pa.string()) for name, cells in columns.items()})
 
         return {name: SpooledSplit(scratch / name, f"quickstart {name}", tables(size)) for name, size in sizes.items()}
 
