@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -128,45 +129,43 @@ class ArrowRows:
             yield from (table.slice(row, 1) for row in range(len(table))) if self.as_arrow else table.to_pylist()
 
     def __getitem__(self, key: Any) -> Any:
+        import pyarrow as pa
+
         if isinstance(key, str):
             if key not in self.column_names:
                 raise KeyError(f"there is no column {visible(key)}; found {listed(self.column_names)}")
             cells = self.select_columns(key).table(slice(None))[key]
             return cells if self.as_arrow else cells.to_pylist()
-        is_one = hasattr(key, "__index__")
-        table = self.table([operator.index(key)] if is_one else key)
-        if self.as_arrow:
-            return table
-        columns = table.to_pydict()
-        return {name: cells[0] for name, cells in columns.items()} if is_one else columns
+        if not hasattr(key, "__index__"):
+            table = self.table(key)
+            return table if self.as_arrow else table.to_pydict()
+        number, num_rows = operator.index(key), len(self)
+        if not -num_rows <= number < num_rows:
+            raise IndexError(f"there is no row {number}, only {num_rows:,} rows")
+        number = number % num_rows if self.numbers is None else int(self.numbers[number])
+        batches, starts = self.batches
+        of = bisect_right(starts, number) - 1
+        row = batches[of].slice(number - starts[of], 1)
+        return pa.Table.from_batches([row]) if self.as_arrow else row.to_pylist()[0]
 
     def table(self, key: slice | Iterable[int]) -> pa.Table:
         """Return the rows of a slice, or those with these numbers, in their order. Negative numbers count from the end."""
         import pyarrow as pa
 
-        if isinstance(key, slice):
-            chosen = range(len(self))[key]
-            if self.numbers is None and chosen.step == 1:
-                return self.data.slice(chosen.start, len(chosen))
-            numbers = np.arange(chosen.start, chosen.stop, chosen.step)
-        else:
-            numbers = self.places(key)
+        numbers = np.arange(*key.indices(len(self))) if isinstance(key, slice) else self.places(key)
         numbers = numbers if self.numbers is None else self.numbers[numbers]
-        # `take` would copy whole columns of chunks. Adjacent rows are one slice.
-        batches, ends = self.batches
-        of = np.searchsorted(ends, numbers, side="right")
-        starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1) if len(numbers) else numbers
-        starts = np.union1d(starts, np.flatnonzero(np.diff(of, prepend=-1)))
-        sizes = np.diff(starts, append=len(numbers)).tolist()
-        firsts, of = numbers[starts] - np.array([0, *ends])[of[starts]], of[starts]
-        parts = [batches[batch].slice(*part) for batch, *part in zip(of.tolist(), firsts.tolist(), sizes, strict=True)]
+        if len(numbers) > 1 and (np.diff(numbers) == 1).all():
+            return self.data.slice(numbers[0], len(numbers))
+        batches, starts = self.batches  # `take` would copy the columns of whole batches
+        of = np.searchsorted(starts, numbers, side="right") - 1
+        parts = [batches[batch].slice(row, 1) for batch, row in zip(of.tolist(), (numbers - starts[of]).tolist(), strict=True)]
         return pa.Table.from_batches(parts, self.data.schema)
 
     @cached_property
     def batches(self) -> tuple[list[pa.RecordBatch], np.ndarray]:
-        """The batches of the file, and the number of the row after each."""
-        batches = self.data.to_batches()
-        return batches, np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
+        """The batches of the file, and the number of the first row of each."""
+        batches = [batch for batch in self.data.to_batches() if batch.num_rows]
+        return batches, np.cumsum([0, *(batch.num_rows for batch in batches)])[:-1]
 
     def places(self, numbers: Iterable[int]) -> np.ndarray:
         """Return row numbers from 0 on. Raise `IndexError` for a row that does not exist."""
@@ -237,7 +236,7 @@ def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
 
 def is_dataset(rows: object) -> TypeGuard[TableRows]:
     """Return whether rows are a `datasets.Dataset` or `ArrowRows`."""
-    # Recognized by its methods, so that datasets need not be loaded. A `datasets.IterableDataset`, which is a stream, has no format.
+    # Recognized by its methods, so that datasets need not be loaded. A stream, `datasets.IterableDataset`, has no format.
     return hasattr(rows, "with_format") and hasattr(rows, "remove_columns") and hasattr(rows, "format")
 
 

@@ -261,7 +261,8 @@ class ObjectSplit:
         self.data, self.table = data, arrow_rows(data)
         self.names: dict[str, tuple[str, ...]] = {}  # the label names that features hold, by column
         if self.table is not None:
-            kinds = {name: getattr(feature, "feature", feature) for name, feature in self.table.features.items()}
+            features = self.table.features  # type: ignore[union-attr]  # of a `Dataset`
+            kinds = {name: getattr(feature, "feature", feature) for name, feature in features.items()}
             self.names = {name: tuple(kind.names) for name, kind in kinds.items() if isinstance(kind, ClassLabel)}
             # The names of the wanted column, of the usual one, or of the only one with names.
             likely = [*(label or [name for name in kinds if name.lower() in LABEL_NAMES] or self.names)]
