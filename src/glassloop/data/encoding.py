@@ -308,8 +308,8 @@ class Encoding:
 
     rows: ArrowRows = field(
         metadata={
-            "help": "Memory-mapped rows with input_ids, token_type_ids if the model takes them, and labels. "
-            "`rows.to_dataset()` is a `datasets.Dataset`."
+            "help": "Memory-mapped rows with input_ids, token_type_ids if the model takes them, and labels. They have the "
+            "methods of a `datasets.Dataset`, and `rows.to_dataset()` is one."
         }
     )
     lengths: np.ndarray = field(metadata={"help": "Number of tokens of each row."})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -87,7 +86,8 @@ def numbers_of(cells: pa.Array) -> np.ndarray:
 class ArrowRows:
     """Rows of a memory-mapped Arrow file, with the methods of a `datasets.Dataset` that Glassloop needs.
 
-    `rows[3]` is a row as a dict; `rows[:9]`, `rows[[1, 5]]` and `rows["text"]` read lists of cells.
+    `rows[3]` is a row as a dict; `rows[:9]`, `rows[[1, 5]]` and `rows["text"]` read lists of cells. Every other method is
+    that of `rows.to_dataset()`: `rows.map(...)` returns a `datasets.Dataset`.
 
     Args:
         path: An Arrow file in the stream format.
@@ -136,10 +136,10 @@ class ArrowRows:
                 raise KeyError(f"there is no column {visible(key)}; found {listed(self.column_names)}")
             cells = self.select_columns(key).table(slice(None))[key]
             return cells if self.as_arrow else cells.to_pylist()
-        if not hasattr(key, "__index__"):
+        if not isinstance(key, int | np.integer):
             table = self.table(key)
             return table if self.as_arrow else table.to_pydict()
-        number, num_rows = operator.index(key), len(self)
+        number, num_rows = int(key), len(self)
         if not -num_rows <= number < num_rows:
             raise IndexError(f"there is no row {number}, only {num_rows:,} rows")
         number = number % num_rows if self.numbers is None else int(self.numbers[number])
@@ -213,6 +213,13 @@ class ArrowRows:
         if self.column_names != self.file.column_names:
             found = found.select_columns(self.column_names)
         return found if self.numbers is None else found.select(self.numbers)
+
+    if not TYPE_CHECKING:  # Glassloop calls only the methods above
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_"):  # what copying and a DataLoader look for
+                raise AttributeError(name)
+            return getattr(self.to_dataset(), name)
 
 
 def opened_table(path: Path) -> pa.Table:
