@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeGuard, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,7 +43,7 @@ TableRows: TypeAlias = "Dataset | ArrowRows"
 # --- Arrow ---------------------------------------------------------------------------------------------------------
 # Almost every conversion of pyarrow, such as `pa.array`, `to_numpy` and a scalar argument, imports pandas if it is installed,
 # which takes a quarter of a second. These two do not.
-def arrow_array(cells: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Array:
+def arrow_array(cells: Sequence[object] | np.ndarray, kind: pa.DataType) -> pa.Array:
     """Return cells as an Arrow array of numbers, texts or lists of these. None is a missing cell."""
     import pyarrow as pa  # here and below, because `glassloop predict` of a text does not load it
 
@@ -53,13 +53,12 @@ def arrow_array(cells: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Arra
         return pa.Array.from_buffers(kind, len(cells), [valid, packed_bits(cells)])
     if not pa.types.is_string(kind) and not pa.types.is_list(kind):
         known = cells if valid is None else [0 if cell is None else cell for cell in cells]
-        numbers = np.ascontiguousarray(known, dtype=kind.to_pandas_dtype())
+        numbers = np.ascontiguousarray(cast("Sequence[float]", known), dtype=kind.to_pandas_dtype())
         return pa.Array.from_buffers(kind, len(cells), [valid, pa.py_buffer(numbers)])
-    parts = cells if valid is None else [cell if cell is not None else "" for cell in cells]
+    parts = cast("Sequence[str]", cells if valid is None else ["" if cell is None else cell for cell in cells])
     content = "".join(parts).encode() if pa.types.is_string(kind) else b""
-    if not content.isascii():  # the length of a text is not that of its bytes
-        parts = [part.encode() for part in parts]
-    ends = np.cumsum([0, *map(len, parts)])
+    lengths = map(len, parts) if content.isascii() else (len(part.encode()) for part in parts)
+    ends = np.cumsum([0, *lengths])
     if ends[-1] > np.iinfo(np.int32).max:
         return pa.array(cells, kind)  # in several chunks
     buffers = [valid, pa.py_buffer(ends.astype(np.int32))]
@@ -68,7 +67,7 @@ def arrow_array(cells: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Arra
     return pa.Array.from_buffers(kind, len(cells), buffers, children=[arrow_array([*chain(*parts)], kind.value_type)])
 
 
-def packed_bits(bits: Sequence[bool] | np.ndarray) -> pa.Buffer:
+def packed_bits(bits: Sequence[object] | np.ndarray) -> pa.Buffer:
     import pyarrow as pa
 
     return pa.py_buffer(np.packbits(np.asarray(bits, dtype=bool), bitorder="little"))
@@ -81,6 +80,15 @@ def numbers_of(cells: pa.Array) -> np.ndarray:
     if cells.null_count or not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
         return np.asarray(cells.to_numpy(zero_copy_only=False))
     return np.from_dlpack(cells)
+
+
+class Format(TypedDict):
+    """What `datasets` says about how rows are read."""
+
+    type: str | None
+    format_kwargs: dict[str, object]
+    columns: list[str]
+    output_all_columns: bool
 
 
 class ArrowRows:
@@ -115,20 +123,24 @@ class ArrowRows:
         return self.file.select(self.column_names)
 
     @property
-    def format(self) -> dict[str, Any]:
-        """What a `Dataset` says about its format."""
+    def format(self) -> Format:
         kind = "arrow" if self.as_arrow else None
         return {"type": kind, "format_kwargs": {}, "columns": self.column_names, "output_all_columns": False}
 
     def __len__(self) -> int:
         return int(self.file.num_rows) if self.numbers is None else len(self.numbers)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Row]:
         for start in range(0, len(self), READ_TOGETHER):
             table = self.table(slice(start, start + READ_TOGETHER))
             yield from (table.slice(row, 1) for row in range(len(table))) if self.as_arrow else table.to_pylist()
 
-    def __getitem__(self, key: Any) -> Any:
+    # Several rows are a dict of lists, a column is a list; in Arrow format they are tables and arrays, which have no types.
+    @overload
+    def __getitem__(self, key: int) -> Row: ...
+    @overload
+    def __getitem__(self, key: slice | str | Iterable[int]) -> pa.Table: ...
+    def __getitem__(self, key: int | slice | str | Iterable[int]) -> Row | pa.Table:
         import pyarrow as pa
 
         if isinstance(key, str):
@@ -190,11 +202,13 @@ class ArrowRows:
         removed = {names} if isinstance(names, str) else {*names}
         return self.select_columns([name for name in self.column_names if name not in removed])
 
-    def with_format(self, kind: str | None) -> ArrowRows:
-        """Return rows that are read as Arrow tables ("arrow"), or as lists of cells (None)."""
+    def with_format(self, kind: str | None = None, **options: object) -> TableRows:
+        """Return rows that are read as Arrow tables ("arrow") or as lists of cells (None); in other formats, a `Dataset`."""
+        if kind not in (None, "arrow") or options:
+            return self.to_dataset().with_format(kind, **options)
         return ArrowRows(self.path, self.file, self.column_names, self.numbers, as_arrow=kind == "arrow")
 
-    def iter(self, batch_size: int) -> Iterator[Any]:
+    def iter(self, batch_size: int) -> Iterator[pa.Table]:
         """Yield some rows at a time."""
         return (self[start : start + batch_size] for start in range(0, len(self), batch_size))
 

@@ -383,6 +383,7 @@ def test_wrong_numbers_and_names_of_rows_of_a_file(pairs: tuple[ArrowRows, Datas
             found.select([len(wanted)])
         with pytest.raises(KeyError, match="there is no column"):
             found["absent"]
+        assert found.with_format("torch", columns=["label"]).format["columns"] == ["label"]
     with pytest.raises(AttributeError, match="absent"):
         _ = pairs[0].absent
 
