@@ -42,7 +42,7 @@ TableRows: TypeAlias = "Dataset | ArrowRows"
 
 # --- Arrow ---------------------------------------------------------------------------------------------------------
 # Almost every conversion of pyarrow, such as `pa.array`, `to_numpy` and a scalar argument, imports pandas if it is installed,
-# which takes a quarter of a second. These two do not.
+# which takes a quarter of a second. `arrow_array` and `numbers_of` do not.
 def arrow_array(cells: Sequence[object] | np.ndarray, kind: pa.DataType) -> pa.Array:
     """Return cells as an Arrow array of numbers, texts or lists of these. None is a missing cell."""
     import pyarrow as pa  # here and below, because `glassloop predict` of a text does not load it
