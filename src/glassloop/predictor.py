@@ -522,7 +522,7 @@ class Evaluated:
 
     def title(self, result: Result) -> str:
         """Return the name of a split and its number of rows. A file has no splits, so its own name is shown."""
-        alone = find_path(self.source) if len(self.examples.splits) == 1 else None
+        alone = find_path(self.source) if len(self.examples.rows) == 1 else None
         name = alone.name if alone and alone.is_file() else result.split
         return f"{name} ({counted(len(result.rows), 'row', 'rows')})"
 
@@ -541,7 +541,7 @@ class Evaluated:
                 logits = result.rows.logits / self.temperature
                 likely = probabilities(logits, examples.task).tolist() if names else [[]] * len(choices)
                 for row, (choice, label, shares) in enumerate(zip(choices, labels, likely, strict=True)):
-                    cells = {name: examples.splits[result.split][row][name] for name in texts}
+                    cells = {name: examples.rows[result.split][row][name] for name in texts}
                     answer = {"label": label_of(label, names), "prediction": label_of(choice, names)}
                     numbers = {name: round(share, 6) for name, share in zip(scores, shares, strict=True)}
                     write({"split": result.split, "row": row, **cells, **answer, **numbers})
@@ -559,11 +559,11 @@ def examples_to_evaluate(source: str, predictor: Predictor, wanted: Wanted) -> t
         separator = {"label_separator": settings["label_separator"]} if "label_separator" in settings else {}
         settings = {"validation_share": 0, **separator, **({} if is_named else columns)}
     examples = load_examples(source, outputs=predictor.outputs, **{**settings, **wanted.given, "task": predictor.task})
-    splits = [wanted.split] if wanted.split else records.held_out_splits(examples.facts) or [*examples.splits][:1]
+    splits = [wanted.split] if wanted.split else records.held_out_splits(examples.facts) or [*examples.rows][:1]
     for name in splits:
-        if name not in examples.splits:
-            near = did_you_mean(name, examples.splits)
-            raise SettingsError(f"the data has no split {visible(name)}{near}", f"use one of {listed(examples.splits)}")
+        if name not in examples.rows:
+            near = did_you_mean(name, examples.rows)
+            raise SettingsError(f"the data has no split {visible(name)}{near}", f"use one of {listed(examples.rows)}")
         if examples.facts[name].unlabelled:
             remedy = "choose another split with --split, or use glassloop predict"
             raise SettingsError(f"the split {name} has no labels to compare with", remedy)
@@ -615,7 +615,7 @@ def evaluate_run(run: str, wanted: Wanted, fitted: dict[tuple[str, ...], Baselin
         except (GlassloopError, OSError) as error:
             reason = error.problem if isinstance(error, GlassloopError) else str(error)
             say(f"compared with the majority only: the baselines cannot be fitted again: {reason}")
-    if data is not None and train is not None and "train" in train.splits:
+    if data is not None and train is not None and "train" in train.rows:
         trained_on = labels_of(train, "train")
     results = []
     for name, prefix in zip(splits, prefixes(splits), strict=True):
@@ -664,7 +664,7 @@ def baselines_of(
     """Return what the baselines of a run, fitted again to its training rows, predict for other splits."""
     from glassloop.predict.baselines import refitted_baselines  # loaded by those who fit any
 
-    if "train" not in train.splits:
+    if "train" not in train.rows:
         raise DataError("the data has no train split", "restore the data")
     known = {} if fitted is None else fitted
     shared = (record.model.name, str(record.max_length), record.settings.method, train.facts["train"].fingerprint)

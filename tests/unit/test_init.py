@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import environment
 
 import glassloop
 
@@ -66,3 +68,54 @@ def test_what_needs_nothing_heavy_loads_nothing_heavy(code: str, absent: tuple[s
     loaded = {*out.rpartition("loaded ")[2].split()}
     assert "glassloop" in loaded
     assert not loaded & {*absent}
+
+
+# Reads files of each format, trains, evaluates, predicts and writes the report. The last line names the packages it loaded.
+USES = r"""
+import importlib.abc, json, sys
+class Guard(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        frame = sys._getframe() if name == "pandas" else None
+        while frame is not None:
+            if frame.f_globals.get("__name__", "").startswith("sklearn."):
+                raise ModuleNotFoundError(name)  # scikit-learn asks for it, and needs it only for frames
+            frame = frame.f_back
+sys.meta_path.insert(0, Guard())
+import pyarrow as pa, pyarrow.parquet as pq
+from glassloop import load_examples
+from glassloop.cli.main import main
+from glassloop.data.rows import arrow_array
+model, folder = sys.argv[1:]
+rows = [(f"{'very ' * (row % 6)}{'good' if row % 3 else 'bad'} film {row}", "yes" if row % 3 else "no") for row in range(40)]
+for name, sign in (("rows.csv", ","), ("rows.tsv", "\t")):
+    with open(f"{folder}/{name}", "w") as opened:
+        opened.writelines(f"{sign.join(cells)}\n" for cells in [("text", "label"), *rows])
+with open(f"{folder}/several.jsonl", "w") as opened:
+    opened.writelines(json.dumps({"text": text, "label": [label, "film"]}) + "\n" for text, label in rows)
+with open(f"{folder}/scores.jsonl", "w") as opened:
+    opened.writelines(json.dumps({"text": text, "label": row / 7}) + "\n" for row, (text, _) in enumerate(rows))
+table = pa.table([arrow_array(cells, pa.string()) for cells in zip(*rows)], names=["text", "label"])
+pq.write_table(table, f"{folder}/rows.parquet")
+for name in ("rows.tsv", "several.jsonl", "scores.jsonl", "rows.parquet"):
+    assert len([*load_examples(f"{folder}/{name}").rows["train"]]) == 36, name
+run = f"{folder}/run"
+for words in (
+    ["train", f"{folder}/rows.csv", "--model", model, "--max_steps", "2", "--device", "cpu", "--output_dir", run],
+    ["evaluate", run], ["predict", run, "--file", f"{folder}/rows.csv", "--out", f"{folder}/out.csv"], ["report", run],
+):
+    sys.argv = ["glassloop", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, words
+print(json.dumps([name for name in ("torch", "pyarrow", "datasets", "pandas") if name in sys.modules]))
+"""
+
+
+def test_files_are_read_and_trained_on_without_datasets_and_pandas(lively_dir: Path, tmp_path: Path) -> None:
+    """They take 0.4 seconds to import, and seconds on a slow disk."""
+    command = [sys.executable, "-c", USES, str(lively_dir), str(tmp_path)]
+    more = {"GLASSLOOP_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(command, env=environment(**more), capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == ["torch", "pyarrow"]

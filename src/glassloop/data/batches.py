@@ -16,13 +16,13 @@ from glassloop.base.errors import ModelError, SettingsError, listed
 from glassloop.base.records import described
 from glassloop.data import rows as reading
 from glassloop.data.interfaces import CellColumns, Collator, Row, Rows
-from glassloop.data.rows import LABEL_KEYS, Repeats, RowReader, arrow_rows, labels_among, random_states_kept
+from glassloop.data.rows import LABEL_KEYS, Repeats, RowReader, arrow_rows, labels_among, numbers_of, random_states_kept
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from torch import Tensor
 
     from glassloop.data.interfaces import Tokenizer
+    from glassloop.data.rows import TableRows
 
 POOL_BATCHES = 50  # length grouping sorts this many batches' worth of shuffled rows at a time
 HASHED_ROWS = 1000
@@ -258,7 +258,7 @@ class Batches:
     """The batches of encoded rows, epoch by epoch; with several processes, this one's share of each.
 
     Args:
-        rows: A `datasets.Dataset`, a list of dicts, or another object with `len()` and `[number]`.
+        rows: What `encode` returned, a `datasets.Dataset`, a list of dicts, or another object with `len()` and `[number]`.
         collate: Makes a batch of rows, for example a `PaddingCollator`.
         batch_size: Number of rows of a batch, over all processes.
         seed: Random seed of the order. None keeps the order of the rows.
@@ -369,15 +369,15 @@ class Batches:
         return rows.known_hashes()
 
 
-def arrow_columns(table: Dataset, numbers: np.ndarray) -> dict[str, np.ndarray | Sequence[np.ndarray]]:
-    """Return the cells of the chosen rows of a `Dataset` in Arrow format by column, straight from the memory-mapped file."""
+def arrow_columns(table: TableRows, numbers: np.ndarray) -> dict[str, np.ndarray | Sequence[np.ndarray]]:
+    """Return the cells of the chosen rows of a table in Arrow format by column, straight from the memory-mapped file."""
     chosen = table[numbers.tolist()]
     columns: dict[str, np.ndarray | Sequence[np.ndarray]] = {}
     for name in chosen.column_names:
         cells = chosen[name].combine_chunks()
         if name in LABEL_KEYS and not hasattr(cells, "offsets"):
-            columns[name] = cells.to_numpy(zero_copy_only=False)
+            columns[name] = numbers_of(cells)
         else:
-            values, offsets = cells.values.to_numpy(zero_copy_only=False), cells.offsets.to_numpy()
+            values, offsets = numbers_of(cells.values), numbers_of(cells.offsets)
             columns[name] = [values[start:stop] for start, stop in pairwise(offsets)]
     return columns

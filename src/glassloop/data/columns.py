@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassloop.base.errors import DataError, SettingsError, did_you_mean, listed, visible
+from glassloop.data.rows import arrow_array, numbers_of
 from glassloop.runs.record import Columns
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, name_problem, split_names
 
@@ -135,7 +136,7 @@ def with_joined(table: pa.Table, texts: Iterable[str], source: str) -> pa.Table:
                     raise DataError(problem, "join only columns with text: --text")
             rows = zip(*(table[part].to_pylist() for part in parts), strict=True)
             texts_of_rows = [JOIN.join(cell for cell in row if cell is not None and cell.strip()) for row in rows]
-            table = table.append_column(name, pa.array(texts_of_rows, pa.string()))
+            table = table.append_column(name, arrow_array(texts_of_rows, pa.string()))
     return table
 
 
@@ -147,9 +148,19 @@ def notes_on_columns(head: pa.Table, columns: Columns) -> list[str]:
     return [f"dropped columns whose type datasets does not support: {listed(dropped)}"] if dropped else []
 
 
+USUAL_TYPES = (
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating,
+    pa.types.is_temporal, pa.types.is_null,
+)  # fmt: skip
+
+
 def storable(kind: pa.DataType) -> bool:
     """Return whether `datasets` supports values of this type. It does not support maps, for example."""
-    from datasets.features.features import generate_from_arrow_type
+    if any(is_usual(kind) for is_usual in USUAL_TYPES):
+        return True
+    if is_list(kind):
+        return storable(kind.value_type)
+    from datasets.features.features import generate_from_arrow_type  # for the few others, because it takes a while to import
 
     try:
         generate_from_arrow_type(kind)
@@ -164,7 +175,8 @@ def stored_columns(table: pa.Table, columns: Columns, label: pa.Array) -> pa.Tab
         names = {*table.column_names}
         table = table.select([name for name in (*columns.texts, *columns.label) if name in names])
     table = table.drop_columns([field.name for field in table.schema if not storable(field.type)])
-    cells = {column: pc.fill_null(pc.cast(table[column], pa.string()), "") for column in columns.texts}
+    texts = {column: pc.cast(table[column], pa.string()) for column in columns.texts}
+    cells = {column: pc.fill_null(text, "") if text.null_count else text for column, text in texts.items()}
     for name, column in {**cells, columns.label_name: label}.items():
         if name in table.column_names:
             table = table.set_column(table.column_names.index(name), name, column)
@@ -288,7 +300,7 @@ class LabelCells:
             encoded = cells.dictionary_encode()
             known = [self.code(value) for value in encoded.dictionary.to_pylist()]
             lookup = np.array(known + ([self.code(None)] if encoded.null_count else []))
-            indices = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+            indices = numbers_of(encoded.indices.fill_null(len(encoded.dictionary)) if encoded.null_count else encoded.indices)
             self.parts.append(lookup.astype(np.int32)[indices])
 
     def code(self, cell: Cell) -> int:
@@ -348,13 +360,13 @@ def label_cells(table: pa.Table, columns: tuple[str, ...], separator: str | None
         parts = (part.to_pylist() for part in (cells, *others))
         marks = ([meaning.get((cell or "").lower()) for cell in row] for row in zip(*parts, strict=True))
         rows = [None if None in row else [name for name, mark in zip(columns, row, strict=True) if mark] for row in marks]
-        return pa.array(rows, pa.list_(pa.string()))
+        return arrow_array(rows, pa.list_(pa.string()))
     if pa.types.is_string(cells.type) and (lists := lists_in(cells.to_pylist())) is not None:
-        return pa.array(lists, pa.list_(pa.string()))
+        return arrow_array(lists, pa.list_(pa.string()))
     if separator is not None and not pa.types.is_list(cells.type):
         texts = cells.to_pylist()
         split = [None if text is None else [*filter(None, map(str.strip, text.split(separator)))] for text in texts]
-        return pa.array(split, pa.list_(pa.string()))
+        return arrow_array(split, pa.list_(pa.string()))
     return cells
 
 
@@ -367,7 +379,7 @@ def as_text(cells: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(cells.type):
         return as_text(cells.dictionary_decode())
     if pa.types.is_floating(cells.type):
-        return pa.array([None if cell is None else repr(cell) for cell in cells.to_pylist()], pa.string())
+        return arrow_array([None if cell is None else repr(cell) for cell in cells.to_pylist()], pa.string())
     return pc.cast(cells, pa.list_(pa.string()) if is_list(cells.type) else pa.string())
 
 
@@ -547,11 +559,12 @@ def refuse_other_kind(values: list[str], labels: LabelSet, where: Where, holder:
 def label_lookup(found: LabelCells, task: str, numbers: Mapping[str, int]) -> pa.Array:
     """Return the label numbers of each different cell; null for a missing or unknown label."""
     if task == CLASSES:
-        return pa.array([None if cell is None else numbers.get(str(cell)) for cell in found.cells], pa.int64())
+        return arrow_array([None if cell is None else numbers.get(str(cell)) for cell in found.cells], pa.int64())
     known = [cell if cell is not None and all(value in numbers for value in parts_of(cell)) else None for cell in found.cells]
     lists = [None if cell is None else sorted({numbers[value] for value in parts_of(cell)}) for cell in known]
-    return pa.array(lists, pa.list_(pa.int64()))
+    return arrow_array(lists, pa.list_(pa.int64()))
 
 
 def scores_of(cells: pa.Array) -> pa.Array:
-    return pa.array([None if cell is None or not is_finite(cell) else float(cell) for cell in cells.to_pylist()], pa.float32())
+    scores = [None if cell is None or not is_finite(cell) else float(cell) for cell in cells.to_pylist()]
+    return arrow_array(scores, pa.float32())

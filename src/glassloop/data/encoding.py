@@ -21,11 +21,10 @@ from glassloop.base.errors import GlassloopError, ModelError, SettingsError, cou
 from glassloop.base.output import advance, stage
 from glassloop.base.records import decoded, described, entry
 from glassloop.data.interfaces import Row, Texts
-from glassloop.data.rows import lengths_of
+from glassloop.data.rows import ArrowRows, arrow_array, lengths_of
 from glassloop.settings.training import SEVERAL
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from transformers import BatchEncoding
 
     from glassloop.data.examples import Examples
@@ -307,8 +306,11 @@ LEAST_LENGTH = 8
 class Encoding:
     """One encoded split."""
 
-    rows: Dataset = field(
-        metadata={"help": "Memory-mapped rows with input_ids, token_type_ids if the model takes them, and labels."}
+    rows: ArrowRows = field(
+        metadata={
+            "help": "Memory-mapped rows with input_ids, token_type_ids if the model takes them, and labels. They have the "
+            "methods of a `datasets.Dataset`, and `rows.to_dataset()` is one."
+        }
     )
     lengths: np.ndarray = field(metadata={"help": "Number of tokens of each row."})
     truncation: Truncation = field(metadata={"help": "How many rows and tokens were cut."})
@@ -345,7 +347,7 @@ def encode(examples: Examples, tokenizer: Tokenizer, max_length: int, *, towers:
         key = hashlib.sha256(json.dumps([*parts, *(["towers"] if towers else [])]).encode()).hexdigest()[:32]
         build = partial(write_encoding, examples=examples, name=name, tokenizer=tokenizer, max_length=max_length, towers=towers)
         with stage(f"tokenizing {name}", fact.num_rows, "tokenizing"):
-            encoded[name] = open_or_build("encodings", key, build, partial(load_encoding, split=name))
+            encoded[name] = open_or_build("encodings", key, build, load_encoding)
     return encoded
 
 
@@ -354,10 +356,8 @@ def notes_on(encoded: dict[str, Encoding], limit: LengthLimit) -> list[str]:
     return [f"{name}: {note}" for name, split in encoded.items() for note in split.notes(limit)]
 
 
-def load_encoding(folder: Path, split: str) -> Encoding:
-    from datasets import Dataset
-
-    rows = Dataset.from_file(str(folder / ROWS_NAME), split=split)
+def load_encoding(folder: Path) -> Encoding:
+    rows = ArrowRows(folder / ROWS_NAME)
     counts = json.loads((folder / COUNTS_NAME).read_text(encoding="utf-8"))
     return Encoding(rows, lengths_of(rows), decoded(Truncation, counts["truncation"]), decoded(TypedTokens, counts["typed"]))
 
@@ -368,7 +368,7 @@ def write_encoding(
     """Tokenize one split into an Arrow file in `folder`, and write the counts beside it."""
     label = None if examples.facts[name].unlabelled else examples.columns.label_name
     cut, num_shortened, typed, writer = NOTHING_CUT, 0, NONE_TYPED, None
-    for table in examples.splits[name].with_format("arrow").iter(ENCODED_ROWS):
+    for table in examples.rows[name].with_format("arrow").iter(ENCODED_ROWS):
         texts = [table[column].to_pylist() for column in examples.columns.texts]
         num_shortened += sum(len(text) > most_characters(max_length) for column in texts for text in column)
         ids: dict[str, list[list[int]]] = {}
@@ -402,7 +402,8 @@ def write_encoding(
 
 
 def lists_of(values: np.ndarray, lengths: Sequence[int]) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths], dtype=np.int32)), pa.array(values))
+    inner = arrow_array(values, pa.from_numpy_dtype(values.dtype))
+    return pa.ListArray.from_arrays(arrow_array(np.cumsum([0, *lengths], dtype=np.int32), pa.int32()), inner)
 
 
 def tokenizer_key(tokenizer: Tokenizer) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -19,6 +20,7 @@ from glassloop.base.records import Json, decoded, described
 from glassloop.data import columns as schema
 from glassloop.data.columns import Known, LabelCells, LabelSet
 from glassloop.data.readers import BadRows
+from glassloop.data.rows import ArrowRows, arrow_array, numbers_of
 from glassloop.runs.record import SELECTION, Columns, LengthFacts, SplitFacts
 from glassloop.scores.metrics import Measures, default_measures
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL, DataSettings, fold_of
@@ -41,13 +43,22 @@ BAD_ROWS_NAME = "skipped-rows.csv"
 class Examples:
     """The checked splits of a data set and what is known about them."""
 
-    splits: DatasetDict = field(metadata={"help": "Memory-mapped rows, by split."})
+    rows: dict[str, ArrowRows] = field(metadata={"help": "Memory-mapped rows, by split."})
     columns: Columns = field(metadata={"help": "The columns that hold texts and label."})
     task: str = field(metadata={"help": "single_label_classification, multi_label_classification or regression."})
     labels: LabelSet | None = field(metadata={"help": "The label names and their numbers; None for regression."})
     facts: dict[str, SplitFacts] = field(metadata={"help": "What was counted in each split."})
     notes: list[str] = field(metadata={"help": "What a person should know before training."})
     measures: Measures = field(metadata={"help": "The metrics that fit the data."})
+
+    @cached_property
+    def splits(self) -> DatasetDict:
+        """The rows as data sets of the library `datasets`, by split. The feature of the label column has the label names."""
+        from datasets import ClassLabel, DatasetDict, List, Value
+
+        kind = ClassLabel(names=list(self.labels.names)) if self.labels else Value("float32")
+        kinds = {self.columns.label_name: List(kind) if self.task == SEVERAL else kind}
+        return DatasetDict({name: rows.to_dataset(name, kinds) for name, rows in self.rows.items()})
 
     @property
     def num_labels(self) -> int:
@@ -156,25 +167,16 @@ def prepare(raw: Mapping[str, RawSplit], settings: DataSettings, known: Known, f
 
 def load_prepared(folder: Path) -> Examples:
     """Return the examples that `prepare` wrote, memory-mapped."""
-    from datasets import ClassLabel, Dataset, DatasetDict, DatasetInfo, Features, List, Value
-
     described = json.loads((folder / DESCRIPTION_NAME).read_text(encoding="utf-8"))
     columns, measures = decoded(Columns, described["columns"]), decoded(Measures, described["measures"])
     labels = decoded(LabelSet, described["labels"]) if described["labels"] else None
     facts = {name: decoded(SplitFacts, fact) for name, fact in described["facts"].items()}
-    splits = {}
-    for name in described["facts"]:
-        path = folder / f"{name}.arrow"
-        with pa.OSFile(str(path)) as opened:
-            features = Features.from_arrow_schema(pa.ipc.open_stream(opened).schema)
-        kind = ClassLabel(names=list(labels.names)) if labels else Value("float32")
-        features[columns.label_name] = List(kind) if described["task"] == SEVERAL else kind
-        splits[name] = Dataset.from_file(str(path), info=DatasetInfo(features=features), split=name)
+    rows = {name: ArrowRows(folder / f"{name}.arrow") for name in facts}
     notes = described["notes"]
     if num_bad := described["num_bad_rows"]:
-        rows = counted(num_bad, "row", "rows")
-        notes = [f"skipped {rows} that cannot be read; {folder / BAD_ROWS_NAME} lists them", *notes]
-    return Examples(DatasetDict(splits), columns, described["task"], labels, facts, notes, measures)
+        skipped = counted(num_bad, "row", "rows")
+        notes = [f"skipped {skipped} that cannot be read; {folder / BAD_ROWS_NAME} lists them", *notes]
+    return Examples(rows, columns, described["task"], labels, facts, notes, measures)
 
 
 def measured_by(known: Known, task: str, labels: LabelSet | None, values: list[str]) -> Measures:
@@ -223,11 +225,11 @@ def check_text(text: pa.Array, column: str, split: RawSplit, first: int, keep_em
     if not schema.is_string(text.type):
         problem = f"{split.source}: column {visible(column)} has the type {text.type}, which is not text"
         raise DataError(problem, "name the text column with --text")
-    with_nul = pc.fill_null(pc.match_substring(text, "\0"), False).to_numpy(zero_copy_only=False)
-    if with_nul.any():
-        problem = f"{split.row_name(first + int(np.argmax(with_nul)))}: {visible(column)} contains a NUL byte"
+    with_nul = pc.match_substring(text, "\0")
+    if pc.any(with_nul).as_py():
+        problem = f"{split.row_name(first + with_nul.to_pylist().index(True))}: {visible(column)} contains a NUL byte"
         raise DataError(problem, "remove the byte: the file may be damaged, or not a text file")
-    empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(text), ""), True).to_numpy(zero_copy_only=False)
+    empty = ~(numbers_of(pc.utf8_length(pc.utf8_trim_whitespace(text))) > 0)  # the length of a missing cell is NaN
     if empty.any() and not keep_empty:
         rows = np.flatnonzero(empty)
         name, *others = (split.row_name(first + int(row)) for row in rows[:6])  # naming a row may mean reading up to it
@@ -350,12 +352,12 @@ def write_split(path: Path, part: Part, task: str, labels: LabelSet | None, sett
         rows = slice(index, index + table.num_rows)
         if not found.labelled:
             kind = pa.list_(pa.int64()) if task == SEVERAL else pa.float32() if task == SCORE else pa.int64()
-            label = pa.array([[] if task == SEVERAL else schema.UNLABELLED] * table.num_rows, kind)
+            label = arrow_array([[] if task == SEVERAL else schema.UNLABELLED] * table.num_rows, kind)
         elif lookup is None:
             label = schema.scores_of(schema.label_cells(table, columns.label, settings.label_separator))
         else:
-            label = lookup.take(pa.array(found.codes[rows]))
-        chosen = pa.array(part.rows[rows])
+            label = lookup.take(arrow_array(found.codes[rows], pa.int32()))
+        chosen = arrow_array(part.rows[rows], pa.bool_())
         if (label := label.filter(chosen)).null_count:
             row = index + int(np.flatnonzero(part.rows[rows])[np.argmax(label.is_null().to_numpy(zero_copy_only=False))])
             raise DataError(f"{part.raw.row_name(row)}: the label is not a finite number", "fix or remove the row")

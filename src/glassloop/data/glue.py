@@ -15,6 +15,7 @@ from glassloop.base.records import Json
 from glassloop.data.columns import UNLABELLED, Known
 from glassloop.data.examples import Source
 from glassloop.data.readers import BadRows, SpooledSplit, checksums, opened_text, read_delimited
+from glassloop.data.rows import arrow_array
 from glassloop.scores.metrics import GLUE
 from glassloop.settings.training import CLASSES, SCORE, DataSettings
 
@@ -139,12 +140,12 @@ class GlueSplit(SpooledSplit):
             if absent := [column for column in needed if column not in table.column_names]:
                 problem = f"{path.name}: there is no column {listed(absent)}; found {listed(table.column_names)}"
                 raise DataError(problem, f"this is not the original {split} file of GLUE {name}")
-            unknown = pa.array([str(UNLABELLED)] * table.num_rows, pa.string())
+            unknown = arrow_array([str(UNLABELLED)] * table.num_rows, pa.string())
             label = table[task.label] if task.label in table.column_names else unknown
             skipped = [*broken.rows.get(path, ())]
             missing = {row - 2 for row in skipped[num_skipped:]}
             end = number + table.num_rows + len(missing)
-            index = pa.array([row for row in range(number, end) if row not in missing], pa.int32())
+            index = arrow_array([row for row in range(number, end) if row not in missing], pa.int32())
             number, num_skipped = end, len(skipped)
             texts = [table[column] for column in task.texts.values()]
             found = pa.table([*texts, label, index], names=[*task.texts, "label", "idx"])

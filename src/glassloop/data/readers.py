@@ -30,6 +30,7 @@ from glassloop.base.errors import DataError, SettingsError, counted, did_you_mea
 from glassloop.base.files import is_protected_table, kind_of_special, protected, restored, sha256_of
 from glassloop.base.records import Json
 from glassloop.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, is_float
+from glassloop.data.rows import arrow_array
 from glassloop.settings.training import DataSettings, name_problem, repeated
 
 Cells = TypeVar("Cells")
@@ -430,7 +431,7 @@ def tables_of_cells(
         num_read += len(whole)
         if whole:
             read = ([*map(restored, cells)] if is_protected else cells for cells in zip(*whole, strict=True))
-            yield pa.table([pa.array(cells, pa.string()) for cells in read], names=names)
+            yield pa.table([arrow_array(cells, pa.string()) for cells in read], names=names)
     bad.refuse_most(path, num_read)
 
 
@@ -541,7 +542,7 @@ def tables_of(path: Path, rows: Iterable[tuple[int, object]], bad: BadRows = REF
             if odd := [number for number, is_list in kinds.items() if is_list != are_lists]:
                 problem = f"{path.name}, row {odd[0]:,}: {visible(name)} mixes lists and single values"
                 raise DataError(problem, "use only one of them")
-            arrays[name] = pa.array(cells, pa.list_(pa.string()) if are_lists else pa.string())
+            arrays[name] = arrow_array(cells, pa.list_(pa.string()) if are_lists else pa.string())
         if objects:
             yield pa.table(arrays)
     bad.refuse_most(path, num_read)

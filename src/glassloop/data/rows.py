@@ -1,15 +1,18 @@
-"""Rows that are given to a Trainer: their format, whether they repeat, their labels, and how often they are read."""
+"""Rows in Arrow files, and rows given to a Trainer: their format, labels, whether they repeat, and how often they are read."""
 
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, TypeGuard
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeGuard, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,8 +32,214 @@ if TYPE_CHECKING:
 
 TRANSFORM = "custom"  # what datasets calls the format of set_transform and with_transform
 LENGTH_ROWS = 10_000
+READ_TOGETHER = 1_000
 LABEL_KEYS = ("labels", "label", "label_ids")
 TYPE_REMEDY = "use whole numbers, or set problem_type"
+
+# Rows in columns, which can be read as Arrow tables.
+TableRows: TypeAlias = "Dataset | ArrowRows"
+
+
+# --- Arrow ---------------------------------------------------------------------------------------------------------
+# Almost every conversion of pyarrow, such as `pa.array`, `to_numpy` and a scalar argument, imports pandas if it is installed,
+# which takes a quarter of a second. `arrow_array` and `numbers_of` do not.
+def arrow_array(cells: Sequence[object] | np.ndarray, kind: pa.DataType) -> pa.Array:
+    """Return cells as an Arrow array of numbers, texts or lists of these. None is a missing cell."""
+    import pyarrow as pa  # here and below, because `glassloop predict` of a text does not load it
+
+    is_known = None if isinstance(cells, np.ndarray) else [cell is not None for cell in cells]
+    valid = None if is_known is None or all(is_known) else packed_bits(is_known)
+    if pa.types.is_boolean(kind):
+        return pa.Array.from_buffers(kind, len(cells), [valid, packed_bits(cells)])
+    if not pa.types.is_string(kind) and not pa.types.is_list(kind):
+        known = cells if valid is None else [0 if cell is None else cell for cell in cells]
+        numbers = np.ascontiguousarray(cast("Sequence[float]", known), dtype=kind.to_pandas_dtype())
+        return pa.Array.from_buffers(kind, len(cells), [valid, pa.py_buffer(numbers)])
+    parts = cast("Sequence[str]", cells if valid is None else ["" if cell is None else cell for cell in cells])
+    content = "".join(parts).encode() if pa.types.is_string(kind) else b""
+    lengths = map(len, parts) if content.isascii() else (len(part.encode()) for part in parts)
+    ends = np.cumsum([0, *lengths])
+    if ends[-1] > np.iinfo(np.int32).max:
+        return pa.array(cells, kind)  # in several chunks
+    buffers = [valid, pa.py_buffer(ends.astype(np.int32))]
+    if pa.types.is_string(kind):
+        return pa.Array.from_buffers(kind, len(cells), [*buffers, pa.py_buffer(content)])
+    return pa.Array.from_buffers(kind, len(cells), buffers, children=[arrow_array([*chain(*parts)], kind.value_type)])
+
+
+def packed_bits(bits: Sequence[object] | np.ndarray) -> pa.Buffer:
+    import pyarrow as pa
+
+    return pa.py_buffer(np.packbits(np.asarray(bits, dtype=bool), bitorder="little"))
+
+
+def numbers_of(cells: pa.Array) -> np.ndarray:
+    """Return an Arrow array as `to_numpy` does. Numbers are not copied unless some are missing."""
+    import pyarrow as pa
+
+    if cells.null_count or not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
+        return np.asarray(cells.to_numpy(zero_copy_only=False))
+    return np.from_dlpack(cells)
+
+
+class Format(TypedDict):
+    """What `datasets` says about how rows are read."""
+
+    type: str | None
+    format_kwargs: dict[str, object]
+    columns: list[str]
+    output_all_columns: bool
+
+
+class ArrowRows:
+    """Rows of a memory-mapped Arrow file, with the methods of a `datasets.Dataset` that Glassloop needs.
+
+    `rows[3]` is a row as a dict; `rows[:9]`, `rows[[1, 5]]` and `rows["text"]` read lists of cells. Every other method is
+    that of `rows.to_dataset()`: `rows.map(...)` returns a `datasets.Dataset`.
+
+    Args:
+        path: An Arrow file in the stream format.
+        file: Its whole table, if it is open already.
+        column_names: The columns that rows have. None: those of the file.
+        numbers: Which rows of the file these are. None: all.
+        as_arrow: Whether reading returns Arrow tables.
+    """
+
+    def __init__(
+        self, path: Path, file: pa.Table | None = None, column_names: list[str] | None = None,
+        numbers: np.ndarray | None = None, *, as_arrow: bool = False,
+    ) -> None:  # fmt: skip
+        self.path, self.file = path, opened_table(path) if file is None else file
+        self.column_names: list[str] = self.file.column_names if column_names is None else column_names
+        self.numbers, self.as_arrow = numbers, as_arrow
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The path instead of the rows, for the processes of a DataLoader.
+        return partial(ArrowRows, as_arrow=self.as_arrow), (self.path, None, self.column_names, self.numbers)
+
+    @cached_property
+    def data(self) -> pa.Table:
+        """All rows of the file, with the columns of these rows."""
+        return self.file.select(self.column_names)
+
+    @property
+    def format(self) -> Format:
+        kind = "arrow" if self.as_arrow else None
+        return {"type": kind, "format_kwargs": {}, "columns": self.column_names, "output_all_columns": False}
+
+    def __len__(self) -> int:
+        return int(self.file.num_rows) if self.numbers is None else len(self.numbers)
+
+    def __iter__(self) -> Iterator[Row]:
+        for start in range(0, len(self), READ_TOGETHER):
+            table = self.table(slice(start, start + READ_TOGETHER))
+            yield from (table.slice(row, 1) for row in range(len(table))) if self.as_arrow else table.to_pylist()
+
+    # Several rows are a dict of lists, a column is a list; in Arrow format they are tables and arrays, which have no types.
+    @overload
+    def __getitem__(self, key: int) -> Row: ...
+    @overload
+    def __getitem__(self, key: slice | str | Iterable[int]) -> pa.Table: ...
+    def __getitem__(self, key: int | slice | str | Iterable[int]) -> Row | pa.Table:
+        import pyarrow as pa
+
+        if isinstance(key, str):
+            if key not in self.column_names:
+                raise KeyError(f"there is no column {visible(key)}; found {listed(self.column_names)}")
+            cells = self.select_columns(key).table(slice(None))[key]
+            return cells if self.as_arrow else cells.to_pylist()
+        if not isinstance(key, int | np.integer):
+            table = self.table(key)
+            return table if self.as_arrow else table.to_pydict()
+        number, num_rows = int(key), len(self)
+        if not -num_rows <= number < num_rows:
+            raise IndexError(f"there is no row {number}, only {num_rows:,} rows")
+        number = number % num_rows if self.numbers is None else int(self.numbers[number])
+        batches, starts = self.batches
+        of = bisect_right(starts, number) - 1
+        row = batches[of].slice(number - starts[of], 1)
+        return pa.Table.from_batches([row]) if self.as_arrow else row.to_pylist()[0]
+
+    def table(self, key: slice | Iterable[int]) -> pa.Table:
+        """Return the rows of a slice, or those with these numbers, in their order. Negative numbers count from the end."""
+        import pyarrow as pa
+
+        numbers = np.arange(*key.indices(len(self))) if isinstance(key, slice) else self.places(key)
+        numbers = numbers if self.numbers is None else self.numbers[numbers]
+        if len(numbers) > 1 and (np.diff(numbers) == 1).all():
+            return self.data.slice(numbers[0], len(numbers))
+        batches, starts = self.batches  # `take` would copy the columns of whole batches
+        of = np.searchsorted(starts, numbers, side="right") - 1
+        parts = [batches[batch].slice(row, 1) for batch, row in zip(of.tolist(), (numbers - starts[of]).tolist(), strict=True)]
+        return pa.Table.from_batches(parts, self.data.schema)
+
+    @cached_property
+    def batches(self) -> tuple[list[pa.RecordBatch], np.ndarray]:
+        """The batches of the file, and the number of the first row of each."""
+        batches = [batch for batch in self.data.to_batches() if batch.num_rows]
+        return batches, np.cumsum([0, *(batch.num_rows for batch in batches)])[:-1]
+
+    def places(self, numbers: Iterable[int]) -> np.ndarray:
+        """Return row numbers from 0 on. Raise `IndexError` for a row that does not exist."""
+        places = np.asarray(numbers if isinstance(numbers, np.ndarray | range) else [*numbers], dtype=np.int64)
+        if len(wrong := places[(places < -len(self)) | (places >= len(self))]):
+            raise IndexError(f"there is no row {wrong[0]}, only {len(self):,} rows")
+        return np.where(places < 0, places + len(self), places)
+
+    def select(self, numbers: Iterable[int]) -> ArrowRows:
+        """Return the rows with these numbers."""
+        places = self.places(numbers)
+        places = places if self.numbers is None else self.numbers[places]
+        return ArrowRows(self.path, self.file, self.column_names, places, as_arrow=self.as_arrow)
+
+    def select_columns(self, names: str | Sequence[str]) -> ArrowRows:
+        """Return the rows with these columns only."""
+        chosen = [names] if isinstance(names, str) else [*names]
+        return ArrowRows(self.path, self.file, chosen, self.numbers, as_arrow=self.as_arrow)
+
+    def remove_columns(self, names: str | Sequence[str]) -> ArrowRows:
+        """Return the rows without these columns."""
+        removed = {names} if isinstance(names, str) else {*names}
+        return self.select_columns([name for name in self.column_names if name not in removed])
+
+    def with_format(self, kind: str | None = None, **options: object) -> TableRows:
+        """Return rows that are read as Arrow tables ("arrow") or as lists of cells (None); in other formats, a `Dataset`."""
+        if kind not in (None, "arrow") or options:
+            return self.to_dataset().with_format(kind, **options)
+        return ArrowRows(self.path, self.file, self.column_names, self.numbers, as_arrow=kind == "arrow")
+
+    def iter(self, batch_size: int) -> Iterator[pa.Table]:
+        """Yield some rows at a time."""
+        return (self[start : start + batch_size] for start in range(0, len(self), batch_size))
+
+    def to_dataset(self, split: str | None = None, kinds: Mapping[str, object] | None = None) -> Dataset:
+        """Return the rows as a `datasets.Dataset`, for everything else that can be done with one.
+
+        Args:
+            split: The name of the split.
+            kinds: Features of some columns, such as a `ClassLabel`. By default they follow from the types in the file.
+        """
+        from datasets import Dataset, DatasetInfo, Features
+        from datasets.table import MemoryMappedTable
+
+        features = Features({**Features.from_arrow_schema(self.file.schema), **(kinds or {})})
+        found = Dataset(MemoryMappedTable(self.file, str(self.path)), DatasetInfo(features=features), split)
+        if self.column_names != self.file.column_names:
+            found = found.select_columns(self.column_names)
+        return found if self.numbers is None else found.select(self.numbers)
+
+    if not TYPE_CHECKING:  # Glassloop calls only the methods above
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_"):  # what copying and a DataLoader look for
+                raise AttributeError(name)
+            return getattr(self.to_dataset(), name)
+
+
+def opened_table(path: Path) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
 
 
 # --- formats -------------------------------------------------------------------------------------------------------
@@ -46,19 +255,19 @@ def refuse_unreadable(rows: Rows | None, name: str) -> Rows:
     return rows
 
 
-def is_dataset(rows: object) -> TypeGuard[Dataset]:
-    """Return whether rows are a `datasets.Dataset`. Recognize it by its methods, so that datasets need not be loaded."""
-    # A `datasets.IterableDataset`, which is a stream, has no format.
+def is_dataset(rows: object) -> TypeGuard[TableRows]:
+    """Return whether rows are a `datasets.Dataset` or `ArrowRows`."""
+    # Recognized by its methods, so that datasets need not be loaded. A stream, `datasets.IterableDataset`, has no format.
     return hasattr(rows, "with_format") and hasattr(rows, "remove_columns") and hasattr(rows, "format")
 
 
-def is_table(rows: object) -> TypeGuard[Dataset]:
-    """Return whether rows are a `datasets.Dataset` without a transform, which is code of the user."""
+def is_table(rows: object) -> TypeGuard[TableRows]:
+    """Return whether rows are a `datasets.Dataset` or `ArrowRows`, without a transform, which is code of the user."""
     return is_dataset(rows) and rows.format["type"] != TRANSFORM
 
 
-def arrow_rows(rows: object) -> Dataset | None:
-    """Return the chosen columns of a `Dataset` in Arrow format; None if only its own `[number]` gives what the user chose."""
+def arrow_rows(rows: object) -> TableRows | None:
+    """Return the chosen columns of a table in Arrow format; None if only its own `[number]` gives what the user chose."""
     # A format such as torch or numpy changes only the type of a value. A transform, or an option such as a dtype, may change
     # the value.
     if not is_table(rows) or rows.format["format_kwargs"]:
@@ -67,8 +276,8 @@ def arrow_rows(rows: object) -> Dataset | None:
     return (rows if len(columns) == len(rows.column_names) else rows.select_columns(columns)).with_format("arrow")
 
 
-def chosen_columns(rows: Dataset) -> list[str]:
-    """Return the columns that rows of a `Dataset` have: those of `set_format(columns=)`, by default all."""
+def chosen_columns(rows: TableRows) -> list[str]:
+    """Return the columns that rows of a table have: those of `set_format(columns=)`, by default all."""
     return list(rows.column_names if rows.format["output_all_columns"] else rows.format["columns"])
 
 
@@ -93,7 +302,7 @@ def lengths_of(rows: Rows) -> np.ndarray:
     if table is None:
         return np.array([len(rows[number]["input_ids"]) for number in range(len(rows))], dtype=np.int32)
     tables = table.select_columns("input_ids").iter(LENGTH_ROWS)
-    parts = [pc.list_value_length(table["input_ids"].combine_chunks()).to_numpy(zero_copy_only=False) for table in tables]
+    parts = [numbers_of(pc.list_value_length(table["input_ids"].combine_chunks())) for table in tables]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
@@ -222,7 +431,7 @@ def labels_in(rows: Rows | None) -> np.ndarray | None:
 
 def label_cells(cells: pa.Array) -> ArrayLike:
     """Return an Arrow column of numbers as an array, and one of lists of numbers as lists."""
-    numbers: ArrayLike = cells.to_pylist() if hasattr(cells, "offsets") else cells.to_numpy(zero_copy_only=False)
+    numbers: ArrayLike = cells.to_pylist() if hasattr(cells, "offsets") else numbers_of(cells)
     return numbers
 
 

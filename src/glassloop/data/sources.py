@@ -26,7 +26,7 @@ from glassloop.data.examples import Examples, Source, load_prepared, prepare
 from glassloop.data.glue import GLUE_TASKS, find_glue_files, glue_source, known_of
 from glassloop.data.interfaces import Data
 from glassloop.data.readers import SUFFIXES, BadRows, SpooledSplit, data_suffix, read_file
-from glassloop.data.rows import arrow_rows
+from glassloop.data.rows import arrow_array, arrow_rows
 from glassloop.settings.training import CLASSES, FILE_SETTINGS, PATHS, DataSettings, data_settings
 
 if TYPE_CHECKING:
@@ -262,7 +262,8 @@ class ObjectSplit:
         self.data, self.table = data, arrow_rows(data)
         self.names: dict[str, tuple[str, ...]] = {}  # the label names that features hold, by column
         if self.table is not None:
-            kinds = {name: getattr(feature, "feature", feature) for name, feature in self.table.features.items()}
+            features = self.table.features  # type: ignore[union-attr]  # of a `Dataset`
+            kinds = {name: getattr(feature, "feature", feature) for name, feature in features.items()}
             self.names = {name: tuple(kind.names) for name, kind in kinds.items() if isinstance(kind, ClassLabel)}
             # The names of the wanted column, of the usual one, or of the only one with names.
             likely = [*(label or [name for name in kinds if name.lower() in LABEL_NAMES] or self.names)]
@@ -362,7 +363,8 @@ def quickstart_source(num_rows: int, seed: int) -> Source:
             while chunk := [*islice(rows, readers.CHUNK_ROWS)]:
                 first, second, label = zip(*chunk, strict=True)
                 names = [quickstart.LABEL_NAMES[number] for number in label]
-                yield pa.table({"sentence1": first, "sentence2": second, "label": names})
+                columns = {"sentence1": first, "sentence2": second, "label": names}
+                yield pa.table({name: arrow_array(cells, pa.string()) for name, cells in columns.items()})
 
         return {name: SpooledSplit(scratch / name, f"quickstart {name}", tables(size)) for name, size in sizes.items()}
 

@@ -164,7 +164,7 @@ def split_rows(examples: Examples, name: str, encoded: Encoding) -> LabelledRows
     """Return a split of the data of a run."""
 
     def texts(numbers: Array) -> list[list[str]]:
-        rows = examples.splits[name].select(numbers)
+        rows = examples.rows[name].select(numbers)
         return [[text or "" for text in rows[column]] for column in examples.columns.texts]
 
     return LabelledRows(texts, labels_of(examples, name), encoded.rows, encoded.lengths)
@@ -265,7 +265,7 @@ def refitted_baselines(
     frozen = FrozenEncoder(frozen_copy(network, pooling), PaddingCollator(tokenizer), embedding_backend(backend))
 
     def labelled(examples: Examples, split: str) -> LabelledRows:
-        alone = replace(examples, splits={split: examples.splits[split]}, facts={split: examples.facts[split]})
+        alone = replace(examples, rows={split: examples.rows[split]}, facts={split: examples.facts[split]})
         return split_rows(examples, split, encode(alone, tokenizer, record.max_length, towers=pooling.towers)[split])
 
     rows = labelled(train, "train")

@@ -55,7 +55,7 @@ def eject_run(run_dir: Path, target: Path) -> Path:
     except OSError as error:
         raise ResourceError(f"{target}: {error.strerror}", "choose a folder that can be written to") from error
     columns, classes = examples.columns, range(len(run.data.labels or ()))
-    for split, rows in examples.splits.items():
+    for split, rows in examples.rows.items():
         lines = []
         for row in rows:
             label = row[columns.label_name]

@@ -221,7 +221,7 @@ def search_examples(given: GivenSettings, settings: StudySettings) -> Examples:
     """Return the data as the first runs see it. Raise `GlassloopError` if it cannot be used."""
     searching = replace(given, data={**given.data, "selection_fold": settings.folds[0]})
     examples = examples_for(searching, load_config(model_names(given.model, settings)[0]))
-    if not any(name.startswith("validation") for name in examples.splits):
+    if not any(name.startswith("validation") for name in examples.rows):
         problem = "a study reports on a validation split, but the data has none"
         raise SettingsError(problem, "add one, or set validation_share above 0")
     return examples

@@ -23,6 +23,7 @@ from glassloop.data.batches import Batch
 from glassloop.data.encoding import Encoding, LengthLimit, kept_parts, notes_on
 from glassloop.data.examples import SHOWN_LABELS, Examples
 from glassloop.data.interfaces import Tokenizer
+from glassloop.data.rows import numbers_of
 from glassloop.markup.notebook import scores
 from glassloop.markup.terminal import bare_table, text
 from glassloop.runs import record as records
@@ -266,7 +267,7 @@ def result_of(
         targets = trained_on
     elif trained_on is not None and examples.task == CLASSES:
         targets = np.repeat(np.arange(len(names)), [trained_on.get(name, 0) for name in names])
-    elif "train" in examples.splits and split != "train":
+    elif "train" in examples.rows and split != "train":
         targets = labels_of(examples, "train")
     else:
         targets = np.zeros(0)
@@ -343,9 +344,9 @@ def split_record(result: scoring.Result) -> SplitRecord:
 
 
 def labels_of(examples: Examples, split: str) -> np.ndarray:
-    cells = examples.splits[split].with_format("arrow")[:][examples.columns.label_name]
+    cells = examples.rows[split].with_format("arrow")[examples.columns.label_name].combine_chunks()
     if examples.task != SEVERAL:
-        return np.asarray(cells.to_numpy())
+        return numbers_of(cells)
     rows = np.zeros((len(cells), examples.num_labels), dtype=np.int64)
     for row, numbers in enumerate(cells.to_pylist()):
         rows[row, numbers] = 1
@@ -354,7 +355,7 @@ def labels_of(examples: Examples, split: str) -> np.ndarray:
 
 def write_predictions(path: Path, examples: Examples, result: scoring.Result, more: RowFacts | None = None) -> None:
     """Write one line per row: texts, label, prediction and logits, from which every metric can be computed again."""
-    texts = examples.splits[result.split].select_columns([*dict.fromkeys(examples.columns.texts)])[:]
+    texts = examples.rows[result.split].select_columns([*dict.fromkeys(examples.columns.texts)])[:]
     cells = ({name: column[row] for name, column in texts.items()} for row in range(len(result.rows)))
     write_answers(path, result.rows, cells, more)
 
@@ -384,7 +385,7 @@ def length_entries(
     """Return the number of tokens of each row and, if it was cut, the characters of each text that the model reads."""
     entries: dict[int, dict[str, object]] = {row: {"tokens": int(length)} for row, length in enumerate(lengths)}
     full = [row for row, length in enumerate(lengths) if length >= max_length][:MOST_EXAMINED]
-    names, rows = examples.columns.texts, examples.splits[split]
+    names, rows = examples.columns.texts, examples.rows[split]
     texts = [[str(rows[row][name] or "") for row in full] for name in names]
     for place, spans in enumerate(kept_parts(tokenizer, texts, max_length, towers=towers) if tokenizer else []):
         words = zip(names, spans, (text[place] for text in texts), strict=True)

@@ -1,13 +1,16 @@
-"""Rows as their user formatted them: chosen columns, transforms, and what stays fast."""
+"""Rows as their user formatted them: chosen columns, transforms, and what stays fast; and rows of Arrow files."""
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from datasets import Dataset
@@ -15,7 +18,20 @@ from datasets import Dataset
 from glassloop.base.errors import DataError, SettingsError
 from glassloop.data import rows as row_reading
 from glassloop.data.batches import Batches, PaddingCollator
-from glassloop.data.rows import Repeats, RowReader, content_of, global_states, labels_in, refuse_labels, repeats_of
+from glassloop.data.rows import (
+    ArrowRows,
+    Repeats,
+    RowReader,
+    arrow_array,
+    arrow_rows,
+    content_of,
+    global_states,
+    labels_in,
+    lengths_of,
+    numbers_of,
+    refuse_labels,
+    repeats_of,
+)
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 ROWS = Dataset.from_dict({"input_ids": [[1, 2], [3]], "labels": [0, 1], "text": ["a", "b"]})
@@ -281,3 +297,144 @@ def test_random_rows_are_kept_for_an_evaluation_only() -> None:
         assert reader.lengths(None).tolist() == [3, 4, 5, 6, 7, 8]
         assert [len(reader[row]["input_ids"]) for row in (5, 0, 1, 2, 3, 4)] == [8, 3, 4, 5, 6, 7]
         assert rows.read == [*range(6)]
+
+
+# --- The rows of an Arrow file are those that `datasets` reads from it, whatever they hold and however they are asked for.
+TEXTS = ["a", "", "é 😀", "x" * 300, "\n", "b", "c", "d", "e"]
+KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "classes": (pa.int64(), [0, 1, 2, 1, 0, -1, 1, 2, 0]),
+    "several labels": (pa.list_(pa.int64()), [[0], [], [1, 2], [0, 1, 2], [], [], [2], [1], [0]]),
+    "scores": (pa.float32(), [0.5, -1.0, 3.25, 0.0, 1e30, 2.0, 1.0, 0.1, 0.2]),
+    "missing labels": (pa.int64(), [0, None, 1, 1, None, 0, 0, 1, 1]),
+    "nothing": (pa.int64(), [None] * 9),
+}
+
+
+def arrow_file(path: Path, columns: dict[str, pa.Array], batch: int = 4) -> Path:
+    table = pa.table(columns)
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=batch)
+    return path
+
+
+@pytest.fixture(params=KINDS)
+def pairs(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ArrowRows, Dataset]:
+    kind, labels = KINDS[request.param]
+    ids = pa.array([[number] * number for number in range(9)], pa.list_(pa.int32()))
+    when = pa.array([None, *range(8)], pa.timestamp("us"))
+    pair = pa.array([None, *TEXTS[1:]])
+    path = arrow_file(
+        tmp_path / "rows.arrow",
+        {"text": pa.array(TEXTS), "pair": pair, "ids": ids, "when": when, "label": pa.array(labels, kind)},
+    )
+    return ArrowRows(path), Dataset.from_file(str(path))
+
+
+def views(rows: Any) -> list[Any]:
+    """The same rows in other ways: chosen, in another order, twice, without columns."""
+    chosen = rows.select([8, 0, 0, 5, 6, 7, 3])
+    columns = rows.select_columns(["label", "text"])
+    return [
+        rows,
+        chosen,
+        chosen.select(range(1, 5)),
+        columns,
+        columns.select(np.array([4, 2])),
+        chosen.remove_columns("ids"),
+        rows.select([]),
+    ]
+
+
+SLICES = [slice(*part) for part in [(None,), (1, 4), (-3, None), (5, 1, -2), (None, None, 3), (3, 99), (2, 2)]]
+NUMBERS = [0, 1, -1, np.int64(1), np.int32(-2)]
+KEYS: list[Any] = [*NUMBERS, *SLICES, [1, 0, 1], [-1, 0], range(2), np.array([1, 0]), [], "text", "label"]
+
+
+def test_rows_of_a_file_are_those_of_datasets(pairs: tuple[ArrowRows, Dataset]) -> None:
+    for found, wanted in zip(*map(views, pairs), strict=True):
+        assert len(found) == len(wanted)
+        assert found.column_names == wanted.column_names
+        assert [*found] == wanted.to_list()
+        assert [*found.iter(2)] == [*wanted.iter(2)]
+        for key in KEYS if len(wanted) else SLICES:
+            known = (
+                [number % len(wanted) for number in key] if isinstance(key, list) else key
+            )  # datasets confuses negative ones
+            answer = wanted[key][:] if isinstance(key, str) else wanted[known]
+            assert found[key] == answer, key
+            in_arrow, table = found.with_format("arrow")[key], wanted.with_format("arrow")[known]
+            assert in_arrow.to_pylist() == (answer if isinstance(key, str) else table.to_pylist()), key
+            assert isinstance(key, str) or in_arrow.schema.types == table.schema.types
+        converted = found.to_dataset("train")
+        assert (converted.to_list(), converted.features, converted.split) == (wanted.to_list(), wanted.features, "train")
+        assert found.map(lambda row: {"text": row["text"] * 2}).to_list() == [{**row, "text": row["text"] * 2} for row in found]
+        assert [*copy.deepcopy(found)] == [*found], "a process of a DataLoader gets a copy"
+        assert arrow_rows(found)[:].equals(arrow_rows(wanted)[:])
+
+
+def test_wrong_numbers_and_names_of_rows_of_a_file(pairs: tuple[ArrowRows, Dataset]) -> None:
+    for found, wanted in zip(*map(views, pairs), strict=True):
+        for number in (len(wanted), -len(wanted) - 1):
+            for key in (number, [0, number], np.int64(number)):
+                for rows in (found, wanted):
+                    with pytest.raises(IndexError):
+                        rows[key]
+        with pytest.raises(IndexError, match=f"there is no row {len(wanted)}, only {len(wanted)} rows"):
+            found.select([len(wanted)])
+        with pytest.raises(KeyError, match="there is no column"):
+            found["absent"]
+        assert found.with_format("torch", columns=["label"]).format["columns"] == ["label"]
+    with pytest.raises(AttributeError, match="absent"):
+        _ = pairs[0].absent
+
+
+def test_a_file_without_rows(tmp_path: Path) -> None:
+    for batch in (4, 1):
+        rows = ArrowRows(arrow_file(tmp_path / f"{batch}.arrow", {"input_ids": pa.array([], pa.list_(pa.int32()))}, batch))
+        assert (len(rows), [*rows], rows[:], rows["input_ids"], lengths_of(rows).tolist()) == (0, [], {"input_ids": []}, [], [])
+        with pytest.raises(IndexError):
+            rows[0]
+
+
+def test_rows_of_a_file_are_not_read_whole(tmp_path: Path) -> None:
+    numbers = pa.array(np.arange(1_000_000))
+    rows = ArrowRows(arrow_file(tmp_path / "rows.arrow", {"number": numbers}, 10_000))
+    before = pa.total_allocated_bytes()
+    assert rows.select([999_999, 5, 500_000])["number"] == [999_999, 5, 500_000]
+    assert rows[123_456] == {"number": 123_456}
+    assert pa.total_allocated_bytes() - before < 100_000
+
+
+# --- Arrow arrays made without pandas are those of pyarrow.
+ARRAYS: list[tuple[Any, pa.DataType]] = [
+    (TEXTS, pa.string()),
+    (["a", None, "é"], pa.string()),
+    ([None], pa.string()),
+    ([["a", None, "é"], None, []], pa.list_(pa.string())),
+    ([[1, 2], None, []], pa.list_(pa.int64())),
+    ([[]], pa.list_(pa.int64())),
+    ([1, None, -(2**62)], pa.int64()),
+    ([0.1, None, 3e38], pa.float32()),
+    (np.array([True, False, True] * 5), pa.bool_()),
+    ([True, None, False], pa.bool_()),
+    (np.arange(9, dtype=np.int32)[::2], pa.int32()),
+    *([([], kind) for kind in (pa.string(), pa.list_(pa.string()), pa.int64(), pa.bool_())]),
+]
+
+
+@pytest.mark.parametrize(("cells", "kind"), ARRAYS, ids=str)
+def test_an_array_and_its_numbers_are_those_of_pyarrow(cells: Any, kind: pa.DataType) -> None:
+    found, wanted = arrow_array(cells, kind), pa.array(cells, kind)
+    found.validate(full=True)
+    assert found.type == kind
+    assert found.equals(wanted)
+    for part in (found, found[1:], found[len(found) :]):
+        numbers, expected = numbers_of(part), part.to_numpy(zero_copy_only=False)
+        assert numbers.dtype == expected.dtype
+        assert str(numbers.tolist()) == str(expected.tolist())
+
+
+def test_texts_too_long_for_one_array_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np, "iinfo", lambda kind: SimpleNamespace(max=3))
+    monkeypatch.setattr(pa, "array", lambda cells, kind: ("by pyarrow", cells, kind))
+    assert arrow_array(["ab", "é"], pa.string()) == ("by pyarrow", ["ab", "é"], pa.string())

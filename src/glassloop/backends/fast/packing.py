@@ -12,10 +12,10 @@ import torch
 from glassloop.base.errors import DataError, SettingsError, listed
 from glassloop.data.batches import Batch, Batches, has_no_number, is_standard, refuse_lengths, refuse_other_columns, stacks_rows
 from glassloop.data.interfaces import Row
-from glassloop.data.rows import LABEL_KEYS, Repeats, RowReader, hides_inside, labels_among
+from glassloop.data.rows import LABEL_KEYS, Repeats, RowReader, hides_inside, labels_among, numbers_of
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from glassloop.data.rows import TableRows
 
 NUMBERS_PER_TOKEN = 6  # id, position, token type, slot in the padded grid, order by id, order by position
 GRID_MULTIPLE = 8  # attention is a third slower on widths that are not a multiple of this
@@ -252,17 +252,16 @@ class ListColumn:
         return np.concatenate([np.add.reduceat(cells[: at[-1]], at[:-1], dtype=np.int64) for cells, at in self.parts])
 
 
-def read_columns(rows: Dataset) -> dict[str, ListColumn | np.ndarray]:
+def read_columns(rows: TableRows) -> dict[str, ListColumn | np.ndarray]:
     """Return the columns of an encoded data set in Arrow format: lists as `ListColumn`, numbers as arrays."""
     parts = [rows[start : start + READ_ROWS] for start in range(0, len(rows), READ_ROWS)]
     columns: dict[str, ListColumn | np.ndarray] = {}
     for name in parts[0].column_names:
         cells = [part[name].combine_chunks() for part in parts]
         if hasattr(cells[0], "offsets"):
-            values = [cell.values.to_numpy(zero_copy_only=False) for cell in cells]
-            columns[name] = ListColumn([*zip(values, (cell.offsets.to_numpy() for cell in cells), strict=True)])
+            columns[name] = ListColumn([(numbers_of(cell.values), numbers_of(cell.offsets)) for cell in cells])
         else:
-            columns[name] = np.concatenate([cell.to_numpy(zero_copy_only=False) for cell in cells])
+            columns[name] = np.concatenate([numbers_of(cell) for cell in cells])
     return columns
 
 

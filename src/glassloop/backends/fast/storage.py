@@ -11,7 +11,7 @@ from torch import nn
 
 from glassloop.base.errors import SettingsError
 from glassloop.data.interfaces import Model, Rows
-from glassloop.data.rows import Repeats, RowReader, arrow_rows, repeats_of
+from glassloop.data.rows import Repeats, RowReader, arrow_rows, numbers_of, repeats_of
 
 if TYPE_CHECKING:
     from glassloop.backends.fast.encoder_parts import LayerParts
@@ -71,7 +71,7 @@ def token_ids(rows: Rows) -> Iterator[np.ndarray]:
         yield from (np.asarray(rows[number]["input_ids"]) for number in range(len(rows)))
     else:
         for start in range(0, len(rows), READ_ROWS):
-            yield stored[start : start + READ_ROWS]["input_ids"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            yield numbers_of(stored[start : start + READ_ROWS]["input_ids"].combine_chunks().flatten())
 
 
 class Region(NamedTuple):
