@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from transformers.trainer_utils import BestRun, default_hp_space_optuna
 
-from glassloop.backends.choose import launched_processes
 from glassloop.base import errors
 from glassloop.base.errors import SettingsError, counted, listed, visible
 from glassloop.base.files import set_aside
@@ -31,6 +30,7 @@ from glassloop.study.strategies import KnownTrial, refuse_without_optuna, sample
 from glassloop.trainer import DEFAULT_DIR, Trainer
 from glassloop.training.callbacks import Callback, State
 from glassloop.training.checkpoints import digest, identified, rows_fingerprint
+from glassloop.training.processes import launched_processes
 
 if TYPE_CHECKING:
     from optuna import Trial
