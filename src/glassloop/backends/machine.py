@@ -149,6 +149,7 @@ def disk_found() -> Finding:
 
 # Another process asks for the free memory of each GPU, so that this one takes none of it.
 MOST_RUNS_AT_ONCE = 8
+MANY_STEPS = 5_000  # fewer steps than this take less time than starting one more worker saves
 FREE_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range(torch.cuda.device_count())))"
 
 
@@ -159,17 +160,14 @@ def memory_need(num_parameters: int, num_tokens: float) -> float:
     return 2 * 2**30 + 24 * num_parameters + num_tokens * max(0.025 * num_parameters, 2**16)
 
 
-def runs_at_once(device: str, need: float) -> int:
-    """Return how many runs of `need` bytes to train at the same time: as many as fit on the first GPU, elsewhere one."""
-    return runs_on_gpus(1, need)[0] if device == "cuda" else 1
-
-
-def runs_on_gpus(num_gpus: int, need: float) -> list[int]:
+def runs_on_gpus(num_gpus: int, need: float, num_steps: int) -> list[int]:
     """Return how many runs of `need` bytes to train at the same time on each GPU; one in all where none has enough memory."""
+    if num_gpus == 1 and num_steps < MANY_STEPS:
+        return [1]
     asked = subprocess.run([sys.executable, "-c", FREE_MEMORY], capture_output=True, encoding="utf-8", check=False)
     words = asked.stdout.split() if asked.returncode == 0 else []
     known = [int(word) for word in words] if all(word.isdigit() for word in words) else []
     free = [*known, *[0] * num_gpus][:num_gpus]
-    most = max(1, min(MOST_RUNS_AT_ONCE, (os.cpu_count() or 1) // num_gpus))
+    most = max(1, min(MOST_RUNS_AT_ONCE, (os.cpu_count() or 1) // num_gpus)) if num_steps >= MANY_STEPS else 1
     found = [min(most, math.floor(0.9 * one / need)) for one in free]
     return found if any(found) else [int(place == free.index(max(free))) for place in range(num_gpus)]

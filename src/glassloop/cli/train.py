@@ -41,17 +41,20 @@ def train(
     **options: object,
 ) -> CommandResult:
     """Fine-tune a model, evaluate it, and save it in a run folder."""
+    several = seeds is not None or seeds_at_once is not None
     with starting(plain=bool(options.get("disable_tqdm"))):
-        from glassloop.study.run import train_run
-        from glassloop.study.seeds import train_with_seeds
-        from glassloop.training.evaluate import run_content
+        if several:  # torch is imported only where they train
+            from glassloop.study.seeds import train_with_seeds
+        else:
+            from glassloop.study.run import train_run
+            from glassloop.training.evaluate import run_content
 
     given = given_settings(config, data, model, new_head, options)
     leave_on_signal()
     refuse_settings_of_steps(given.training)
     if resume is None:
         given.checked()  # a resumed run is checked together with the settings it was started with
-    if seeds is not None or seeds_at_once is not None:
+    if several:
         return train_with_seeds(
             given, seeds, seeds_at_once, resume, restart=restart, processes=processes, with_report=not no_report
         )
