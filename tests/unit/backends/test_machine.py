@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from glassloop.backends import machine
-from glassloop.backends.machine import BAD, FAIR, GOOD, Finding, memory_need, runs_at_once, runs_on_gpus
+from glassloop.backends.machine import BAD, FAIR, GOOD, MANY_STEPS, Finding, memory_need, runs_on_gpus
 from glassloop.base.errors import ModelError
 from glassloop.cli import main as cli
 from glassloop.training.session import machine_name
@@ -41,9 +41,9 @@ def test_each_gpu_gets_the_runs_that_fit(monkeypatch, free: tuple[int, ...], cor
     answer = f"print(*{[one * GIB for one in free if one]})" if free else "raise SystemExit(1)"
     monkeypatch.setattr(machine, "FREE_MEMORY", answer)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert runs_on_gpus(len(wanted), 5 * GIB) == wanted
-    assert runs_at_once("cuda", 5 * GIB) == runs_on_gpus(1, 5 * GIB)[0]
-    assert runs_at_once("cpu", 1.0) == runs_at_once("mps", 1.0) == 1
+    assert runs_on_gpus(len(wanted), 5 * GIB, MANY_STEPS) == wanted
+    few = [min(1, runs) for runs in wanted]
+    assert runs_on_gpus(len(wanted), 5 * GIB, MANY_STEPS - 1) == few, "of short runs, one at a time on each GPU"
 
 
 def test_the_need_of_a_run_is_not_too_small() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from run_folders import RECORD
 
-from glassloop.backends.machine import runs_on_gpus
+from glassloop.backends.machine import MANY_STEPS, runs_on_gpus
 from glassloop.runs.record import write_run
 from glassloop.runs.study import SeedRecord
 from glassloop.settings.file import GivenSettings
@@ -151,7 +151,7 @@ def test_a_study_uses_each_gpu_for_as_many_runs_as_fit(fake: Path, monkeypatch: 
     monkeypatch.setenv("PYTHONPATH", str(fake))  # of the process that asks for the free memory
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     gpus = visible_gpus(3, {"CUDA_VISIBLE_DEVICES": "GPU-a,2,MIG-c"})
-    each = runs_on_gpus(3, 10.0)
+    each = runs_on_gpus(3, 10.0, MANY_STEPS)
     assert each == [2, 1, 0]
     names, alive = [f"run-{number}" for number in range(12)], 0
     with LocalWorkers(places_for(dict(zip(gpus, each, strict=True)), 1, 16)) as local:
