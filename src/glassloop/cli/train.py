@@ -21,7 +21,7 @@ from glassloop.training.progress import starting
 
 RESUME_HELP = "Resume this run folder. Without a value, resume --output_dir."
 SEEDS_HELP = "Number of random seeds to train with, starting at --seed. Reports mean and standard deviation."
-AT_ONCE_HELP = "Number of seeds to train at the same time. Default: as many as fit on the GPU; 1 on a CPU."
+AT_ONCE_HELP = "Number of seeds to train at the same time. Default: 1; on several GPUs 1 each; more if runs are long and fit."
 
 
 @with_settings(TrainingArguments, DataSettings)

@@ -50,7 +50,8 @@ def train_seeds(
         seeds: The random seeds.
         output_dir: New or empty folder for the runs. Default: `settings.training.output_dir`, else the next free
             runs/run-001.
-        at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
+        at_once: How many seeds to train at the same time. Default: one on a CPU; one on each GPU, or more if the runs are long
+            and fit into its memory.
         report: Whether to write the report of each run.
 
     Returns:
@@ -102,7 +103,8 @@ def resume_seeds(
     Args:
         output_dir: The folder of an earlier `train_seeds`.
         seeds: Random seeds to add.
-        at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
+        at_once: How many seeds to train at the same time. Default: one on a CPU; one on each GPU, or more if the runs are long
+            and fit into its memory.
         report: Whether to write the report of each run.
 
     Returns:
@@ -142,7 +144,7 @@ def run_seeds(
                 note(f"chosen {checked.reason}")
             if given is not None:
                 record = replace(record, settings=replace(record.settings, training=checked.given.checked().training))
-            workers.spread(seed_places(checked, at_once))
+            workers.spread(seed_places(checked, len(unfinished), at_once))
             num_steps = checked.num_steps
         with locked(folder, note), noted_signals() as signals:
             if is_new:

@@ -184,7 +184,8 @@ def run_study(
                 refuse_taken(folder)
             (folder / RUNS_NAME).mkdir(exist_ok=True)
             note(plan_of(settings, checked.validation_rows, folder))
-            places = [] if on else study_places(checked, at_once, record.threads)
+            num_runs = settings.num_settings * settings.runs_per_setting
+            places = [] if on else study_places(checked, num_runs, at_once, record.threads)
             with RayTrials(record, on, at_once) if on else workers as executor:
                 workers.spread(places)
                 record = replace(record, threads=record.threads or executor.threads)

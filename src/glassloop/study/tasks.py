@@ -252,23 +252,25 @@ def first_place(wanted: str, at_once: int | None, threads: int | None) -> Place:
     return Place(None, threads or (None if has_gpu else places_for({}, at_once, os.cpu_count() or 1)[0].threads))
 
 
-def study_places(checked: Checked, at_once: int | None, threads: int | None) -> list[Place]:
+def study_places(checked: Checked, num_runs: int, at_once: int | None, threads: int | None) -> list[Place]:
     """Return the places of the runs of a study, `at_once` on each GPU; if the study ran before, with as many threads."""
     gpus = visible_gpus(checked.num_gpus, os.environ)
-    each = [at_once] * len(gpus) if at_once else runs_on_gpus(len(gpus), checked.need, checked.num_steps) if gpus else []
+    each = [at_once or 0] * len(gpus)
+    if gpus and not at_once:
+        each = runs_on_gpus(len(gpus), checked.need, num_runs, checked.num_steps)
     places = places_for(dict(zip(gpus, each, strict=True)), at_once, os.cpu_count() or 1)
     where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {checked.device}"
     note(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
     return [replace(place, threads=threads or place.threads) for place in places]
 
 
-def seed_places(checked: Checked, at_once: int | None) -> list[Place]:
+def seed_places(checked: Checked, num_runs: int, at_once: int | None) -> list[Place]:
     """Return the places of the runs of several seeds, `at_once` in all. Each has the threads of a run alone."""
     gpus = visible_gpus(checked.num_gpus, os.environ)
     if not gpus:
         return [Place()] * (at_once or 1)
     each = [(at_once or 0) // len(gpus) + (place < (at_once or 0) % len(gpus)) for place in range(len(gpus))]
-    each = each if at_once else runs_on_gpus(len(gpus), checked.need, checked.num_steps)
+    each = each if at_once else runs_on_gpus(len(gpus), checked.need, num_runs, checked.num_steps)
     return [replace(place, threads=None) for place in places_for(dict(zip(gpus, each, strict=True)), at_once, 1)]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -325,6 +327,33 @@ def test_seeds_are_resumed_from_another_working_directory(fake: FakeSeeds, tmp_p
     fake.does({})
     assert resume_seeds(fake.out).status == "finished"
     assert fake.calls[-1] == ["seed-43", "new"]
+
+
+SEEDS = """
+import sys
+from glassloop.study import tasks
+tasks.COMMAND = [sys.executable, "-S", sys.argv.pop(1)]
+sys.argv[0] = "glassloop"
+from glassloop.cli.main import main
+try:
+    main()
+finally:
+    print("loaded", *sys.modules)
+"""
+
+
+def test_the_process_that_starts_seeds_never_imports_torch(fake: FakeSeeds, tmp_path: Path, monkeypatch) -> None:
+    """From the command line to the table, the verdict and the report."""
+    monkeypatch.delenv("GLASSLOOP_NO_REPORT", raising=False)
+    words = ["train", "rows.csv", "--seeds", "2", "--output_dir", str(fake.out)]
+    ended = subprocess.run(
+        [sys.executable, "-c", SEEDS, str(tmp_path / "child.py"), *words], capture_output=True, text=True, check=True
+    )
+    assert "mean of 2" in ended.stderr
+    assert (fake.out / "report.html").is_file()
+    loaded = {*ended.stdout.rpartition("loaded ")[2].split()}
+    assert "glassloop.study.seeds" in loaded
+    assert not loaded & {"torch", "transformers", "datasets"}
 
 
 # --- what is refused before anything starts
