@@ -13,9 +13,8 @@ from glassloop.backends.machine import GOOD, bf16_found
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import SettingsError
 from glassloop.base.output import say
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import TrainingArguments, launched_processes
 from glassloop.training.interfaces import Backend
-from glassloop.training.processes import launched_processes
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

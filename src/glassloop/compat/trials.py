@@ -24,13 +24,12 @@ from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord, read_stud
 from glassloop.scores.metrics import short_metrics
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import SCRIPT, StudySettings, Value, Values, setting_name
-from glassloop.settings.training import TYPES
+from glassloop.settings.training import TYPES, launched_processes
 from glassloop.settings.transformers_names import SETTINGS
 from glassloop.study.strategies import KnownTrial, refuse_without_optuna, sampler_for, started_search
 from glassloop.trainer import DEFAULT_DIR, Trainer
 from glassloop.training.callbacks import Callback, State
 from glassloop.training.checkpoints import digest, identified, rows_fingerprint
-from glassloop.training.processes import launched_processes
 
 if TYPE_CHECKING:
     from optuna import Trial

@@ -27,11 +27,10 @@ from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds, write_seed
 from glassloop.scores.metrics import Measures, no_better
 from glassloop.scores.result import CONSTANTS
 from glassloop.settings.file import GivenSettings, RunSettings, write_settings
-from glassloop.settings.training import FROZEN, data_settings, training_arguments
+from glassloop.settings.training import FROZEN, data_settings, launched_processes, training_arguments
 from glassloop.study.tasks import KINDS, Check, LocalWorkers, Task, Watcher, reached, run_tasks, seed_places, stored_answer
 from glassloop.training.callbacks import leave, noted_signals
 from glassloop.training.evaluate import baseline_name, baselines_table, figures, seeds_content, values_of
-from glassloop.training.processes import launched_processes
 from glassloop.training.progress import SeedsProgress
 
 

@@ -26,7 +26,15 @@ from glassloop.settings import study as searches
 from glassloop.settings.defaults import Facts, choose_settings
 from glassloop.settings.file import GivenSettings, write_settings
 from glassloop.settings.study import MODEL, StudySettings, Values, setting_name, study_settings, vary_text
-from glassloop.settings.training import TYPES, DataSettings, data_settings, refuse, training_arguments, wrong_choice
+from glassloop.settings.training import (
+    TYPES,
+    DataSettings,
+    data_settings,
+    launched_processes,
+    refuse,
+    training_arguments,
+    wrong_choice,
+)
 from glassloop.study.ray import RayTrials, refuse_unreachable
 from glassloop.study.strategies import Played, next_optuna_round, next_round
 from glassloop.study.tasks import (
@@ -44,7 +52,6 @@ from glassloop.study.tasks import (
     study_places,
 )
 from glassloop.training.callbacks import leave, leave_on_signal, noted_signals
-from glassloop.training.processes import launched_processes
 
 WORST_LOSS = 1e9  # of a failed run, where less is better
 UNHASHED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # do not change what a run computes
@@ -169,8 +176,7 @@ def run_study(
     device, threads = str(given.training.get("device", "auto")), read_study(wanted).threads if known and wanted else None
     with LocalWorkers([first_place(device, at_once, threads)]) as workers:
         checked = workers.check(Check(given, study=settings))
-        assert checked.study is not None
-        record = checked.study
+        (record,) = checked.study
         if on is not None:
             refuse_unreachable(on)
         folder = wanted if known and wanted else free_folder(output_dir)

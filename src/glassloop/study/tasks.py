@@ -82,7 +82,7 @@ class Checked:
     num_gpus: int = 0
     need: float = 0.0  # bytes of GPU memory of a run
     num_steps: int = 0  # of a run
-    study: StudyRecord | None = None
+    study: tuple[StudyRecord, ...] = ()  # what a new study starts with
     facts: dict[str, Facts] = field(default_factory=dict)  # by model: what the rule chooses the settings of a study from
     validation_rows: int = 0
     kind: str = ""  # the type of an error

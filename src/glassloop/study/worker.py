@@ -106,7 +106,7 @@ def checked_study(given: GivenSettings, settings: StudySettings, shared: SharedP
     facts = {name: facts_of_model(run, name, shared) for name, run in models.items()}  # a trained model may bring its labels
     rows = max(fact.num_rows for name, fact in examples.facts.items() if name.startswith("validation"))
     need, num_steps = (max(values) for values in zip(*found, strict=True))
-    return Checked(base, need=need, num_steps=int(num_steps), study=record, facts=facts, validation_rows=rows)
+    return Checked(base, need=need, num_steps=int(num_steps), study=(record,), facts=facts, validation_rows=rows)
 
 
 def search_examples(given: GivenSettings, settings: StudySettings, shared: SharedParts | None = None) -> Examples:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from glassloop.base.children import Child, Children
-from glassloop.base.errors import GlassloopError, LostProcessError, ResourceError, SettingsError, visible
+from glassloop.base.errors import GlassloopError, LostProcessError, ResourceError
 from glassloop.base.output import messages
 from glassloop.training.callbacks import noted_signals
 
@@ -30,18 +29,6 @@ class WorkerError(GlassloopError):
     def __init__(self, area: str, problem: str, remedy: str, exit_code: int, followed: bool) -> None:
         super().__init__(problem, remedy)
         self.area, self.exit_code, self.followed = area, exit_code, followed
-
-
-def launched_processes() -> int:
-    """Return how many processes of this program a launcher (torchrun, accelerate launch, mpirun) has started."""
-    names = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
-    name = next((name for name in names if name in os.environ), None)
-    if name is None:
-        return 1
-    text = os.environ[name]
-    if not re.fullmatch("[1-9][0-9]{0,5}", text):
-        raise SettingsError(f"the variable {name} is {visible(text)}, not a number of processes", f"unset {name}")
-    return int(text)
 
 
 def launch(arguments: Sequence[str], num_processes: int) -> NoReturn:

@@ -161,7 +161,7 @@ def test_the_check_of_a_study_reads_each_model_once_with_the_largest_batch(data:
     )
     assert (small.error, large.error) == ((), ())
     assert large.need > small.need
-    assert (large.validation_rows, large.study and large.study.seeds) == (20, (3, 4))
+    assert (large.validation_rows, large.study[0].seeds) == (20, (3, 4))
     assert {name: facts.rows for name, facts in large.facts.items()} == {str(lively_dir): 81}
 
 
