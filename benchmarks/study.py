@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--strategies", default="halving,grid")
     found.add_argument("--seeds", type=int, default=5)
     found.add_argument("--epochs", type=float, default=3)
-    found.add_argument("--at_once", type=int, help="runs at a time; by default as many as fit")
+    found.add_argument("--at_once", type=int, help="runs at a time; by default as many as fit and have enough to train")
     found.add_argument("--vary", action="append", help="name=values instead of the 24 settings")
     return found
 

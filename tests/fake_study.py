@@ -75,7 +75,7 @@ def run_fake(
     monkeypatch.setattr(module, "RunSettler", FakeSettler)
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
-    runner = StudyRunner(folder, record, executor, [] if signals is None else signals, lines.append)
+    runner = StudyRunner(folder, record, {}, executor, [] if signals is None else signals, lines.append)
     return runner.run(), lines
 
 

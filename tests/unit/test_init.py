@@ -60,6 +60,7 @@ def test_an_unknown_name_is_an_attribute_error_and_cannot_be_imported() -> None:
         ("import glassloop; dir(glassloop); hasattr(glassloop, 'nothing')", HEAVY),
         ("from glassloop import DataSettings, GlassloopError, TrainingArguments", HEAVY),
         ("from glassloop import Run, quickstart_model", ("torch", "transformers", "datasets")),
+        ("from glassloop import Study, train_seeds", ("torch", "transformers", "datasets")),
     ],
 )
 def test_what_needs_nothing_heavy_loads_nothing_heavy(code: str, absent: tuple[str, ...]) -> None:

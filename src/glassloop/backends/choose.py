@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import time
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,9 @@ import torch
 
 from glassloop.backends.machine import GOOD, bf16_found
 from glassloop.backends.plain import PlainBackend
-from glassloop.base.errors import SettingsError, visible
+from glassloop.base.errors import SettingsError
 from glassloop.base.output import say
-from glassloop.settings.training import TrainingArguments
+from glassloop.settings.training import TrainingArguments, launched_processes
 from glassloop.training.interfaces import Backend
 
 if TYPE_CHECKING:
@@ -54,18 +53,6 @@ def choose_precision(wanted: str, device: str, *, falls_back: bool = False) -> s
     if problem:
         say(f"{problem}: using fp32")
     return "fp32" if problem else wanted
-
-
-def launched_processes() -> int:
-    """Return how many processes of this program a launcher (torchrun, accelerate launch, mpirun) has started."""
-    names = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
-    name = next((name for name in names if name in os.environ), None)
-    if name is None:
-        return 1
-    text = os.environ[name]
-    if not re.fullmatch("[1-9][0-9]{0,5}", text):
-        raise SettingsError(f"the variable {name} is {visible(text)}, not a number of processes", f"unset {name}")
-    return int(text)
 
 
 def choose_backend(args: TrainingArguments, accelerator: Accelerator | None = None, *, falls_back: bool = False) -> Backend:

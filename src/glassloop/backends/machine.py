@@ -149,6 +149,9 @@ def disk_found() -> Finding:
 
 # Another process asks for the free memory of each GPU, so that this one takes none of it.
 MOST_RUNS_AT_ONCE = 8
+# One more worker takes longer to start than it saves, unless it has at least so many steps to train: on an H200, it starts in
+# about 15 seconds, in which a small model trains some thousand steps. What a run does besides takes as long as 500 of them.
+STEPS_PER_WORKER, STEPS_BESIDES = 5_000, 500
 FREE_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range(torch.cuda.device_count())))"
 
 
@@ -159,17 +162,15 @@ def memory_need(num_parameters: int, num_tokens: float) -> float:
     return 2 * 2**30 + 24 * num_parameters + num_tokens * max(0.025 * num_parameters, 2**16)
 
 
-def runs_at_once(device: str, need: float) -> int:
-    """Return how many runs of `need` bytes to train at the same time: as many as fit on the first GPU, elsewhere one."""
-    return runs_on_gpus(1, need)[0] if device == "cuda" else 1
-
-
-def runs_on_gpus(num_gpus: int, need: float) -> list[int]:
+def runs_on_gpus(num_gpus: int, need: float, num_runs: int, num_steps: int) -> list[int]:
     """Return how many runs of `need` bytes to train at the same time on each GPU; one in all where none has enough memory."""
+    share = num_runs * (num_steps + STEPS_BESIDES) // num_gpus
+    most = max(1, min(MOST_RUNS_AT_ONCE, (os.cpu_count() or 1) // num_gpus, share // STEPS_PER_WORKER))
+    if (num_gpus, most) == (1, 1):
+        return [1]
     asked = subprocess.run([sys.executable, "-c", FREE_MEMORY], capture_output=True, encoding="utf-8", check=False)
     words = asked.stdout.split() if asked.returncode == 0 else []
     known = [int(word) for word in words] if all(word.isdigit() for word in words) else []
     free = [*known, *[0] * num_gpus][:num_gpus]
-    most = max(1, min(MOST_RUNS_AT_ONCE, (os.cpu_count() or 1) // num_gpus))
     found = [min(most, math.floor(0.9 * one / need)) for one in free]
     return found if any(found) else [int(place == free.index(max(free))) for place in range(num_gpus)]

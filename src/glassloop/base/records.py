@@ -18,9 +18,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from glassloop.base.errors import GlassloopError, ModelError, shortened, visible
+from glassloop.base.errors import GlassloopError, ModelError, listed, shortened, visible
 from glassloop.base.files import write_text
 
+MOST_SHOWN = 8  # entries of a list in a sentence
 MOST_BYTES = 100_000_000  # a record has a few kilobytes; a file this large is not a record
 KINDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
 PACKAGES = ("glassloop", "torch", "transformers", "datasets", "accelerate", "tokenizers", "numpy")
@@ -192,6 +193,25 @@ def in_words(value: Json) -> str:
 def joined(where: str, name: str) -> str:
     """Return the place of an entry in a record; a long key is cut."""
     return f"{where}.{shortened(name, 80)}" if where else shortened(name, 80)
+
+
+def differences(stored: object, now: object, name: str = "") -> list[str]:
+    """Return a sentence for each value that differs, with both values side by side."""
+    if isinstance(stored, Mapping) and isinstance(now, Mapping):
+        pairs = ((entry, f"{name}.{entry}" if name else entry) for entry in {**stored, **now})
+        return [line for entry, place in pairs for line in differences(stored.get(entry), now.get(entry), place)]
+    if stored == now:
+        return []
+    if isinstance(stored, list) and isinstance(now, list) and max(len(stored), len(now)) > MOST_SHOWN:
+        removed, added = ([entry for entry in one if entry not in other] for one, other in ((stored, now), (now, stored)))
+        if removed or added:
+            before, after = (f"({listed(entries, 3) or 'all'})" for entries in (removed, added))
+            return [f"{name}: {len(stored):,} then {before}, {len(now):,} now {after}"]
+
+    def text(value: object) -> str:
+        return listed(value, MOST_SHOWN) if isinstance(value, list) and len(value) > MOST_SHOWN else shortened(value)
+
+    return [f"{name}: {text(stored)} then, {text(now)} now"]
 
 
 @cache

@@ -13,7 +13,9 @@ from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.training.progress import starting
 
 RESUME_HELP = "Continue this study. Without a value, the one in --output_dir."
-AT_ONCE_HELP = "Number of runs to train at the same time on each GPU, or on the CPU. Default: as many as fit."
+AT_ONCE_HELP = (
+    "Number of runs to train at the same time on each GPU, or on the CPU. Default: as many as fit and have enough to do."
+)
 ON_HELP = "Train on a Ray cluster: ray for the local or running one, or ray://host:port."
 
 

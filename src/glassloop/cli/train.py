@@ -12,6 +12,7 @@ from typer import Context, Option
 
 from glassloop.base.output import CommandResult
 from glassloop.cli.options import Config, Json, Model, NewHead, TrainingData, completed_runs, given_settings, with_settings
+from glassloop.markup.terminal import show_timing
 from glassloop.runs.record import read_run, seed_name
 from glassloop.runs.study import read_seeds
 from glassloop.settings.file import GivenSettings, write_settings
@@ -23,7 +24,7 @@ from glassloop.training.progress import starting
 RESUME_HELP = "Resume this run folder. Without a value, resume --output_dir."
 SEEDS_HELP = "Number of random seeds to train with, starting at --seed. Reports mean and standard deviation."
 TIMING_HELP = "Show at the end how long each stage took. With --seeds: of the first seed."
-AT_ONCE_HELP = "Number of seeds to train at the same time. Default: as many as fit on the GPU; 1 on a CPU."
+AT_ONCE_HELP = "Number of seeds to train at the same time. Default: 1; on several GPUs 1 each; more if runs are long and fit."
 
 
 @with_settings(TrainingArguments, DataSettings)
@@ -44,17 +45,20 @@ def train(
     **options: object,
 ) -> CommandResult:
     """Fine-tune a model, evaluate it, and save it in a run folder."""
+    several = seeds is not None or seeds_at_once is not None
     with starting(plain=bool(options.get("disable_tqdm"))) as clock:
-        from glassloop.study.run import show_timing, train_run
-        from glassloop.study.seeds import train_with_seeds
-        from glassloop.training.evaluate import run_content
+        if several:  # torch is imported only where they train
+            from glassloop.study.seeds import train_with_seeds
+        else:
+            from glassloop.study.run import train_run
+            from glassloop.training.evaluate import run_content
 
     given = given_settings(config, data, model, new_head, options)
     leave_on_signal()
     refuse_settings_of_steps(given.training)
     if resume is None:
         given.checked()  # a resumed run is checked together with the settings it was started with
-    if seeds is not None or seeds_at_once is not None:
+    if several:
         result = train_with_seeds(
             given, seeds, seeds_at_once, resume, restart=restart, processes=processes, with_report=not no_report
         )

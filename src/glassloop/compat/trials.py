@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from transformers.trainer_utils import BestRun, default_hp_space_optuna
 
-from glassloop.backends.choose import launched_processes
 from glassloop.base import errors
 from glassloop.base.errors import SettingsError, counted, listed, visible
 from glassloop.base.files import set_aside
@@ -25,7 +24,7 @@ from glassloop.runs.study import RoundRecord, SeedRecord, StudyRecord, read_stud
 from glassloop.scores.metrics import short_metrics
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import SCRIPT, StudySettings, Value, Values, setting_name
-from glassloop.settings.training import TYPES
+from glassloop.settings.training import TYPES, launched_processes
 from glassloop.settings.transformers_names import SETTINGS
 from glassloop.study.strategies import KnownTrial, refuse_without_optuna, sampler_for, started_search
 from glassloop.trainer import DEFAULT_DIR, Trainer

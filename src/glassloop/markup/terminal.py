@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.console import JustifyMethod, OverflowMethod
+from rich.console import Console, JustifyMethod, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -37,3 +37,9 @@ def stages_table(stages: Mapping[str, float], title: str) -> Table:
         table.add_row(text(title), f"{seconds:.2f}", f"{seconds / whole:.0%}" if whole else "", bar)
     table.add_row("in all", f"{whole:.2f}", "", "", style="bold")
     return table
+
+
+def show_timing(stages: Mapping[str, float], *, resumed: bool) -> None:
+    """Print how long each stage took, with a bar; nothing for a run of an earlier version, which did not record it."""
+    if stages:
+        Console(stderr=True).print(stages_table(stages, "time since the run was resumed" if resumed else "where the time went"))

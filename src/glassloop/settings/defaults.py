@@ -66,6 +66,7 @@ class Facts:
     kept_form: str = ONE_SEQUENCE  # how it reads a pair
     can_be_pooled: bool = True  # the encoder gives a vector for each token
     processes: int = 1
+    own_settings: bool = False  # runs on this source keep the defaults
 
 
 def choose_method(args: TrainingArguments, facts: Facts) -> TrainingArguments:
@@ -92,6 +93,8 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
     # looks at no scores: a search would need the validation rows. (What a regression reaches on training rows can still
     # change the method: see `LEAST_SKILL`.)
     resolved = choose_method(args, facts)
+    if facts.own_settings or not facts.rows:
+        return Chosen(resolved)
     shares = args.gradient_accumulation_steps * facts.processes
     chosen: dict[str, int | float | str] = {
         name: getattr(resolved, name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -600,3 +602,15 @@ def wrong_values(args: TrainingArguments) -> list[SettingsError]:
     if args.run_name and (text := name_problem(args.run_name) or ""):
         problems.append(SettingsError(text, "choose another run_name"))
     return problems
+
+
+def launched_processes() -> int:
+    """Return how many processes of this program a launcher (torchrun, accelerate launch, mpirun) has started."""
+    names = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+    name = next((name for name in names if name in os.environ), None)
+    if name is None:
+        return 1
+    text = os.environ[name]
+    if not re.fullmatch("[1-9][0-9]{0,5}", text):
+        raise SettingsError(f"the variable {name} is {visible(text)}, not a number of processes", f"unset {name}")
+    return int(text)

@@ -34,7 +34,7 @@ from glassloop.data.encoding import Encoding, encode, notes_on, tokenizer_key
 from glassloop.data.examples import Examples, length_facts
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.sources import load_examples
-from glassloop.markup.terminal import stages_table
+from glassloop.markup.terminal import show_timing
 from glassloop.models.described import KnownModel, describe, known_model
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
@@ -57,7 +57,7 @@ from glassloop.runs.history import read_moments, trained_seconds
 from glassloop.scores.calibration import USUAL_TEMPERATURE, expected_temperature
 from glassloop.scores.metrics import refuse_unknown_metric
 from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Result, facts_of, method_of, write_baselines
-from glassloop.settings.defaults import Chosen, Facts, choose_method, choose_settings, has_own_settings
+from glassloop.settings.defaults import Chosen, Facts, choose_settings, has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.training import (
     AUTO,
@@ -307,10 +307,10 @@ def examples_for(given: GivenSettings, config: Config, shared: SharedParts | Non
     """Return the data of a run, with the labels of its model if that keeps its head. Files are read once."""
     # The user may give the labels of the model in another order, but other labels need a new head.
     carried = None if given.new_head else carried_labels(config)
-    wanted = data_settings(given.data).label_names
-    outputs = LabelSet(carried) if carried and {*(wanted or carried)} == {*carried} else None
+    wanted = data_settings(given.data).with_absolute_paths()
+    outputs = LabelSet(carried) if carried and {*(wanted.label_names or carried)} == {*carried} else None
     source = given.source or "quickstart"
-    key = ("examples", source, json.dumps(given.data, sort_keys=True, default=str), outputs)
+    key = ("examples", absolute_name(source), json.dumps(asdict(wanted), sort_keys=True, default=str), outputs)
     return (shared or SharedParts()).kept(key, lambda: load_examples(source, outputs=outputs, **given.data))
 
 
@@ -319,9 +319,15 @@ def chosen_settings(
     declared: Pooling | None = None,
 ) -> Chosen:  # fmt: skip
     """Return the settings of a run with those that the default rule chooses from its data and its model."""
+    return choose_settings(args, given.training, facts_for(given, examples, config, processes, declared))
+
+
+def facts_for(
+    given: GivenSettings, examples: Examples, config: Config, processes: int = 1, declared: Pooling | None = None
+) -> Facts:
     rows = examples.facts["train"].num_rows if "train" in examples.facts else 0
     kept = kept_pooling(config, given)
-    facts = Facts(
+    return Facts(
         rows,
         examples.num_labels,
         encoder_weights(config),
@@ -332,10 +338,8 @@ def chosen_settings(
         kept_form=TWO_TOWERS if kept and kept.towers else ONE_SEQUENCE,
         can_be_pooled=can_be_pooled(config),
         processes=processes,
+        own_settings=has_own_settings(given.source),
     )
-    if has_own_settings(given.source) or not rows:
-        return Chosen(choose_method(args, facts))
-    return choose_settings(args, given.training, facts)
 
 
 def has_head(config: Config, given: GivenSettings) -> bool:
@@ -611,16 +615,13 @@ def first_record(inputs: RunInputs, parts: session.TrainingParts, fingerprint: s
     )
 
 
-def check_run(settings: RunSettings, seed: int) -> tuple[float, int]:
+def check_run(settings: RunSettings, seed: int, shared: SharedParts | None = None) -> tuple[float, int]:
     """Check settings, model and data once and cache the tokens. Return the GPU memory a run may need, and its steps."""
     args = replace(settings.training, seed=seed)
-    device = choose_device(args.device)
-    backend: Backend = PlainBackend("cpu", "fp32")
-    if device != "cuda":  # on a GPU it would take memory from the children
-        chosen = choose_backend(args)
-        backend = chosen if device == "cpu" else backend
-    # The children read embeddings of the CPU from the cache, where each backend has entries of its own.
-    run = assemble(settings.given(), args, backend, fits=device != "cuda")
+    # Of several GPUs, those with enough free memory are chosen only afterwards: until then none of them is used.
+    several = choose_device(args.device) == "cuda" and torch.cuda.device_count() > 1
+    backend = PlainBackend("cpu", "fp32") if several else choose_backend(args)
+    run = assemble(settings.given(), args, backend, shared, fits=not several)
     rows = max(args.per_device_train_batch_size, args.per_device_eval_batch_size / 4)  # evaluation keeps no activations
     tokens = rows * int(run.encoded["train"].lengths.max())
     return memory_need(run.record.model.parameters, tokens), run.parts.plan.max_steps
@@ -692,12 +693,6 @@ def train_run(
             if timing:
                 show_timing(clock.stages(), resumed=bool(checkpoint))
     return folder
-
-
-def show_timing(stages: Mapping[str, float], *, resumed: bool) -> None:
-    """Print how long each stage took, with a bar; nothing for a run of an earlier version, which did not record it."""
-    if stages:
-        Console(stderr=True).print(stages_table(stages, "time since the run was resumed" if resumed else "where the time went"))
 
 
 def find_resumed(

@@ -12,14 +12,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from glassloop.backends.choose import choose_device, launched_processes
-from glassloop.backends.machine import runs_at_once
 from glassloop.base.errors import GlassloopError, SettingsError, counted
 from glassloop.base.files import absolute_name, locked, user_path
 from glassloop.base.output import CommandResult, note
-from glassloop.base.records import versions
+from glassloop.base.records import differences, versions
 from glassloop.markup.terminal import bare_table, text
-from glassloop.models.loading import declared_by, load_config
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
 from glassloop.report.study import seeds_verdict
@@ -29,13 +26,10 @@ from glassloop.runs.status import free_folder, new_folders, refuse_taken, remove
 from glassloop.runs.study import SeedRecord, SeedsRecord, read_seeds, write_seeds
 from glassloop.scores.metrics import Measures, no_better
 from glassloop.scores.result import CONSTANTS
-from glassloop.settings.defaults import has_own_settings
 from glassloop.settings.file import GivenSettings, RunSettings, write_settings
-from glassloop.settings.training import FROZEN, data_settings, training_arguments
-from glassloop.study.run import check_run, chosen_settings, examples_for
-from glassloop.study.tasks import KINDS, LocalWorkers, Place, Task, Watcher, reached, run_tasks, stored_answer
+from glassloop.settings.training import FROZEN, data_settings, launched_processes, training_arguments
+from glassloop.study.tasks import KINDS, Check, LocalWorkers, Task, Watcher, reached, run_tasks, seed_places, stored_answer
 from glassloop.training.callbacks import leave, noted_signals
-from glassloop.training.checkpoints import differences
 from glassloop.training.evaluate import baseline_name, baselines_table, figures, seeds_content, values_of
 from glassloop.training.progress import SeedsProgress
 
@@ -55,7 +49,8 @@ def train_seeds(
         seeds: The random seeds.
         output_dir: New or empty folder for the runs. Default: `settings.training.output_dir`, else the next free
             runs/run-001.
-        at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
+        at_once: How many seeds to train at the same time. Default: one on a CPU; one on each GPU, or more if the runs are long
+            and fit into its memory.
         report: Whether to write the report of each run.
 
     Returns:
@@ -67,6 +62,15 @@ def train_seeds(
         ModelError: The model cannot be used. No seed is started.
         KeyboardInterrupt: Ctrl-C stopped the seeds. `resume_seeds` continues them.
     """
+    return start_seeds(settings.given(), seeds, output_dir=output_dir, at_once=at_once, report=report)
+
+
+def start_seeds(
+    given: GivenSettings, seeds: Iterable[int], *, output_dir: str | Path | None = None, at_once: int | None = None,
+    report: bool = True, chooses: bool = False,
+) -> SeedsRecord:  # fmt: skip
+    """Train seeds in a new folder. With `chooses`, the default rule chooses the settings that are not given, for all seeds."""
+    settings = given.checked()
     chosen = output_dir or settings.training.output_dir
     entries = {seed: SeedRecord(seed=seed) for seed in checked_seeds(settings, seeds)}
     if not entries:
@@ -82,7 +86,8 @@ def train_seeds(
     source, model = (name and absolute_name(name) for name in (settings.source, settings.model))
     settings = replace(settings, source=source, model=model, data=settings.data.with_absolute_paths())
     try:
-        return run_seeds(SeedsRecord(settings, entries, folder, versions=versions()), at_once, is_new=True, report=report)
+        record = SeedsRecord(settings, entries, folder, versions=versions())
+        return run_seeds(record, at_once, is_new=True, report=report, given=given if chooses else None)
     except GlassloopError:
         if not chosen:
             remove_if_empty(*new_folders(folder))
@@ -97,7 +102,8 @@ def resume_seeds(
     Args:
         output_dir: The folder of an earlier `train_seeds`.
         seeds: Random seeds to add.
-        at_once: How many seeds to train at the same time. Default: as many as fit on the GPU; one on a CPU.
+        at_once: How many seeds to train at the same time. Default: one on a CPU; one on each GPU, or more if the runs are long
+            and fit into its memory.
         report: Whether to write the report of each run.
 
     Returns:
@@ -122,38 +128,52 @@ def checked_seeds(settings: RunSettings, seeds: Iterable[int]) -> list[int]:
     return [replace(settings.training, seed=seed).seed for seed in dict.fromkeys(seeds)]
 
 
-def run_seeds(record: SeedsRecord, at_once: int | None, *, is_new: bool, report: bool) -> SeedsRecord:
-    """Train all unfinished seeds of a record and return it with their results."""
+def run_seeds(
+    record: SeedsRecord, at_once: int | None, *, is_new: bool, report: bool, given: GivenSettings | None = None
+) -> SeedsRecord:
+    """Train all unfinished seeds of a record and return it with their results. The rule chooses what `given` does not have."""
     folder, unfinished = record.folder, record.unfinished
     for seed in record.finished:
         note(f"seed {seed}: already finished, in {folder / records.seed_name(seed)}")
-    num_at_once, num_steps = 1, 0
-    if unfinished:
-        need, num_steps = check_run(record.settings, unfinished[0])
-        num_at_once = at_once or runs_at_once(choose_device(record.settings.training.device), need)
-    with locked(folder, note), noted_signals() as signals:
-        if is_new:
-            refuse_taken(folder)  # by a run that held the lock until now
-        write_seeds(record)
-        if len(unfinished) > 1:
-            note(f"{counted(len(unfinished), 'seed', 'seeds')}, {num_at_once} at a time → {folder}")
-        tasks = []
-        for seed in unfinished:
-            run = folder.absolute() / records.seed_name(seed)
-            training = replace(record.settings.training, seed=seed, output_dir=str(run))
-            tasks.append(Task(run.name, replace(record.settings, training=training).given(), alone=True, report=report))
-            if not records.is_run(run):
-                write_settings(run.with_suffix(".toml"), tasks[-1].given)
-        with LocalWorkers([Place()] * num_at_once) as workers, closing(SeedsRunner(record, num_steps)) as runner:
-            run_tasks(tasks, workers, signals, runner)
-            record = runner.record
-        ended = records.FINISHED if not record.unfinished else records.STOPPED if signals else records.FAILED
-        record = replace(record, status=ended)
-        write_seeds(record)
+    with LocalWorkers() as workers:
+        num_steps = 0
+        if unfinished:
+            checked = workers.check(Check(given or record.settings.given(), unfinished[0], chooses=given is not None))
+            if checked.reason:
+                note(f"chosen {checked.reason}")
+            if given is not None:
+                record = replace(record, settings=replace(record.settings, training=checked.given.checked().training))
+            workers.spread(seed_places(checked, len(unfinished), at_once))
+            num_steps = checked.num_steps
+        with locked(folder, note), noted_signals() as signals:
+            if is_new:
+                refuse_taken(folder)  # by a run that held the lock until now
+            write_seeds(record)
+            if len(unfinished) > 1:
+                note(f"{counted(len(unfinished), 'seed', 'seeds')}, {workers.slots} at a time → {folder}")
+            tasks = tasks_for(record, report=report)
+            with workers, closing(SeedsRunner(record, num_steps)) as runner:
+                run_tasks(tasks, workers, signals, runner)
+                record = runner.record
+            ended = records.FINISHED if not record.unfinished else records.STOPPED if signals else records.FAILED
+            record = replace(record, status=ended)
+            write_seeds(record)
     if record.status == records.STOPPED:
         note(f"stopped by {signal.Signals(signals[0]).name}; {resume_hint(record)}")
         leave(signals[0])
     return record
+
+
+def tasks_for(record: SeedsRecord, *, report: bool) -> list[Task]:
+    """Return the task of each unfinished seed, and write its settings beside its folder."""
+    tasks = []
+    for seed in record.unfinished:
+        run = record.folder.absolute() / records.seed_name(seed)
+        training = replace(record.settings.training, seed=seed, output_dir=str(run))
+        tasks.append(Task(run.name, replace(record.settings, training=training).given(), alone=True, report=report))
+        if not records.is_run(run):
+            write_settings(run.with_suffix(".toml"), tasks[-1].given)
+    return tasks
 
 
 class SeedsRunner(Watcher):
@@ -213,9 +233,8 @@ def train_with_seeds(
             # as for a single run: the same command starts seeds and continues them, for example in a job that is requeued
             given, resume = replace(given, training={**given.training, "output_dir": str(folder)}), None
     if resume is None:
-        settings = settled(given)
-        first = settings.training.seed
-        record = train_seeds(settings, range(first, first + count), at_once=at_once, report=with_report)
+        first = given.checked().training.seed
+        record = start_seeds(given, range(first, first + count), at_once=at_once, report=with_report, chooses=True)
     else:
         if records.is_run(folder) or records.is_checkpoint_name(user_path(resume).name):
             problem = f"{resume} contains a single run, not one run per seed"
@@ -237,19 +256,6 @@ def train_with_seeds(
         note(f"  report: {path}")
     content = seeds_content(record, shared_baselines(record))
     return CommandResult({**content, "verdict": verdict}, report_failures(record))
-
-
-def settled(given: GivenSettings) -> RunSettings:
-    """Return the settings that all seeds share, with those that the default rule chooses, and report its choice."""
-    settings = given.checked()
-    if has_own_settings(given.source):
-        return settings
-    config = load_config(given.model or "quickstart")
-    declared = declared_by(given.model or "quickstart")[0]
-    chosen = chosen_settings(given, settings.training, examples_for(given, config), config, 1, declared)
-    if chosen.reason:
-        note(f"chosen {chosen.reason}")
-    return replace(settings, training=chosen.settings)
 
 
 def refuse_other_settings(record: SeedsRecord, given: GivenSettings) -> None:

@@ -5,43 +5,58 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from glassloop.backends.choose import launched_processes
 from glassloop.base.errors import ResumeError, SettingsError, counted, did_you_mean, listed, visible
-from glassloop.base.files import absolute_name, find_path, locked, near_name, refuse_held, sha256_of, user_path
+from glassloop.base.files import absolute_name, locked, near_name, refuse_held, user_path
 from glassloop.base.output import CommandResult, note
-from glassloop.base.records import versions
-from glassloop.data.examples import Examples
-from glassloop.models.loading import declared_by, load_config
 from glassloop.report.card import update_card
 from glassloop.report.study import show_study, study_content, write_page
 from glassloop.runs.record import FAILED, FINISHED, RUNNING, SELECTION, STOPPED, is_study
 from glassloop.runs.status import free_folder, refuse_taken
 from glassloop.runs.study import SeedRecord, StudyRecord, read_study, write_study
-from glassloop.scores.metrics import LOSS, LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric
+from glassloop.scores.metrics import LOSS
 from glassloop.scores.statistics import detectable_by_rows
 from glassloop.settings import study as searches
+from glassloop.settings.defaults import Facts, choose_settings
 from glassloop.settings.file import GivenSettings, write_settings
-from glassloop.settings.study import MODEL, Choices, StudySettings, Values, setting_name, study_settings, vary_text
-from glassloop.settings.training import TYPES, DataSettings, data_settings, refuse, training_arguments, wrong_choice
-from glassloop.study.conclusions import conclude
+from glassloop.settings.study import MODEL, StudySettings, Values, setting_name, study_settings, vary_text
+from glassloop.settings.training import (
+    TYPES,
+    DataSettings,
+    data_settings,
+    launched_processes,
+    refuse,
+    training_arguments,
+    wrong_choice,
+)
 from glassloop.study.ray import RayTrials, refuse_unreachable
-from glassloop.study.run import SharedParts, check_run, chosen_settings, examples_for
 from glassloop.study.strategies import Played, next_optuna_round, next_round
-from glassloop.study.tasks import RUNS_NAME, Executor, LocalWorkers, Task, Watcher, no_choice, reached, run_tasks, stored_answer
+from glassloop.study.tasks import (
+    RUNS_NAME,
+    Check,
+    Executor,
+    LocalWorkers,
+    Task,
+    Watcher,
+    first_place,
+    no_choice,
+    reached,
+    run_tasks,
+    stored_answer,
+    study_places,
+)
 from glassloop.training.callbacks import leave, leave_on_signal, noted_signals
-from glassloop.training.interfaces import Say
 
-BATCH = "per_device_train_batch_size"
 WORST_LOSS = 1e9  # of a failed run, where less is better
 UNHASHED = ("output_dir", "overwrite_output_dir", "disable_tqdm", "run_name")  # do not change what a run computes
 Runs = Mapping[str, tuple[SeedRecord, GivenSettings]]
+Say = Callable[[str], None]
 
 
 class Study:
@@ -158,47 +173,55 @@ def run_study(
     if wanted is not None and wanted.is_dir():
         refuse_held(wanted)  # before data and model are loaded
     known = wanted is not None and is_study(wanted)
-    examples = search_examples(given, settings)
-    record = new_record(given, settings, examples)
-    need = checked_need(record)
-    if on is not None:
-        refuse_unreachable(on)
-    folder = wanted if known and wanted else free_folder(output_dir)
-    with locked(folder, note), noted_signals() as signals:
-        if known:
-            earlier = read_study(folder)
-            refuse_changed_inputs(folder, earlier, record)
-            record = replace(record, runs=earlier.runs, seconds=earlier.seconds, threads=earlier.threads,
-                             test_evaluations=earlier.test_evaluations, results=earlier.results)  # fmt: skip
-        else:
-            refuse_taken(folder)
-        (folder / RUNS_NAME).mkdir(exist_ok=True)
-        rows = max(fact.num_rows for name, fact in examples.facts.items() if name.startswith("validation"))
-        note(
-            f"{counted(settings.num_settings, 'setting', 'settings')} x {counted(settings.seeds, 'seed', 'seeds')}"
-            + (f" x {settings.fold} folds" if settings.fold else "")
-            + f" = {counted(settings.num_settings * settings.runs_per_setting, 'run', 'runs')}, {settings.chosen_strategy}; "
-            f"{counted(rows, 'validation row', 'validation rows')} detect differences of about "
-            f"{100 * detectable_by_rows(rows):.1f} points between two models; chosen on "
-            f"{listed(settings.folds)} of the training rows ({SELECTION}) → {folder}"
-        )
-        device = str(record.base.training.get("device", "auto"))
-        workers = RayTrials(record, on, at_once) if on else LocalWorkers.on_machine(device, need, at_once, record.threads)
-        with workers as executor:
-            record = replace(record, threads=record.threads or executor.threads)
-            write_study(folder, record)
-            record = StudyRunner(folder, record, executor, signals, note).run()
-        if record.status != STOPPED:
-            record = conclude(folder, record, note)
-            write_study(folder, record)
-            write_page(folder, record)
-            final = {} if record.chosen is None else record.runs_of(record.chosen, final=True)
-            for name in (name for name, run in final.items() if run.finished):
-                update_card(folder / RUNS_NAME / name)
+    device, threads = str(given.training.get("device", "auto")), read_study(wanted).threads if known and wanted else None
+    with LocalWorkers([first_place(device, at_once, threads)]) as workers:
+        checked = workers.check(Check(given, study=settings))
+        (record,) = checked.study
+        if on is not None:
+            refuse_unreachable(on)
+        folder = wanted if known and wanted else free_folder(output_dir)
+        with locked(folder, note), noted_signals() as signals:
+            if known:
+                earlier = read_study(folder)
+                refuse_changed_inputs(folder, earlier, record)
+                record = replace(record, runs=earlier.runs, seconds=earlier.seconds, threads=earlier.threads,
+                                 test_evaluations=earlier.test_evaluations, results=earlier.results)  # fmt: skip
+            else:
+                refuse_taken(folder)
+            (folder / RUNS_NAME).mkdir(exist_ok=True)
+            note(plan_of(settings, checked.validation_rows, folder))
+            num_runs = settings.num_settings * settings.runs_per_setting
+            places = [] if on else study_places(checked, num_runs, at_once, record.threads)
+            with RayTrials(record, on, at_once) if on else workers as executor:
+                workers.spread(places)
+                record = replace(record, threads=record.threads or executor.threads)
+                write_study(folder, record)
+                record = StudyRunner(folder, record, checked.facts, executor, signals, note).run()
+            if record.status != STOPPED:
+                from glassloop.study.conclusions import conclude  # imports torch
+
+                record = conclude(folder, record, note)
+                write_study(folder, record)
+                write_page(folder, record)
+                final = {} if record.chosen is None else record.runs_of(record.chosen, final=True)
+                for name in (name for name, run in final.items() if run.finished):
+                    update_card(folder / RUNS_NAME / name)
     if record.status == STOPPED and signals:
         note(f"stopped by {signal.Signals(signals[0]).name}; continue with: glassloop study --resume {folder}")
         leave(signals[0])
     return folder, record
+
+
+def plan_of(settings: StudySettings, rows: int, folder: Path) -> str:
+    """Return a sentence about what a study trains and how small differences it detects on `rows` validation rows."""
+    return (
+        f"{counted(settings.num_settings, 'setting', 'settings')} x {counted(settings.seeds, 'seed', 'seeds')}"
+        + (f" x {settings.fold} folds" if settings.fold else "")
+        + f" = {counted(settings.num_settings * settings.runs_per_setting, 'run', 'runs')}, {settings.chosen_strategy}; "
+        f"{counted(rows, 'validation row', 'validation rows')} detect differences of about "
+        f"{100 * detectable_by_rows(rows):.1f} points between two models; chosen on "
+        f"{listed(settings.folds)} of the training rows ({SELECTION}) → {folder}"
+    )
 
 
 # --- before the first run ------------------------------------------------------------------------------------------------
@@ -217,78 +240,20 @@ def refuse_changed_inputs(folder: Path, earlier: StudyRecord, record: StudyRecor
         )
 
 
-def search_examples(given: GivenSettings, settings: StudySettings) -> Examples:
-    """Return the data as the first runs see it. Raise `GlassloopError` if it cannot be used."""
-    searching = replace(given, data={**given.data, "selection_fold": settings.folds[0]})
-    examples = examples_for(searching, load_config(model_names(given.model, settings)[0]))
-    if not any(name.startswith("validation") for name in examples.rows):
-        problem = "a study reports on a validation split, but the data has none"
-        raise SettingsError(problem, "add one, or set validation_share above 0")
-    return examples
-
-
-def new_record(given: GivenSettings, settings: StudySettings, examples: Examples) -> StudyRecord:
-    run = given.checked()
-    args, paths = run.training, run.data.with_absolute_paths()
-    names = examples.labels.names if examples.labels else ()
-    measures = chosen_measures(examples.measures, examples.task, names, args.positive_label)
-    refuse_unknown_metric(args.metric_for_best_model, measures)
-    metric = (args.metric_for_best_model or measures.keys[0]).removeprefix("eval_")
-    higher = args.greater_is_better if args.greater_is_better is not None else metric not in LOWER_IS_BETTER
-    # Runs of a study are short: a killed one starts again. Progress bars of several runs would mix.
-    training = {"save_strategy": "no", "save_total_limit": 1, **given.training, "disable_tqdm": True}
-    training.pop("output_dir", None)
-    data = {name: list(value) if isinstance(value := getattr(paths, name), tuple) else value for name in given.data}
-    source, model = (name and absolute_name(name) for name in (given.source, given.model))
-    base = GivenSettings(source, model, training, data, given.new_head)
-    rows = {name: fact.fingerprint for name, fact in examples.facts.items()}
-    models = {name: model_key(name) for name in map(absolute_name, model_names(model, settings))}
-    seeds = tuple(range(args.seed, args.seed + settings.seeds))
-    return StudyRecord(base, settings, metric, higher, seeds, data=rows, models=models, versions=versions())
-
-
-def model_names(given: str | None, settings: StudySettings) -> list[str]:
-    """Return the models of a study: those that are varied, else the given one or the default."""
-    models = settings.space.get(MODEL)
-    return [str(name) for name in models.values] if isinstance(models, Choices) else [given or "quickstart"]
-
-
-def model_key(name: str) -> str:
-    """Return the name of a model; for a folder, a hash of its files as well."""
-    path = find_path(name)
-    files = sorted(part for part in path.rglob("*") if part.is_file()) if path and path.is_dir() else []
-    content = "".join(sha256_of(part) for part in files)
-    return f"{name} {sha256(content.encode()).hexdigest()[:16]}" if files else name
-
-
-def checked_need(record: StudyRecord) -> float:
-    """Check model and data with the largest batch, cache the tokens, and return the GPU memory that a run may need."""
-    base, sizes = record.base, record.study.space.get(BATCH)
-    largest = max(sizes.values) if isinstance(sizes, Choices) else sizes and int(sizes.high)  # type: ignore[type-var]
-    training = base.training if largest is None else {**base.training, BATCH: largest}
-    data = {**base.data, "selection_fold": record.study.folds[0]}
-    runs = (replace(base, model=name, training=training, data=data) for name in model_names(base.model, record.study))
-    return max(check_run(run.checked(), record.seeds[0])[0] for run in runs)
-
-
 # --- the runs ------------------------------------------------------------------------------------------------------------
 class RunSettler:
     """Returns the settings of each run of a study, with those that the default rule chooses, and the name of its folder."""
 
-    def __init__(self, record: StudyRecord) -> None:
+    def __init__(self, record: StudyRecord, facts: Mapping[str, Facts]) -> None:
         self.record = record
-        self.shared = SharedParts(keeps=True)  # read once for all runs
+        self.facts = facts  # by model
 
     def given(self, values: Values, seed: int, fold: str | None) -> GivenSettings:
         """Return the settings of one run. The rule chooses from the rows of the first fold, for all runs of a setting."""
         base, first_fold = self.record.base, self.record.study.folds[0]
         training = {**base.training, **{name: value for name, value in values.items() if name != MODEL}}
         model = absolute_name(str(values.get(MODEL) or base.model or "quickstart"))
-        searching = replace(base, model=model, training=training, data={**base.data, "selection_fold": first_fold})
-        config = self.shared.config(model)
-        examples = examples_for(searching, config, self.shared)  # a trained model may bring its labels
-        declared = self.shared.kept(("declared", model), lambda: declared_by(model))[0]
-        chosen = chosen_settings(searching, training_arguments(training), examples, config, 1, declared)
+        chosen = choose_settings(training_arguments(training), training, self.facts[model])
         settled = {**training, **{name: getattr(chosen.settings, name) for name in chosen.names}, "seed": seed}
         if settled.get("load_best_model_at_end") or settled.get("early_stopping_patience"):
             fold = fold or first_fold  # otherwise validation rows would decide which weights a final run ends with
@@ -311,11 +276,19 @@ class RunSettler:
 class StudyRunner(Watcher):
     """Runs one study in its folder, which the caller has locked: the search, the choice, and the runs of the chosen setting."""
 
-    def __init__(self, folder: Path, record: StudyRecord, executor: Executor, signals: Sequence[int], say: Say) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        record: StudyRecord,
+        facts: Mapping[str, Facts],
+        executor: Executor,
+        signals: Sequence[int],
+        say: Say,
+    ) -> None:
         self.folder, self.executor, self.signals, self.say = folder, executor, signals, say
         self.stored = record.runs  # from an earlier start
         self.record = replace(record, runs={}, tried=(), rounds=(), status=RUNNING)
-        self.settler = RunSettler(record)
+        self.settler = RunSettler(record, facts)
         self.sign = 1 if record.greater_is_better else -1
         self.began, self.before = time.monotonic(), record.seconds
 

@@ -11,22 +11,24 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from glassloop.backends.choose import choose_device
 from glassloop.backends.machine import runs_on_gpus
+from glassloop.base import errors
 from glassloop.base.children import GRACE_SECONDS
 from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
-from glassloop.base.output import note
+from glassloop.base.output import CHOSEN, note, stage
 from glassloop.base.records import decoded
 from glassloop.runs.record import FAILED, FINISHED, PAUSED, STOPPED, WAITING, RunRecord, is_run, read_run
 from glassloop.runs.study import MeasuresRecord, SeedRecord, StudyRecord, read_rungs
 from glassloop.scores.metrics import short_metrics
+from glassloop.settings.defaults import Facts
 from glassloop.settings.file import GivenSettings
+from glassloop.settings.study import StudySettings
 
 RUNS_NAME = "runs"  # the folder of the runs in that of a study
 COMMAND = (sys.executable, "-m", "glassloop.study.worker")
@@ -56,6 +58,36 @@ class Task:
     def log(self) -> Path:
         """The file with what the run prints, next to its folder."""
         return self.folder.with_name(f"{self.name}.log")
+
+
+# The process that starts runs stays light: torch is imported, and data and model are loaded, where runs are trained.
+@dataclass(frozen=True)
+class Check:
+    """What the first worker is asked before any run: check settings, data and model, and keep what its runs share."""
+
+    given: GivenSettings
+    seed: int | None = None  # of the first run; None for that of the settings
+    chooses: bool = False  # whether the default rule chooses settings for all runs
+    study: StudySettings | None = None
+    shows: bool = field(default_factory=lambda: CHOSEN.display is not None)  # the stages of its work
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found out: an error, or what starting runs needs to know."""
+
+    given: GivenSettings = field(default_factory=GivenSettings)  # with the settings that the rule chose
+    reason: str = ""  # from what it chose them
+    device: str = "cpu"
+    num_gpus: int = 0
+    need: float = 0.0  # bytes of GPU memory of a run
+    num_steps: int = 0  # of a run
+    study: tuple[StudyRecord, ...] = ()  # what a new study starts with
+    facts: dict[str, Facts] = field(default_factory=dict)  # by model: what the rule chooses the settings of a study from
+    validation_rows: int = 0
+    kind: str = ""  # the type of an error
+    error: tuple[str, ...] = ()  # its problem and remedy, or only what went wrong
+    trace: str = ""
 
 
 # --- what a run has reached ----------------------------------------------------------------------------------------------
@@ -214,8 +246,36 @@ def places_for(gpus: Mapping[str, int], at_once: int | None, cores: int) -> list
     return [Place(gpu, threads) for gpu in names] if len(gpus) > 1 else [Place(None, threads)] * number
 
 
+def first_place(wanted: str, at_once: int | None, threads: int | None) -> Place:
+    """Return the place of the worker that checks a study; if another device is found than expected, it is replaced."""
+    has_gpu = wanted != "cpu" and Path("/dev/nvidiactl").exists()
+    return Place(None, threads or (None if has_gpu else places_for({}, at_once, os.cpu_count() or 1)[0].threads))
+
+
+def study_places(checked: Checked, num_runs: int, at_once: int | None, threads: int | None) -> list[Place]:
+    """Return the places of the runs of a study, `at_once` on each GPU; if the study ran before, with as many threads."""
+    gpus = visible_gpus(checked.num_gpus, os.environ)
+    each = [at_once or 0] * len(gpus)
+    if gpus and not at_once:
+        each = runs_on_gpus(len(gpus), checked.need, num_runs, checked.num_steps)
+    places = places_for(dict(zip(gpus, each, strict=True)), at_once, os.cpu_count() or 1)
+    where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {checked.device}"
+    note(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
+    return [replace(place, threads=threads or place.threads) for place in places]
+
+
+def seed_places(checked: Checked, num_runs: int, at_once: int | None) -> list[Place]:
+    """Return the places of the runs of several seeds, `at_once` in all. Each has the threads of a run alone."""
+    gpus = visible_gpus(checked.num_gpus, os.environ)
+    if not gpus:
+        return [Place()] * (at_once or 1)
+    each = [(at_once or 0) // len(gpus) + (place < (at_once or 0) % len(gpus)) for place in range(len(gpus))]
+    each = each if at_once else runs_on_gpus(len(gpus), checked.need, num_runs, checked.num_steps)
+    return [replace(place, threads=None) for place in places_for(dict(zip(gpus, each, strict=True)), at_once, 1)]
+
+
 def visible_gpus(count: int, environment: Mapping[str, str]) -> list[str]:
-    """Return the GPUs of this process as CUDA_VISIBLE_DEVICES names them."""
+    """Return the `count` GPUs of this process as CUDA_VISIBLE_DEVICES names them."""
     named = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return named[:count] if named else [str(number) for number in range(count)]
 
@@ -224,15 +284,17 @@ def visible_gpus(count: int, environment: Mapping[str, str]) -> list[str]:
 class Worker:
     """One worker process. A thread reads its answers. Each task redirects what it prints to a log of its own."""
 
-    def __init__(self, place: Place, log: Path, answers: queue.Queue[tuple[Worker, str, SeedRecord]]) -> None:
+    def __init__(self, place: Place, log: Path | None, answers: queue.Queue[tuple[Worker, str, SeedRecord]]) -> None:
+        self.place = place
         self.answers = answers
+        self.found: queue.Queue[str | None] = queue.Queue()  # its answers to a check; None at its end
         self.task: Task | None = None
         environment = dict(os.environ)
         if place.gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = place.gpu
         if place.threads is not None:
             environment["OMP_NUM_THREADS"] = str(place.threads)
-        with log.open("ab") as output:
+        with log.open("ab") if log else nullcontext() as output:
             self.process = subprocess.Popen(
                 COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment,
                 start_new_session=True, encoding="utf-8", bufsize=1,
@@ -243,9 +305,12 @@ class Worker:
         """Hand over a task. If the process has died, `read` answers."""
         self.task = task
         self.start_of_log = start_of_log
+        self.ask(asdict(task))
+
+    def ask(self, question: Mapping[str, object]) -> None:
         if self.process.stdin:
             with suppress(OSError):
-                self.process.stdin.write(json.dumps(asdict(task)) + "\n")
+                self.process.stdin.write(json.dumps(question) + "\n")
                 self.process.stdin.flush()
 
     def read(self) -> None:
@@ -254,43 +319,95 @@ class Worker:
             task, self.task = self.task, None
             if task is not None:
                 self.answers.put((self, task.name, decoded(SeedRecord, json.loads(line))))
+            else:
+                self.found.put(line)
         code = self.process.wait()
+        self.found.put(None)
         if self.task is not None:
             log = self.task.log.read_bytes()[self.start_of_log :].decode("utf-8", "replace")
             lines = [line for line in log.splitlines() if line.strip()][-5:] or ["the process ended"]
             failed = SeedRecord(status=FAILED, exit_code=code if code > 0 else 128 - code, error=tuple(lines))
             self.answers.put((self, self.task.name, failed))
 
+    def checked(self, check: Check) -> Checked:
+        """Return what a check finds out. Raise its error: nothing is started then."""
+        self.ask({"check": asdict(check)})
+        with stage("starting"):
+            line = self.next_found()  # it has imported torch
+        line = line and self.next_found()
+        if line is None:
+            code = self.process.wait()
+            code = code if code > 0 else LEAST_SIGNAL - code
+            problem = f"the process that checks data and model ended with exit status {code}"
+            raise ResourceError(problem, "see its last lines above; if memory ran out, use a smaller batch or model")
+        found = decoded(Checked, json.loads(line))
+        if found.error:
+            raise error_of(found)
+        return found
+
+    def next_found(self) -> str | None:
+        while True:
+            with suppress(queue.Empty):
+                return self.found.get(timeout=WAIT_SECONDS)
+
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
+
+    def close(self) -> None:
+        """Let the process end, which it does when its input does."""
+        with suppress(OSError):
+            if self.process.stdin:
+                self.process.stdin.close()
+
+    def join(self) -> None:
+        try:
+            self.process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def error_of(found: Checked) -> Exception:
+    """Return the error of a check as it was raised; its traceback shows where."""
+    kind = getattr(errors, found.kind, None)
+    error: Exception = kind(*found.error) if kind else RuntimeError(*found.error)
+    error.add_note(found.trace)
+    return error
 
 
 class LocalWorkers:
     """Trains runs in worker processes of this machine, one in each place. Leaving the block ends them."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self.places = places
-        self.slots = len(places)
-        self.threads = places[0].threads if places else None
+    def __init__(self, places: Sequence[Place] = (Place(),)) -> None:
         # SimpleQueue.get waits forever if a signal comes as its timeout ends (Python 3.11 to 3.13)
         self.answers: queue.Queue[tuple[Worker, str, SeedRecord]] = queue.Queue()
         self.workers: dict[int, Worker] = {}
-        self.idle = [*range(len(places))]
         self.stopped = False
+        self.spread(places)
 
-    @classmethod
-    def on_machine(cls, wanted: str, need: float, at_once: int | None, threads: int | None) -> LocalWorkers:
-        """Return workers for runs of `need` bytes; if the study ran before, with as many threads as then."""
-        import torch
+    def spread(self, places: Sequence[Place]) -> LocalWorkers:
+        """Train in these places from now on. A worker that has checked data and model keeps what it has if one fits it."""
+        self.places = places
+        self.slots = len(places)
+        self.threads = places[0].threads if places else None
+        self.idle = [*range(len(places))]
+        if first := self.workers.pop(0, None):
+            # It sees all GPUs and uses the first of them.
+            fitting = (first.place, Place(visible_gpus(1, os.environ)[0], first.place.threads))
+            number = next((number for number, place in enumerate(places) if place in fitting), None)
+            if number is None:
+                first.close()
+                first.join()
+            else:
+                self.workers[number] = first
+                self.idle.sort(key=lambda place: place != number)
+        return self
 
-        device = choose_device(wanted)
-        gpus = visible_gpus(torch.cuda.device_count(), os.environ) if device == "cuda" else []
-        each = [at_once] * len(gpus) if at_once else runs_on_gpus(len(gpus), need) if gpus else []
-        places = places_for(dict(zip(gpus, each, strict=True)), at_once, os.cpu_count() or 1)
-        where = f"{len(gpus)} GPUs ({', '.join(map(str, each))})" if len(gpus) > 1 else f"the {device}"
-        note(f"{counted(len(places), 'run', 'runs')} at a time on {where}")
-        return cls([replace(place, threads=threads or place.threads) for place in places])
+    def check(self, check: Check) -> Checked:
+        """Start the first worker, and let it check settings, data and model."""
+        self.workers[0] = Worker(self.places[0], None, self.answers)
+        return self.workers[0].checked(check)
 
     def start(self, task: Task) -> None:
         """Hand a task to an idle worker, which is started if it does not run yet."""
@@ -334,12 +451,6 @@ class LocalWorkers:
         if kind is not None:
             self.stop()
         for worker in self.workers.values():
-            with suppress(OSError):
-                if worker.process.stdin:
-                    worker.process.stdin.close()  # a worker ends when its input does
+            worker.close()
         for worker in self.workers.values():
-            try:
-                worker.process.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
+            worker.join()

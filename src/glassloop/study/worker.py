@@ -1,10 +1,12 @@
-"""A process that trains the runs of a study, one after the other, and keeps what they share.
+"""A process that checks what a study reads and trains its runs, one after the other, and keeps what they share.
 
-Each line on standard input is a task, each line on standard output its result; everything else goes to standard error.
+Each line on standard input is a check or a task, each line on standard output its result; everything else goes to standard
+error.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import math
@@ -19,28 +21,140 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 
-from glassloop.backends.choose import choose_backend
-from glassloop.base.errors import GlassloopError, LockedError, ModelError, failure_of
-from glassloop.base.files import locked, unsynced, write_text
-from glassloop.base.output import Clock, note
-from glassloop.base.records import decoded, freeze_objects
+import torch
+
+from glassloop.backends.choose import choose_backend, choose_device
+from glassloop.base.errors import GlassloopError, LockedError, ModelError, SettingsError, failure_of, resource_error
+from glassloop.base.files import absolute_name, find_path, locked, sha256_of, unsynced, write_text
+from glassloop.base.output import Clock, note, show_on
+from glassloop.base.records import decoded, freeze_objects, versions
+from glassloop.data.examples import Examples
+from glassloop.models.loading import declared_by
 from glassloop.runs import record as records
-from glassloop.runs.study import SeedRecord, read_rungs
-from glassloop.scores.metrics import short_metrics
-from glassloop.settings.file import GivenSettings
+from glassloop.runs.study import SeedRecord, StudyRecord, read_rungs
+from glassloop.scores.metrics import LOWER_IS_BETTER, chosen_measures, refuse_unknown_metric, short_metrics
+from glassloop.settings.defaults import Facts, choose_settings, has_own_settings
+from glassloop.settings.file import GivenSettings, RunSettings
+from glassloop.settings.study import MODEL, Choices, StudySettings
 from glassloop.settings.training import training_arguments
-from glassloop.study.run import SharedParts, assemble, run_to_end, train_run
-from glassloop.study.tasks import Task, finished_answer, record_of, stored_answer
+from glassloop.study.run import SharedParts, assemble, check_run, examples_for, facts_for, run_to_end, train_run
+from glassloop.study.tasks import Check, Checked, Task, finished_answer, record_of, stored_answer
 from glassloop.training.callbacks import PauseAt, Paused, leave_on_signal
 from glassloop.training.checkpoints import open_checkpoint
-from glassloop.training.progress import show_lines
+from glassloop.training.progress import choose_display, show_lines
 from glassloop.training.session import refuse_other_run
 
+BATCH = "per_device_train_batch_size"
 LOCK_SECONDS = 60.0  # a worker of a killed study saves a checkpoint before it ends
 
 
+# --- before the first run ------------------------------------------------------------------------------------------------
+def checked(check: Check, shared: SharedParts) -> Checked:
+    """Check what runs read, keep it for them, and return what starting them needs to know, or an error."""
+    if check.shows:
+        choose_display(plain=bool(check.given.training.get("disable_tqdm")))
+    try:
+        found = checked_study(check.given, check.study, shared) if check.study else checked_seeds(check, shared)
+    except Exception as error:
+        known = error if isinstance(error, GlassloopError) else resource_error(error)
+        kind, words = (type(known).__name__, known.args) if known else ("", (f"{type(error).__name__}: {error}",))
+        return Checked(kind=kind, error=words, trace=traceback.format_exc())
+    finally:
+        show_on(None)
+    free_memory()
+    device = choose_device(str(found.given.training.get("device", "auto")))
+    return replace(found, device=device, num_gpus=torch.cuda.device_count() if device == "cuda" else 0)
+
+
+def checked_seeds(check: Check, shared: SharedParts) -> Checked:
+    settings, reason = settled(check.given, shared) if check.chooses else (check.given.checked(), "")
+    seed = settings.training.seed if check.seed is None else check.seed
+    need, num_steps = check_run(settings, seed, shared)
+    return Checked(settings.given(), reason, need=need, num_steps=num_steps)
+
+
+def settled(given: GivenSettings, shared: SharedParts) -> tuple[RunSettings, str]:
+    """Return the settings that all seeds share, with those that the default rule chooses, and from what it chose them."""
+    settings = given.checked()
+    if has_own_settings(given.source):
+        return settings, ""
+    facts = facts_of_model(given, given.model, shared)
+    chosen = choose_settings(settings.training, given.training, facts)
+    return replace(settings, training=chosen.settings), chosen.reason
+
+
+def facts_of_model(given: GivenSettings, model: str | None, shared: SharedParts) -> Facts:
+    name = absolute_name(model or "quickstart")
+    config = shared.config(name)
+    declared = shared.kept(("declared", name), lambda: declared_by(name))[0]
+    return facts_for(given, examples_for(given, config, shared), config, declared=declared)
+
+
+def checked_study(given: GivenSettings, settings: StudySettings, shared: SharedParts) -> Checked:
+    """Check each model of a study with its largest batch."""
+    examples = search_examples(given, settings, shared)
+    record = new_record(given, settings, examples)
+    base, sizes = record.base, settings.space.get(BATCH)
+    largest = max(sizes.values) if isinstance(sizes, Choices) else sizes and int(sizes.high)  # type: ignore[type-var]
+    training = base.training if largest is None else {**base.training, BATCH: largest}
+    searching = replace(base, training=training, data={**base.data, "selection_fold": settings.folds[0]})
+    models = {name: replace(searching, model=name) for name in map(absolute_name, model_names(base.model, settings))}
+    found = [check_run(run.checked(), record.seeds[0], shared) for run in models.values()]
+    facts = {name: facts_of_model(run, name, shared) for name, run in models.items()}  # a trained model may bring its labels
+    rows = max(fact.num_rows for name, fact in examples.facts.items() if name.startswith("validation"))
+    need, num_steps = (max(values) for values in zip(*found, strict=True))
+    return Checked(base, need=need, num_steps=int(num_steps), study=(record,), facts=facts, validation_rows=rows)
+
+
+def search_examples(given: GivenSettings, settings: StudySettings, shared: SharedParts | None = None) -> Examples:
+    """Return the data as the first runs see it. Raise `GlassloopError` if it cannot be used."""
+    searching = replace(given, data={**given.data, "selection_fold": settings.folds[0]})
+    shared = shared or SharedParts()
+    examples = examples_for(searching, shared.config(absolute_name(model_names(given.model, settings)[0])), shared)
+    if not any(name.startswith("validation") for name in examples.rows):
+        problem = "a study reports on a validation split, but the data has none"
+        raise SettingsError(problem, "add one, or set validation_share above 0")
+    return examples
+
+
+def new_record(given: GivenSettings, settings: StudySettings, examples: Examples) -> StudyRecord:
+    run = given.checked()
+    args, paths = run.training, run.data.with_absolute_paths()
+    names = examples.labels.names if examples.labels else ()
+    measures = chosen_measures(examples.measures, examples.task, names, args.positive_label)
+    refuse_unknown_metric(args.metric_for_best_model, measures)
+    metric = (args.metric_for_best_model or measures.keys[0]).removeprefix("eval_")
+    higher = args.greater_is_better if args.greater_is_better is not None else metric not in LOWER_IS_BETTER
+    # Runs of a study are short: a killed one starts again. Progress bars of several runs would mix.
+    training = {"save_strategy": "no", "save_total_limit": 1, **given.training, "disable_tqdm": True}
+    training.pop("output_dir", None)
+    data = {name: list(value) if isinstance(value := getattr(paths, name), tuple) else value for name in given.data}
+    source, model = (name and absolute_name(name) for name in (given.source, given.model))
+    base = GivenSettings(source, model, training, data, given.new_head)
+    rows = {name: fact.fingerprint for name, fact in examples.facts.items()}
+    models = {name: model_key(name) for name in map(absolute_name, model_names(model, settings))}
+    seeds = tuple(range(args.seed, args.seed + settings.seeds))
+    return StudyRecord(base, settings, metric, higher, seeds, data=rows, models=models, versions=versions())
+
+
+def model_names(given: str | None, settings: StudySettings) -> list[str]:
+    """Return the models of a study: those that are varied, else the given one or the default."""
+    models = settings.space.get(MODEL)
+    return [str(name) for name in models.values] if isinstance(models, Choices) else [given or "quickstart"]
+
+
+def model_key(name: str) -> str:
+    """Return the name of a model; for a folder, a hash of its files as well."""
+    path = find_path(name)
+    files = sorted(part for part in path.rglob("*") if part.is_file()) if path and path.is_dir() else []
+    content = "".join(sha256_of(part) for part in files)
+    return f"{name} {sha256(content.encode()).hexdigest()[:16]}" if files else name
+
+
+# --- a run ---------------------------------------------------------------------------------------------------------------
 def train_part(task: Task, shared: SharedParts | None = None) -> SeedRecord:
     """Train a run up to a fraction of its steps and return what it reached. Raises `SystemExit` if a signal stops it."""
     # The runs share what they load and nothing that they change; every run seeds all generators itself.
@@ -67,13 +181,15 @@ def train_part(task: Task, shared: SharedParts | None = None) -> SeedRecord:
         else:
             traceback.print_exc()
         answer = SeedRecord(status=records.FAILED, seconds=time.perf_counter() - began, exit_code=code, error=lines)
-    # Nothing refers to the run any more, not even its error: its model would stay in memory while the next run trains.
-    gc.collect()
-    import torch
+    free_memory()
+    return answer
 
+
+def free_memory() -> None:
+    """Free the memory of a run that nothing refers to any more, not even its error: it would stay while the next one trains."""
+    gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    return answer
 
 
 def trained_part(task: Task, began: float, shared: SharedParts | None) -> SeedRecord:
@@ -149,7 +265,7 @@ def read_tasks(tasks: queue.SimpleQueue[str | None], busy: threading.Event) -> N
 
 
 def main() -> None:
-    """Train the runs that are asked for until the input ends."""
+    """Check and train the runs that are asked for until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     show_lines()
@@ -160,8 +276,17 @@ def main() -> None:
     threading.Thread(target=read_tasks, args=(tasks, busy), daemon=True).start()
     is_first = True
     while (line := tasks.get()) is not None:
-        task = decoded(Task, json.loads(line))
+        question = json.loads(line)
         busy.set()
+        if "check" in question:
+            answers.write('"started"\n')  # all modules are imported
+            found = checked(decoded(Check, question["check"]), shared)
+            busy.clear()
+            answers.write(json.dumps(asdict(found), allow_nan=False) + "\n")
+            freeze_objects()
+            is_first = False
+            continue
+        task = decoded(Task, question)
         log = os.open(task.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         os.dup2(log, 1)  # what libraries print is no answer
         os.dup2(log, 2)
@@ -182,3 +307,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # Python would free every object, which takes a second or more, and the study waits for it.
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(0)

@@ -21,9 +21,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from glassloop.base.errors import ModelError, ResourceError, ResumeError, counted, listed, resource_error, shortened
+from glassloop.base.errors import ModelError, ResourceError, ResumeError, counted, resource_error
 from glassloop.base.files import fault_point, replacing_dir, set_aside, sha256_of
-from glassloop.base.records import sealed
+from glassloop.base.records import differences, sealed
 from glassloop.runs.record import EARLIER_CHECKPOINTS, KEPT_CHECKPOINTS_NAME, checkpoint_name, checkpoints_in, step_of
 from glassloop.training.interfaces import LRScheduler, Optimizer, OptimizerState, Tensors
 from glassloop.training.optimizer import unwrap_optimizer
@@ -38,7 +38,7 @@ OF_TRANSFORMERS = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "training_ar
 COUNTERS = ("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step", "lr_lambdas", "optimizer")
 JSON = (bool, int, float, str, type(None))
 PLAIN = (*JSON, bytes, complex)
-MOST_DEPTH, MOST_SHOWN = 6, 8
+MOST_DEPTH = 6
 
 Identity: TypeAlias = dict[str, object]  # values that JSON can hold
 FileSums: TypeAlias = dict[str, dict[str, int | str]]  # size and SHA-256 by name
@@ -146,25 +146,6 @@ def cell_values(function: FunctionType) -> list[object]:
         except ValueError:
             values.append(None)
     return values
-
-
-def differences(stored: object, now: object, name: str = "") -> list[str]:
-    """Return a sentence for each value that differs, with both values side by side."""
-    if isinstance(stored, Mapping) and isinstance(now, Mapping):
-        pairs = ((entry, f"{name}.{entry}" if name else entry) for entry in {**stored, **now})
-        return [line for entry, place in pairs for line in differences(stored.get(entry), now.get(entry), place)]
-    if stored == now:
-        return []
-    if isinstance(stored, list) and isinstance(now, list) and max(len(stored), len(now)) > MOST_SHOWN:
-        removed, added = ([entry for entry in one if entry not in other] for one, other in ((stored, now), (now, stored)))
-        if removed or added:
-            before, after = (f"({listed(entries, 3) or 'all'})" for entries in (removed, added))
-            return [f"{name}: {len(stored):,} then {before}, {len(now):,} now {after}"]
-
-    def text(value: object) -> str:
-        return listed(value, MOST_SHOWN) if isinstance(value, list) and len(value) > MOST_SHOWN else shortened(value)
-
-    return [f"{name}: {text(stored)} then, {text(now)} now"]
 
 
 def refuse_other_identity(stored: Identity, now: Identity, stored_rows: torch.Tensor, rows: torch.Tensor) -> None:

@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import torch
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
-from torch.nn.functional import pad
 
 from glassloop.base.errors import SettingsError
 from glassloop.base.files import write_text
@@ -35,7 +33,12 @@ from glassloop.scores import result as scoring
 from glassloop.scores.metrics import COMPUTED, Array, Measures, no_better, short_metrics
 from glassloop.scores.statistics import BETTER, ScoredRows, metric_estimate, some_rows
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
-from glassloop.training.interfaces import EvaluationBackend, LossSum, RowBatches
+
+# A process whose workers train shows tables and writes documents without torch.
+if TYPE_CHECKING:
+    import torch
+
+    from glassloop.training.interfaces import EvaluationBackend, LossSum, RowBatches
 
 # Logits, or logits and other outputs of a model: tensors in tuples, lists and dicts. In a result they are arrays.
 Nested: TypeAlias = "torch.Tensor | np.ndarray | Sequence[Nested] | Mapping[str, Nested]"
@@ -121,6 +124,8 @@ def run_over(
     Raises:
         Interrupted: `should_stop` returned True.
     """
+    import torch
+
     began = time.perf_counter()
     was_training, trains = model.training, any(part.training for part in model.modules())
     if trains:
@@ -187,6 +192,8 @@ def run_over(
 
 def each_array(change: Callable[..., Nested], found: Nested) -> Nested:
     """Return outputs of a model with every tensor or array changed. Raises `SettingsError` for anything else."""
+    import torch
+
     if isinstance(found, Mapping):
         return {name: each_array(change, value) for name, value in found.items()}
     if isinstance(found, list | tuple):
@@ -211,6 +218,9 @@ def in_memory(value: torch.Tensor) -> np.ndarray:
 
 def joined(parts: Sequence[Nested]) -> Nested:
     """Join the outputs of several batches to tensors. As in transformers, a second dimension that differs is padded."""
+    import torch
+    from torch.nn.functional import pad
+
     first = parts[0]
     if isinstance(first, Mapping):
         return {name: joined([part[name] for part in parts if isinstance(part, Mapping)]) for name in first}

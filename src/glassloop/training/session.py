@@ -25,7 +25,7 @@ from glassloop.base import errors
 from glassloop.base.errors import SettingsError, counted, listed
 from glassloop.base.files import absolute_name, locked, replacing, replacing_dir, reserved, share_files, user_path, write_text
 from glassloop.base.output import stage, timed
-from glassloop.base.records import versions
+from glassloop.base.records import differences, versions
 from glassloop.data.batches import Batch, Batches, is_standard, seed_all
 from glassloop.data.interfaces import Model, Rows
 from glassloop.data.rows import Repeats, collator_repeats, content_of, lengths_of, random_states_kept, repeats_of
@@ -707,7 +707,7 @@ def refuse_other_request(folder: Path, stored: records.RunRecord, given: GivenSe
     now = {**data, **training, "new_head": given.new_head or stored.model.new_head}
     now |= {"data": absolute_name(given.source or stored.data.source), "model": absolute_name(given.model or stored.model.name)}
     wanted = {name: value for name, value in then.items() if name not in NOT_STORED}
-    if changed := checkpoints.differences(wanted, {name: now[name] for name in wanted}):
+    if changed := differences(wanted, {name: now[name] for name in wanted}):
         problem = f"{folder} is finished and was trained with different settings: {'; '.join(changed)}"
         remedy = f"omit these settings, or train a new run; --model {folder} starts from the model of this one"
         raise SettingsError(problem, remedy)
@@ -720,7 +720,7 @@ def refuse_other_run(stored: records.RunRecord, now: records.RunRecord, *, from_
     if not from_start and records.split_changes(stored.data.splits, now.data.splits, ["train"]):
         return  # the checkpoint names the rows that have changed, if the model gets other rows
     if from_start and stored.identity:
-        changed = checkpoints.differences(stored.identity, json.loads(json.dumps(now.identity))) + changed
+        changed = differences(stored.identity, json.loads(json.dumps(now.identity))) + changed
     if changed:
         problem = f"the run was started with different settings or data: {'; '.join(changed)}"
         raise errors.ResumeError(problem, "use the settings and the data it was started with")

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from glassloop.backends import machine
-from glassloop.backends.machine import BAD, FAIR, GOOD, Finding, memory_need, runs_at_once, runs_on_gpus
+from glassloop.backends.machine import BAD, FAIR, GOOD, Finding, memory_need, runs_on_gpus
 from glassloop.base.errors import ModelError
 from glassloop.cli import main as cli
 from glassloop.training.session import machine_name
@@ -41,9 +41,18 @@ def test_each_gpu_gets_the_runs_that_fit(monkeypatch, free: tuple[int, ...], cor
     answer = f"print(*{[one * GIB for one in free if one]})" if free else "raise SystemExit(1)"
     monkeypatch.setattr(machine, "FREE_MEMORY", answer)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert runs_on_gpus(len(wanted), 5 * GIB) == wanted
-    assert runs_at_once("cuda", 5 * GIB) == runs_on_gpus(1, 5 * GIB)[0]
-    assert runs_at_once("cpu", 1.0) == runs_at_once("mps", 1.0) == 1
+    assert runs_on_gpus(len(wanted), 5 * GIB, 8, 10**6) == wanted
+    few = [min(1, runs) for runs in wanted]
+    assert runs_on_gpus(len(wanted), 5 * GIB, 3, 100) == few, "little to train: one run at a time on each GPU"
+
+
+def test_more_runs_train_at_a_time_if_there_is_more_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "FREE_MEMORY", f"print({139 * GIB})")
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    runs = {
+        (num, steps): runs_on_gpus(1, 5 * GIB, num, steps)[0] for num, steps in ((3, 10), (10, 1_000), (3, 5_000), (125, 500))
+    }
+    assert [*runs.values()] == [1, 3, 3, 8]
 
 
 def test_the_need_of_a_run_is_not_too_small() -> None:

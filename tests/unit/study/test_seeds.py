@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,9 +29,10 @@ from glassloop.settings.defaults import MOST_STARTED_RATE
 from glassloop.settings.file import GivenSettings, RunSettings, read_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.study import seeds
-from glassloop.study.run import assemble
-from glassloop.study.seeds import resume_seeds, settled, show_seeds, train_seeds, train_with_seeds
+from glassloop.study.run import SharedParts, assemble, check_run
+from glassloop.study.seeds import resume_seeds, show_seeds, train_seeds, train_with_seeds
 from glassloop.study.tasks import LocalWorkers, Task, Worker
+from glassloop.study.worker import settled
 from glassloop.training.evaluate import seeds_content
 
 SETTINGS = RunSettings("rows.csv", "tiny")
@@ -83,15 +86,16 @@ def test_the_seeds_start_at_the_seed_and_a_table_follows(run: Run, fake: FakeSee
     assert verdict in page, "terminal and report give one verdict"
 
 
-def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: Path, capsys) -> None:
+def test_all_seeds_share_the_settings_that_the_rule_chooses(write, lively_dir: Path) -> None:
     rows = "text,label\n" + "".join(f"film {row},{'ab'[row % 2]}\n" for row in range(40))
     given = GivenSettings(str(write("rows.csv", rows)), str(lively_dir), {"num_train_epochs": 2})
-    found = settled(given).training
+    settings, reason = settled(given, SharedParts())
+    found = settings.training
     assert (found.num_train_epochs, found.per_device_train_batch_size, found.warmup_steps) == (2, 16, 0.0)
     assert found.learning_rate == MOST_STARTED_RATE, "the encoder is tiny"
-    assert "chosen method, pooling, batch size, learning rate, warm-up: from 36 training rows" in capsys.readouterr().err
+    assert reason.startswith("method, pooling, batch size, learning rate, warm-up: from 36 training rows")
     glue = GivenSettings("glue/mrpc", "no such model", {})
-    assert settled(glue) == glue.checked(), "nothing is loaded"
+    assert settled(glue, SharedParts()) == (glue.checked(), ""), "nothing is loaded"
 
 
 def test_no_deviation_is_made_up_for_one(run: Run, fake: FakeSeeds) -> None:
@@ -325,6 +329,33 @@ def test_seeds_are_resumed_from_another_working_directory(fake: FakeSeeds, tmp_p
     assert fake.calls[-1] == ["seed-43", "new"]
 
 
+SEEDS = """
+import sys
+from glassloop.study import tasks
+tasks.COMMAND = [sys.executable, "-S", sys.argv.pop(1)]
+sys.argv[0] = "glassloop"
+from glassloop.cli.main import main
+try:
+    main()
+finally:
+    print("loaded", *sys.modules)
+"""
+
+
+def test_the_process_that_starts_seeds_never_imports_torch(fake: FakeSeeds, tmp_path: Path, monkeypatch) -> None:
+    """From the command line to the table, the verdict and the report."""
+    monkeypatch.delenv("GLASSLOOP_NO_REPORT", raising=False)
+    words = ["train", "rows.csv", "--seeds", "2", "--output_dir", str(fake.out)]
+    ended = subprocess.run(
+        [sys.executable, "-c", SEEDS, str(tmp_path / "child.py"), *words], capture_output=True, text=True, check=True
+    )
+    assert "mean of 2" in ended.stderr
+    assert (fake.out / "report.html").is_file()
+    loaded = {*ended.stdout.rpartition("loaded ")[2].split()}
+    assert "glassloop.study.seeds" in loaded
+    assert not loaded & {"torch", "transformers", "datasets"}
+
+
 # --- what is refused before anything starts
 def test_data_model_and_settings_are_checked_first(write, tiny_model_dir, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(LocalWorkers, "start", pytest.fail)
@@ -343,19 +374,20 @@ def test_data_model_and_settings_are_checked_first(write, tiny_model_dir, monkey
 def test_the_cache_is_filled_and_the_need_is_estimated(tiny_model_dir, monkeypatch) -> None:
     args = TrainingArguments(device="cpu", max_steps=7)
     settings = RunSettings("quickstart", str(tiny_model_dir), args, DataSettings(rows=29))
-    need, num_steps = seeds.check_run(settings, 3)
+    need, num_steps = check_run(settings, 3)
     assert num_steps == 7
     assert 2 * 2**30 < need < 4 * 2**30
     monkeypatch.setattr("glassloop.data.encoding.write_encoding", pytest.fail)  # all is found in the cache
     monkeypatch.setattr("glassloop.predict.baselines.FrozenEncoder.computed", pytest.fail)
-    assert seeds.check_run(settings, 3) == (need, 7)
+    assert check_run(settings, 3) == (need, 7)
     run = assemble(settings.given(), args, choose_backend(args))  # as a child does
     assert run.baselines
-    # The children have a GPU: what a CPU would fit here is of no use to them.
+    # Which of several GPUs is used is not known yet, and what a CPU would fit is of no use to it.
     for name in ("fitted_head", "fitted_baselines"):
         monkeypatch.setattr(f"glassloop.study.run.{name}", pytest.fail)
     monkeypatch.setattr("glassloop.study.run.choose_device", lambda device: "cuda")
-    assert seeds.check_run(settings, 3) == (need, 7)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert check_run(settings, 3) == (need, 7)
 
 
 def test_the_public_names() -> None:

@@ -15,10 +15,13 @@ from glassloop import Study
 from glassloop.base.errors import DivergedError, GlassloopError, LockedError, ResourceError, ResumeError, SettingsError
 from glassloop.base.files import locked
 from glassloop.runs.study import SeedRecord, StudyRecord, read_study, write_study
+from glassloop.settings.defaults import Facts
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings, setting_name
-from glassloop.study.study import RunSettler, StudyRunner, checked, new_record, refuse_changed_inputs, search_examples, study
+from glassloop.study.run import SharedParts
+from glassloop.study.study import RunSettler, StudyRunner, checked, refuse_changed_inputs, study
 from glassloop.study.tasks import Task
+from glassloop.study.worker import facts_of_model, new_record, search_examples
 
 VARY = StudySettings({"learning_rate": "1e-3,2e-3"}, seeds=2)
 STEPS = "1,2,3,4,5,6,7,8"
@@ -104,8 +107,15 @@ def record(tmp_path: Path, tiny_model_dir: Path) -> StudyRecord:
     return replace(found, base=replace(found.base, source=str(tmp_path / "rows.csv"), model=model))
 
 
+def facts_of(record: StudyRecord) -> dict[str, Facts]:
+    """What the rule chooses settings from, as a worker finds it out."""
+    searching = replace(record.base, data={**record.base.data, "selection_fold": "1/10"})
+    return {str(record.base.model): facts_of_model(searching, record.base.model, SharedParts())}
+
+
 def test_a_run_has_its_values_its_seed_what_the_rule_chooses_and_a_name_of_its_own(record: StudyRecord, tmp_path: Path) -> None:
-    settler = RunSettler(record)
+    facts = facts_of(record)
+    settler = RunSettler(record, facts)
     given = settler.given({"learning_rate": 1e-3}, 7, "1/10")
     wanted = {"learning_rate": 1e-3, "seed": 7, "per_device_train_batch_size": 16, "pooling": "mean"}
     assert {name: given.training[name] for name in wanted} == wanted
@@ -114,7 +124,7 @@ def test_a_run_has_its_values_its_seed_what_the_rule_chooses_and_a_name_of_its_o
     assert (final.training, final.data) == (given.training, {}), "chosen from the rows of the search, for final runs too"
     best = {"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "epoch"}
     for stopping in (best, {"early_stopping_patience": 2, "eval_strategy": "epoch"}):
-        stopped = RunSettler(replace(record, base=replace(record.base, training=stopping)))
+        stopped = RunSettler(replace(record, base=replace(record.base, training=stopping)), facts)
         found = stopped.given({"learning_rate": 1e-3}, 7, None)
         assert found.data == {"selection_fold": "1/10"}, "early stopping never sees validation rows"
     # Its name depends on settings, seed, fold, data and model.
@@ -122,7 +132,7 @@ def test_a_run_has_its_values_its_seed_what_the_rule_chooses_and_a_name_of_its_o
     given, *others = (settler.given({"learning_rate": rate}, seed, fold) for rate, seed, fold in runs)
     names = [settler.name_of(one) for one in (given, *others)]
     changes = ({"data": {"train": "y"}}, {"models": {given.model: "other weights"}})
-    names += [RunSettler(replace(record, **change)).name_of(given) for change in changes]
+    names += [RunSettler(replace(record, **change), facts).name_of(given) for change in changes]
     assert len({*names}) == len(names)
     elsewhere = replace(given, training={**given.training, "output_dir": str(tmp_path), "disable_tqdm": True})
     assert settler.name_of(elsewhere) == names[0]
@@ -131,7 +141,7 @@ def test_a_run_has_its_values_its_seed_what_the_rule_chooses_and_a_name_of_its_o
 
 def test_known_runs_keep_what_they_have_reached(record: StudyRecord, tmp_path: Path) -> None:
     def planned(final: bool = False, **stored: SeedRecord):
-        runner = StudyRunner(tmp_path, replace(record, runs=stored), FakeExecutor(by_steps), [], print)
+        runner = StudyRunner(tmp_path, replace(record, runs=stored), facts_of(record), FakeExecutor(by_steps), [], print)
         runner.record = replace(runner.record, tried=record.tried)
         return runner.planned([0], final=final)
 

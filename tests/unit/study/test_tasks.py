@@ -14,11 +14,23 @@ import pytest
 from run_folders import RECORD
 
 from glassloop.backends.machine import runs_on_gpus
+from glassloop.base.errors import ResourceError, ResumeError
 from glassloop.runs.record import write_run
 from glassloop.runs.study import SeedRecord
 from glassloop.settings.file import GivenSettings
 from glassloop.study import tasks
-from glassloop.study.tasks import LocalWorkers, Place, Task, places_for, reached, stored_answer, visible_gpus
+from glassloop.study.tasks import (
+    Check,
+    Checked,
+    LocalWorkers,
+    Place,
+    Task,
+    places_for,
+    reached,
+    seed_places,
+    stored_answer,
+    visible_gpus,
+)
 
 
 # --- what a run has reached
@@ -59,6 +71,13 @@ CHILD = """
 import json, os, signal, sys, time
 for line in sys.stdin:
     task = json.loads(line)
+    if "check" in task:
+        print('"started"', flush=True)
+        if task["check"]["seed"] == 137:
+            os.kill(os.getpid(), signal.SIGKILL)
+        error = {"kind": "ResumeError", "error": ["other rows", "restore them"], "trace": "line 7"}
+        print(json.dumps(error if task["check"]["seed"] == 4 else {"num_steps": 7}), flush=True)
+        continue
     if task["name"] == "die":
         print("a library crashed\\n\\n", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -151,7 +170,7 @@ def test_a_study_uses_each_gpu_for_as_many_runs_as_fit(fake: Path, monkeypatch: 
     monkeypatch.setenv("PYTHONPATH", str(fake))  # of the process that asks for the free memory
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     gpus = visible_gpus(3, {"CUDA_VISIBLE_DEVICES": "GPU-a,2,MIG-c"})
-    each = runs_on_gpus(3, 10.0)
+    each = runs_on_gpus(3, 10.0, 12, 10**6)
     assert each == [2, 1, 0]
     names, alive = [f"run-{number}" for number in range(12)], 0
     with LocalWorkers(places_for(dict(zip(gpus, each, strict=True)), 1, 16)) as local:
@@ -173,6 +192,48 @@ def test_a_study_uses_each_gpu_for_as_many_runs_as_fit(fake: Path, monkeypatch: 
         assert len(runs) > most, "a GPU that became free was used again"
         shared = [sum(other["begin"] <= run["begin"] < other["end"] for other in runs) for run in runs]
         assert max(shared) <= most, f"{gpu} has memory for {most}"
+
+
+def test_the_worker_that_checks_trains_and_is_replaced_only_where_it_does_not_fit(
+    fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,2")
+    for places, number in (
+        ([Place()], 0),
+        ([Place("GPU-a"), Place("2")], 0),
+        ([Place("2"), Place("GPU-a")], 1),  # it sees all GPUs and uses the first
+        ([Place("2")], None),
+        ([Place(None, 4)] * 2, None),
+    ):
+        with LocalWorkers() as local:
+            assert local.check(Check(GivenSettings())).num_steps == 7
+            first = local.workers[0].process
+            local.spread(places)
+            assert ((number is not None), first.poll() is None) == (bool(local.workers), number is not None)
+            local.start(task(fake, "next"))
+            assert ended(local, 1)[0][1].status == "finished"
+            assert (local.workers[number or 0].process is first) == (number is not None)
+    assert not any(worker.alive for worker in local.workers.values())
+
+
+def test_the_error_of_a_check_is_raised_as_it_was_and_a_dead_process_is_one(fake: Path) -> None:
+    with pytest.raises(ResumeError) as raised, LocalWorkers() as local:
+        local.check(Check(GivenSettings(), 4))
+    assert (raised.value.problem, raised.value.remedy, raised.value.__notes__) == ("other rows", "restore them", ["line 7"])
+    assert not local.workers[0].alive
+    with pytest.raises(ResourceError, match="ended with exit status 137"), LocalWorkers() as local:
+        local.check(Check(GivenSettings(), 137))
+
+
+def test_seeds_are_spread_over_the_gpus_and_each_has_the_threads_of_a_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    monkeypatch.setattr(tasks, "runs_on_gpus", lambda gpus, need, runs, steps: [1] * gpus)
+    for num_gpus, at_once, wanted in (
+        (0, None, [None]), (0, 2, [None] * 2), (1, None, [None]), (1, 3, [None] * 3), (2, None, ["0", "3"]),
+        (2, 3, ["0", "3", "0"]),
+    ):  # fmt: skip
+        places = seed_places(Checked(device="cuda" if num_gpus else "cpu", num_gpus=num_gpus), 5, at_once)
+        assert places == [Place(gpu) for gpu in wanted]
 
 
 def test_stopped_workers_have_not_failed(fake: Path) -> None:

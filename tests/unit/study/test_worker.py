@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 import weakref
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,15 @@ from trials import write_data
 from glassloop.base import files
 from glassloop.base.errors import ModelError
 from glassloop.base.files import locked
+from glassloop.base.records import decoded
 from glassloop.runs.record import checkpoints_in
 from glassloop.runs.study import SeedRecord
 from glassloop.settings.file import GivenSettings
+from glassloop.settings.study import StudySettings
 from glassloop.study import worker as study_worker
 from glassloop.study.run import SharedParts
-from glassloop.study.tasks import Task
-from glassloop.study.worker import drop_damaged_checkpoints, lock_awaited, read_tasks, train_part
+from glassloop.study.tasks import Check, Checked, Task, error_of
+from glassloop.study.worker import checked, drop_damaged_checkpoints, lock_awaited, read_tasks, train_part
 
 pytestmark = pytest.mark.slow
 TRAINING = {
@@ -115,6 +117,68 @@ def test_runs_of_one_worker_are_those_of_workers_of_their_own(tmp_path: Path, da
         assert {*found} == {*wanted}
         assert [path for path, content in wanted.items() if found[path] != content] == []
     assert trained("diverged-alone", None, **WILD).error == trained("diverged-again", shared, **WILD).error
+
+
+def test_what_was_checked_is_kept_for_the_runs(tmp_path: Path, data: Path, lively_dir: Path, monkeypatch) -> None:
+    """The first run of the worker loads nothing again, and ends like a run alone."""
+    shared = SharedParts(keeps=True)
+    monkeypatch.chdir(data)
+    given = GivenSettings("train.csv", str(lively_dir), {**TRAINING, "output_dir": "run"})
+    found = checked(Check(given, chooses=True), shared)
+    assert (found.error, found.device, found.num_gpus, found.num_steps) == ((), "cpu", 0, 8)
+    assert found.given.training["pooling"] == "mean", "the rule has chosen"
+    assert {*data.iterdir()} == {data / "train.csv", data / "validation.csv"}, "a check writes no run"
+
+    def task_of(name: str) -> Task:
+        training = {**found.given.training, "output_dir": str(tmp_path / name)}
+        return Task(name, replace(found.given, source=str(data / "train.csv"), training=training), alone=True, report=False)
+
+    with monkeypatch.context() as patched:
+        for name in (
+            "load_examples",
+            "load_config",
+            "load_tokenizer",
+            "load_model",
+            "encode",
+            "fitted_head",
+            "fitted_baselines",
+        ):
+            patched.setattr(f"glassloop.study.run.{name}", pytest.fail)
+        assert train_part(task_of("kept"), shared).status == "finished"
+    assert train_part(task_of("alone"), None).status == "finished"
+    kept, alone = files_of(tmp_path / "kept"), files_of(tmp_path / "alone")
+    assert {*kept} == {*alone}
+    assert [name for name in alone if kept[name] != alone[name] and not name.endswith("README.md")] == []
+
+
+def test_the_check_of_a_study_reads_each_model_once_with_the_largest_batch(data: Path, lively_dir: Path) -> None:
+    given = GivenSettings(str(data), str(lively_dir), {**TRAINING, "per_device_train_batch_size": 4})
+    del given.training["per_device_train_batch_size"]  # type: ignore[attr-defined]
+    settings = StudySettings({"per_device_train_batch_size": "4,16"}, seeds=2)
+    small, large = (
+        checked(Check(given, study=replace(settings, vary={"per_device_train_batch_size": sizes})), SharedParts(keeps=True))
+        for sizes in ("4,8", "4,16")
+    )
+    assert (small.error, large.error) == ((), ())
+    assert large.need > small.need
+    assert (large.validation_rows, large.study[0].seeds) == (20, (3, 4))
+    assert {name: facts.rows for name, facts in large.facts.items()} == {str(lively_dir): 81}
+
+
+def test_a_check_answers_with_what_is_wrong(tmp_path: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = SharedParts(keeps=True)
+    missing = checked(Check(GivenSettings(str(tmp_path / "none.csv"), str(lively_dir)), chooses=True), shared)
+    assert (missing.kind, "there is no such file" in missing.error[0], len(missing.error)) == ("DataError", True, 2)
+
+    def bug(*given: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(study_worker, "check_run", bug)
+    found = checked(Check(GivenSettings(str(tmp_path / "none.csv"), str(lively_dir))), shared)
+    assert (found.kind, found.error) == ("", ("ZeroDivisionError: a bug",))
+    error = error_of(decoded(Checked, json.loads(json.dumps(asdict(found)))))
+    assert (type(error), str(error)) == (RuntimeError, "ZeroDivisionError: a bug")
+    assert "in bug" in error.__notes__[0]
 
 
 def test_damaged_checkpoints_are_dropped_only_if_none_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
