@@ -531,7 +531,8 @@ def checked_parts(trainer: Trainer, inputs: RunInputs, shared: SharedParts) -> s
     """Return the parts of a training, whose fast backend was compared with plain."""
     backend = trainer.backend
     if not isinstance(backend, PackedBackend):
-        return trainer.training_parts(in_run=True)
+        with stage("checking the model"):
+            return trainer.training_parts(in_run=True)
     # A comparison need not repeat what another one found out about the same weights and code on this machine: other rows
     # would change its figures, but not whether the backend computes the model. It takes as long as the first steps.
     key = comparison_key(trainer, inputs, backend)
