@@ -473,11 +473,12 @@ def test_a_run_records_its_stages_up_to_its_end(run: Path) -> None:
     record = read_run(run)
     assert sum(record.stages.values()) == record.seconds
     assert not record.resumed
-    assert [title for title in record.stages if title != "computing embeddings"] == [  # which may come from the cache
+    # Embeddings may come from the cache. Other tests of this process may have begun stages in another order.
+    assert {*record.stages} - {"computing embeddings"} == {
         *("loading the model", "reading the data", "tokenizing", "fitting a linear head"),
         *("fitting a regression on words", "checking the model", "preparing the training", "first step", "other steps"),
         *("evaluating during training", "saving checkpoints", "saving the model", "final evaluation", "everything else"),
-    ]
+    }
 
 
 def test_the_first_step_is_timed_on_its_own(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
