@@ -1,4 +1,4 @@
-"""Metrics against their definitions, written out here by hand, and other libraries; what is refused, undefined or forgotten; and those of a run."""
+"""Metrics against definitions written by hand and other libraries; what is refused, undefined or forgotten; those of a run."""
 
 from __future__ import annotations
 
