@@ -13,6 +13,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads would only wait for each other
 os.environ["GLASSLOOP_NO_REPORT"] = "1"  # tests train hundreds of runs; those about reports delete it
 
+import sklearn.linear_model  # noqa: F401  # else each run of a test would start a process for its regression on words
 import torch
 
 if not torch.cuda.is_available():

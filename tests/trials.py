@@ -45,7 +45,7 @@ PRELOADED = (
     *("glassloop.share.eject", "glassloop.backends.accelerate", "glassloop.backends.graphs"),
     *("transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert", "transformers.models.align"),
     *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto", "transformers.optimization"),
-    *("accelerate", "datasets", "peft", "sklearn.metrics", "torch._dynamo", "torch.distributed.fsdp", "torch.profiler"),
+    *("accelerate", "datasets", "peft", "sklearn.linear_model", "torch._dynamo", "torch.distributed.fsdp", "torch.profiler"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,21 @@ def first(place: Path, cache: dict[str, str]) -> Ended:
     flags = "--max_steps 9 --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --warmup_steps 0.2".split()
     words = ["train", "rows.csv", "--model", "still", "--eval_strategy", "epoch", *flags, *COMMON]
     return run_command(*words, folder=place, **cache)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one core the process fits the regression on words itself")
+def test_the_process_that_trains_imports_neither_scikit_learn_nor_scipys_statistics(
+    first: Ended, place: Path, cache: dict[str, str]
+) -> None:
+    words = ["train", "rows.csv", "--model", "still", "--max_steps", "1", *COMMON, "--output_dir", "imports"]
+    ended = run_command(*words, folder=place, launcher=("-X", "importtime"), **cache)
+    imported = {line.rpartition("|")[2].strip() for line in ended.lines if line.startswith("import time:")}
+    assert (ended.code, first.code) == (0, 0)
+    assert "torch" in imported
+    assert not {"sklearn", "scipy.stats"} & imported
+    simple = [description(place, run)["baselines"][1] for run in ("imports", "runs/run-001")]
+    assert [one["name"] for one in simple] == ["words"] * 2
+    assert simple[0]["scores"] == simple[1]["scores"]
 
 
 def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:

@@ -1,13 +1,11 @@
-"""Linear models on embeddings and on words: logistic and ridge regression, whose strength is chosen on held-out rows."""
+"""Linear models on embeddings: logistic and ridge regression, whose strength is chosen on held-out rows."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,10 +18,6 @@ from glassloop.scores.calibration import output_losses, prior_outputs
 from glassloop.scores.metrics import Array
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-# --- embeddings -----------------------------------------------------------------------------------------------------------
 FOLDS = 5
 # Inverse penalties of features whose mean squared length is SQUARED_LENGTH. Lower ones come first: each solution starts
 # from the one before.
@@ -232,115 +226,3 @@ def assigned_folds(targets: Array, task: str, groups: Array | None = None, folds
     numbers = np.empty(len(firsts), dtype=np.int64)
     numbers[order] = np.arange(len(firsts)) % folds
     return np.asarray(numbers[members])
-
-
-# --- words ----------------------------------------------------------------------------------------------------------------
-Texts = Sequence[Sequence[str]]  # one column of texts, or two of pairs
-# Words and pairs of words; of many classes fewer, because the weights of a regression need 250 bytes each while it is fitted.
-MOST_FEATURES, LEAST_FEATURES, MOST_WEIGHTS = 30_000, 1_000, 3_000_000
-MOST_TEXTS, LEAST_TEXTS, MOST_TEXTS_AND_OUTPUTS = 20_000, 2_000, 400_000  # rows of the fit: fewer for many outputs
-WORD_STRENGTHS = (1.0, 10.0, 100.0)  # inverse penalties
-MOST_CHOSEN = 40_000  # products of rows and outputs up to which a held-out fifth chooses the strength; else the middle one
-LEAST_LIKELY = 1e-6  # a probability
-FEW_WORDS = 1.5  # words of a text on average, below which its language writes none apart
-LONG_WORD = 12  # characters of a text, from which one without spaces is no single word
-WORD = re.compile(r"\w+")
-# Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese, in which a short text without spaces is a sentence.
-UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-OVERLAP_WEIGHT = 3.0
-
-
-def most_texts(num_outputs: int) -> int:
-    """Return how many training rows the regression on words reads at most, so that it takes seconds."""
-    return int(np.clip(MOST_TEXTS_AND_OUTPUTS // num_outputs, LEAST_TEXTS, MOST_TEXTS))
-
-
-def most_features(targets: Array, task: str, columns: int) -> int:
-    """Return how many words, and pairs of words, the regression reads at most, so that its weights take 1 GB at most."""
-    outputs = len(np.unique(targets)) if task == CLASSES else 1  # several labels are fitted one after the other
-    return int(np.clip(MOST_WEIGHTS // (outputs * (1 if columns == 1 else 4)), LEAST_FEATURES, MOST_FEATURES))
-
-
-def words_outputs(train: Texts, targets: Array, others: Texts, task: str, num_outputs: int) -> Array:
-    """Return logits, or scores, for other rows by a regression on the words and pairs of words of the training texts."""
-    features = WordFeatures(train, most_features(targets, task, len(train)))
-    matrix = features.of(train)
-    prior = prior_outputs(targets, task, num_outputs)
-    if not matrix.shape[1]:
-        return np.tile(prior, (len(others[0]), 1))
-    strength = WORD_STRENGTHS[1]
-    held = np.random.default_rng(0).permutation(len(targets)) % 5 == 0
-    if len(targets) * num_outputs <= MOST_CHOSEN and held.any() and not held.all():
-
-        def loss(strength: float) -> float:
-            outputs = fitted_words(matrix[~held], targets[~held], task, prior, strength)(matrix[held])
-            return float(output_losses(outputs, targets[held], task).mean())
-
-        strength = min(WORD_STRENGTHS, key=loss)
-    return fitted_words(matrix, targets, task, prior, strength)(features.of(others))
-
-
-def fitted_words(matrix: csr_matrix, targets: Array, task: str, prior: Array, strength: float) -> Callable[[csr_matrix], Array]:
-    """Fit the rows of a sparse matrix and return a function that predicts the outputs of others."""
-    from sklearn.linear_model import LogisticRegression, Ridge
-
-    if task == SCORE:
-        ridge = Ridge(alpha=10.0 / strength, solver="sparse_cg").fit(matrix, targets)
-        return lambda rows: np.asarray(ridge.predict(rows))[:, None]
-    columns = [targets] if task == CLASSES else [*targets.T]
-    with threadpool_limits(1):  # 16 threads took 15 s for 1,000 texts, and one takes 2 s
-        models = [
-            LogisticRegression(C=strength, max_iter=MOST_ITERATIONS).fit(matrix, column) if len(np.unique(column)) > 1 else None
-            for column in columns
-        ]
-
-    def outputs(rows: csr_matrix) -> Array:
-        found = np.tile(prior, (rows.shape[0], 1))
-        for place, model in enumerate(models):
-            if model is None:  # all rows have the same label
-                continue
-            likely = np.log(np.clip(model.predict_proba(rows), LEAST_LIKELY, 1.0))
-            if task == CLASSES:
-                found[:] = np.minimum(prior, np.log(LEAST_LIKELY))  # of classes without a training row
-                found[:, model.classes_] = likely
-            else:
-                found[:, place] = likely[:, 1] - likely[:, 0]
-        return found
-
-    return outputs
-
-
-def number_of(pattern: re.Pattern[str]) -> Callable[[str], int]:
-    return lambda text: len(pattern.findall(text))
-
-
-class WordFeatures:
-    """Turns texts, or pairs of texts, into weighted counts of words and pairs of words; of a pair, also those both share."""
-
-    def __init__(self, train: Texts, most: int) -> None:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
-        every = [text for column in train for text in column]
-        sample = every[:1000]
-        words, unspaced, length = (sum(map(count, sample)) for count in (number_of(WORD), number_of(UNSPACED), len))
-        is_word = length < LONG_WORD * len(sample) and 2 * unspaced < length  # or what a text has instead of a word
-        spaced = words > FEW_WORDS * len(sample) or is_word
-        options = {"ngram_range": (1, 2), "token_pattern": r"\w+"} if spaced else {"ngram_range": (1, 3), "analyzer": "char"}
-        self.vectorizer = TfidfVectorizer(**options, sublinear_tf=True, max_features=most)
-        try:
-            self.vectorizer.fit(every)
-        except ValueError:  # there is no word in any text
-            self.vectorizer = None
-
-    def of(self, texts: Texts) -> csr_matrix:
-        from scipy.sparse import csr_matrix, hstack
-
-        if self.vectorizer is None:
-            return csr_matrix((len(texts[0]), 0))
-        parts = [csr_matrix(self.vectorizer.transform(column)) for column in texts]
-        if len(parts) == 1:
-            return parts[0]
-        first, second = parts
-        shared = first.multiply(second).sqrt()
-        overlap = csr_matrix(np.asarray(first.multiply(second).sum(axis=1)) * OVERLAP_WEIGHT)
-        return csr_matrix(hstack([first, second, shared, abs(first - second), overlap]))

@@ -25,9 +25,10 @@ from glassloop.data.encoding import Encoding, encode, encode_texts
 from glassloop.data.examples import Examples
 from glassloop.data.interfaces import Collator, Model, Rows, Tokenizer
 from glassloop.models.interface import base_of, config_of, label_names, longest_input
-from glassloop.models.linear import LinearModel, fit_linear, most_texts, refuse_infinite, words_outputs
+from glassloop.models.linear import LinearModel, fit_linear, refuse_infinite
 from glassloop.models.loading import declared_by, load_model, load_tokenizer
 from glassloop.models.pooled import HEAD_KEY, PooledClassifier, Pooling, frozen_copy, reads_tokens
+from glassloop.models.words import WordsRegression, most_texts
 from glassloop.runs.record import RunRecord
 from glassloop.scores.calibration import prior_outputs, skill_of
 from glassloop.scores.metrics import Array
@@ -196,9 +197,16 @@ def baseline_pooling(declared: Pooling | None, *, pairs: bool) -> Pooling:
     return replace(declared or Pooling("mean"), towers=pairs)
 
 
+def words_regression(train: LabelledRows, task: str, num_labels: int) -> WordsRegression:
+    """Return a regression on the words of the training rows, which is not fitted yet; of many rows, a sample."""
+    number = len(train.targets)
+    numbers = drawn_rows(np.ones(number, dtype=np.int64), most_texts(num_labels), number)
+    return WordsRegression(train.texts(numbers), train.targets[numbers], task, num_labels)
+
+
 def fitted_baselines(
     train: LabelledRows, held_out: Mapping[str, LabelledRows], task: str, names: Sequence[str],
-    frozen: FrozenClassifier | None = None, frozen_name: str = FROZEN_ENCODER,
+    frozen: FrozenClassifier | None = None, frozen_name: str = FROZEN_ENCODER, words: WordsRegression | None = None,
 ) -> dict[str, Baselines]:  # fmt: skip
     """Fit the baselines to the training rows once, and let them predict the rows of each split.
 
@@ -209,21 +217,22 @@ def fitted_baselines(
         names: The names of the labels; none for scores.
         frozen: The frozen encoder; None to leave it out.
         frozen_name: What the frozen encoder is called.
+        words: The regression on words, if it was started before.
     """
     num_labels, every = max(len(names), 1), train.targets
     device = "cpu" if frozen is None or frozen.encoder.backend.device.type != "cuda" else "cuda"
     held = {split: drawn_rows(rows.lengths, MOST_HELD_OUT, MOST_TOKENS[device] // 2) for split, rows in held_out.items()}
     prior = prior_outputs(every, task, num_labels)
-    began = time.perf_counter()
+    words = words or words_regression(train, task, num_labels)
+    columns = zip(*(held_out[split].texts(rows) for split, rows in held.items()), strict=True)
+    words.ask([[text for part in column for text in part] for column in columns])
+    if frozen is not None:  # while the regression may be fitted in another process
+        features = {split: frozen.encoder.features(held_out[split].rows, rows, split) for split, rows in held.items()}
     with stage("fitting a regression on words"):
-        numbers = drawn_rows(np.ones(len(every), dtype=np.int64), most_texts(num_labels), len(every))
-        columns = zip(*(held_out[split].texts(rows) for split, rows in held.items()), strict=True)
-        others = [[text for part in column for text in part] for column in columns]
-        outputs = words_outputs(train.texts(numbers), every[numbers], others, task, num_labels)
+        outputs, words_seconds = words.outputs()
     of_words = np.split(outputs, np.cumsum([len(rows) for rows in held.values()])[:-1])
-    words_seconds = time.perf_counter() - began
     found = {}
-    for (split, rows), words in zip(held.items(), of_words, strict=True):
+    for (split, rows), word_outputs in zip(held.items(), of_words, strict=True):
         targets = held_out[split].targets
 
         def baseline(
@@ -234,11 +243,10 @@ def fitted_baselines(
             return Baseline(name, rows_of(outputs, targets[rows], task, names), num_train, seconds, "; ".join(notes))
 
         each = [baseline(constant_name(task), np.tile(prior, (len(rows), 1)), len(every), 0.0)]
-        each.append(baseline(WORDS, words, len(numbers), words_seconds))
+        each.append(baseline(WORDS, word_outputs, len(words.targets), words_seconds))
         if frozen is not None:
-            head = frozen.head
-            features, seconds = frozen.encoder.features(held_out[split].rows, rows, split)
-            each.append(baseline(frozen_name, head.linear.outputs(features), len(head.numbers), head.seconds + seconds))
+            head, (vectors, seconds) = frozen.head, features[split]
+            each.append(baseline(frozen_name, head.linear.outputs(vectors), len(head.numbers), head.seconds + seconds))
         found[split] = Baselines(split, rows, each)
     return found
 

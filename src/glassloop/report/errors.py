@@ -14,9 +14,9 @@ from glassloop.report.charts import Axis, BarChart, Bars, DotChart, Dots, HeatMa
 from glassloop.report.page import Cell, Drawn, Number, score, span
 from glassloop.report.source import TEMPLATE, RunSource
 from glassloop.scores.calibration import confidences
-from glassloop.scores.metrics import Array
+from glassloop.scores.metrics import Array, class_counts
 from glassloop.scores.result import Result, class_scores
-from glassloop.scores.statistics import ScoredRows, class_counts, mean_interval, wilson
+from glassloop.scores.statistics import ScoredRows, mean_interval, wilson
 from glassloop.settings.training import CLASSES, SCORE
 
 MOST_ERRORS, MOST_UNCERTAIN = 100, 40

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -118,33 +117,82 @@ def checked_rows(values: Numbers, what: str, kind: str, name: str, earlier: Sequ
 
 
 # --- values --------------------------------------------------------------------------------------------------------------
+def rows_right(predictions: Array, references: Array) -> Array:
+    """Return whether each row is predicted correctly. Of several labels, all must be right."""
+    equal = predictions == references
+    return np.asarray(equal.all(axis=1) if equal.ndim == 2 else equal)
+
+
+def ratio(over: Array, under: Array, empty: float = 0.0) -> Array:
+    """Return quotients, which are `empty` where there is nothing to count."""
+    over = np.asarray(over, dtype=np.float64)
+    without = np.full(np.broadcast(over, under).shape, empty)
+    return np.asarray(np.divide(over, under, out=without, where=np.asarray(under) > 0))
+
+
+def mean_ranks(groups: Array) -> Array:
+    """Return the rank of each row from the number of its value in order. Equal values have the mean of their ranks."""
+    sizes = np.bincount(groups)
+    return np.asarray((np.cumsum(sizes) - (sizes - 1) / 2)[groups])
+
+
+def class_counts(predictions: Array, references: Array, size: int = 0) -> tuple[Array, Array, Array]:
+    """Return how many rows of each class are right, predicted and true. There are at least `size` classes."""
+    if predictions.ndim == 2:
+        return (predictions * references).sum(axis=0), predictions.sum(axis=0), references.sum(axis=0)
+    # One number per row: a row of 0 and 1 for each of thousands of classes would need much memory.
+    size = max(size, int(predictions.max()) + 1, int(references.max()) + 1)
+    right = references[predictions == references]
+    hits, predicted, true = (np.bincount(part, minlength=size) for part in (right, predictions, references))
+    return hits, predicted, true
+
+
+def counts_of(rows: Pair, chosen: Array | None = None) -> tuple[Array, Array, Array]:
+    """Return the counts of the `chosen` classes, or of those that occur. Classes may be any whole numbers."""
+    classes = np.unique(np.concatenate(rows if chosen is None else (*rows, chosen)))
+    predictions, references, wanted = (
+        np.searchsorted(classes, part) for part in (*rows, classes if chosen is None else chosen)
+    )
+    hits, predicted, true = class_counts(predictions, references, len(classes))
+    return hits[wanted], predicted[wanted], true[wanted]
+
+
 def mean(key: str, rows: Pair, notes: list[str]) -> float:
     """Return the share of rows that are right, or the mean squared error."""
-    from sklearn.metrics import accuracy_score, mean_squared_error
-
-    return float((mean_squared_error if key == "mse" else accuracy_score)(*rows))
+    return float((np.square(rows[0] - rows[1]) if key == "mse" else rows_right(*rows)).mean())
 
 
 def correlation(key: str, rows: Pair, notes: list[str]) -> float:
     """Return Matthews', Pearson's or Spearman's correlation, which is undefined if one side does not vary."""
-    from scipy.stats import pearsonr, spearmanr
-    from sklearn.metrics import matthews_corrcoef
-
     for what, side in zip(("predictions", "references"), rows, strict=True):
         if (side == side[0]).all():
             notes.append(f"{key} is undefined if all {what} are equal; reported as 0")
             return 0.0
     if key == "matthews_correlation":
-        return float(matthews_corrcoef(*rows))
-    return float((pearsonr if key.startswith("pearson") else spearmanr)(*rows).statistic)
+        return matthews(rows)
+    if key.startswith("spearman"):
+        rank_rows = [mean_ranks(np.unique(side, return_inverse=True)[1]) for side in rows]
+        return float(np.corrcoef(rank_rows)[0, 1])
+    directions = []
+    for side in rows:
+        apart = side - side.mean()
+        largest = np.abs(apart).max()
+        directions.append(apart / (largest * np.linalg.norm(apart / largest)))  # squares of very large numbers overflow
+    found = float(np.clip(directions[0] @ directions[1], -1.0, 1.0))
+    return found if len(rows[0]) > 2 else float(np.round(found))  # two points lie on a line
+
+
+def matthews(rows: Pair) -> float:
+    hits, predicted, true = (part.astype(np.float64) for part in counts_of(rows))
+    total = float(len(rows[0]))
+    spread = (total**2 - predicted @ predicted) * (total**2 - true @ true)
+    return float((hits.sum() * total - true @ predicted) / np.sqrt(spread))
 
 
 def averaged(
     key: str, rows: Pair, notes: list[str], average: str = "binary", pos_label: int | None = None, labels: Chosen = None
 ) -> float:
     """Return F1, precision or recall. A class with nothing to count is 0, with a note if that makes a difference."""
-    import sklearn.metrics
-
     one_of(average, AVERAGES, "average")
     predictions, references = rows
     wide, width, binary = references.ndim == 2, references.shape[-1], average == "binary"
@@ -154,10 +202,7 @@ def averaged(
     if (labels if binary else pos_label) is not None:
         notes.append(f'{"labels" if binary else "pos_label"} is not used with average="{average}"')
     positive = 1 if pos_label is None else pos_label
-    if wide:  # one more column, which `labels` omits: scikit-learn would take rows of one column for classes
-        predictions, references = (np.pad(side, ((0, 0), (0, 1))) for side in rows)
-        labels = range(width) if labels is None else labels
-    elif binary:
+    if binary:
         labels = [positive]
     chosen = None if labels is None else checked_rows(labels, "labels", "classes", key)
     if chosen is not None and (not len(chosen) or (wide and not {*chosen.tolist()} <= {*range(width)})):
@@ -165,9 +210,18 @@ def averaged(
     if binary and len(others := np.setdiff1d(rows, [positive])) > 1:
         problem = f'average="binary" compares class {positive} with one other class, but there are {listed(others)}'
         raise SettingsError(problem, f'use average="macro": load_metric("{key}", "macro")')
-    measure = getattr(sklearn.metrics, f"{key.partition('_')[0]}_score")
-    fixed = {"labels": chosen, "average": "macro" if binary else average}
-    value, other = (float(measure(references, predictions, zero_division=empty, **fixed)) for empty in (0.0, 1.0))
+    if wide:
+        predictions, references = (side if chosen is None else side[:, chosen] for side in rows)
+        by_row = average == "samples"
+        hits, predicted, true = class_counts(*((predictions.T, references.T) if by_row else (predictions, references)))
+    else:
+        hits, predicted, true = counts_of(rows, chosen)
+    if average == "micro":
+        hits, predicted, true = (part.sum(keepdims=True) for part in (hits, predicted, true))
+    measure = key.partition("_")[0]
+    over, under = {"precision": (hits, predicted), "recall": (hits, true)}.get(measure, (2 * hits, predicted + true))
+    weights = true if average == "weighted" and true.any() else None
+    value, other = (float(np.average(ratio(over, under, empty), weights=weights)) for empty in (0.0, 1.0))
     if value != other:
         where = {"binary": f"class {positive}", "micro": "labels", "samples": "a row"}.get(average, "a class")
         lack = {"precision": "no prediction", "recall": "no reference"}.get(key, "no prediction and no reference")
@@ -238,8 +292,7 @@ class Metric:
         if self.name == "glue" and (true == -1).all():
             raise DataError("every reference is -1: GLUE hides the labels of its test split", "evaluate another split")
         notes: list[str] = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the notes say it
+        with np.errstate(all="ignore"):  # a value that is not finite is an error below
             values = {key: value(key, (predicted, true), notes, **options) for key, value in self._values.items()}
         if not all(map(math.isfinite, values.values())):
             raise DataError(f"{self.name} is too large for a float", "check the data for values that are far too large")

@@ -24,8 +24,18 @@ from glassloop.runs.record import (
     held_out_splits,
 )
 from glassloop.scores import statistics
-from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, Measures, decide, short_metrics
-from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, ScoredRows, class_counts
+from glassloop.scores.metrics import (
+    AVERAGED,
+    COMPUTED,
+    CORRELATIONS,
+    LOWER_IS_BETTER,
+    Array,
+    Measures,
+    class_counts,
+    decide,
+    short_metrics,
+)
+from glassloop.scores.statistics import BETTER, SAME, UNDECIDED, WORSE, ComparisonVerdict, ScoredRows
 from glassloop.settings.defaults import Start, start_of
 from glassloop.settings.training import CLASSES, FROZEN, SCORE, SEVERAL
 

@@ -12,7 +12,19 @@ import numpy as np
 from glassloop.base.errors import ModelError, SettingsError, counted, shortened
 from glassloop.base.records import Json
 from glassloop.runs.record import RESTORE, RunRecord, predictions_name, read_predictions
-from glassloop.scores.metrics import AVERAGED, COMPUTED, CORRELATIONS, LOWER_IS_BETTER, Array, decide, one_of
+from glassloop.scores.metrics import (
+    AVERAGED,
+    COMPUTED,
+    CORRELATIONS,
+    LOWER_IS_BETTER,
+    Array,
+    class_counts,
+    decide,
+    mean_ranks,
+    one_of,
+    ratio,
+    rows_right,
+)
 from glassloop.settings.training import CLASSES, SCORE, SEVERAL
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -59,11 +71,6 @@ class ScoredRows:
 
 
 Seeds = Mapping[int, ScoredRows]  # the predictions of each seed
-
-
-def rows_right(predictions: Array, references: Array) -> Array:
-    equal = predictions == references
-    return np.asarray(equal.all(axis=1) if equal.ndim == 2 else equal)
 
 
 def stored_logits(entries: Sequence[Mapping[str, Json]], width: int, path: Path) -> Array:
@@ -171,7 +178,7 @@ def row_metric(key: str, task: str, predictions: Array, references: Array, posit
         changes = ((both == 2) @ right + (both == 1) @ wrong) / len(f1)
         return RowMetric(float(f1.mean()), changes, balanced_rows(counts), max(int(np.count_nonzero(counts)), 1))
     hits, total = (both == 2).sum(axis=1), both.sum(axis=1)
-    return mean_of(_ratio(2 * hits, total)) if key == "f1_samples" else ratio_of(2 * hits, total)
+    return mean_of(ratio(2 * hits, total)) if key == "f1_samples" else ratio_of(2 * hits, total)
 
 
 def row_metrics_of(models: Sequence[ScoredRows], key: str, positive: str | None = None) -> list[RowMetric]:
@@ -198,11 +205,6 @@ def one_row_variance(changes: Array) -> float:
     return float(np.square(squares).sum()) / total if total else 0.0
 
 
-def _ratio(over: Array, under: Array) -> Array:  # 0 where there is nothing to count
-    over = np.asarray(over, dtype=np.float64)
-    return np.asarray(np.divide(over, under, out=np.zeros(np.broadcast(over, under).shape), where=np.asarray(under) > 0))
-
-
 def mean_of(values: Array) -> RowMetric:
     mean = float(values.mean())
     return RowMetric(mean, (values - mean) / max(len(values) - 1, 1), len(values))
@@ -211,8 +213,8 @@ def mean_of(values: Array) -> RowMetric:
 def ratio_of(over: Array, under: Array) -> RowMetric:
     """Return the quotient of two sums over rows, 0 without a divisor."""
     above, below = over.sum(), under.sum()
-    quotient = float(_ratio(above, below))
-    return RowMetric(quotient, quotient - _ratio(above - over, below - under), max(float(np.count_nonzero(under)), 1.0))
+    quotient = float(ratio(above, below))
+    return RowMetric(quotient, quotient - ratio(above - over, below - under), max(float(np.count_nonzero(under)), 1.0))
 
 
 def balanced_rows(counts: Array) -> float:
@@ -221,21 +223,10 @@ def balanced_rows(counts: Array) -> float:
     return float(len(positive) ** 2 / (1 / positive).sum()) if len(positive) else 1.0
 
 
-def class_counts(predictions: Array, references: Array, size: int = 0) -> tuple[Array, Array, Array]:
-    """Return how many rows of each class are right, predicted and true. There are at least `size` classes."""
-    if predictions.ndim == 2:
-        return (predictions * references).sum(axis=0), predictions.sum(axis=0), references.sum(axis=0)
-    # One number per row: a row of 0 and 1 for each of thousands of classes would need much memory.
-    size = max(size, int(predictions.max()) + 1, int(references.max()) + 1)
-    right = references[predictions == references]
-    hits, predicted, true = (np.bincount(part, minlength=size) for part in (right, predictions, references))
-    return hits, predicted, true
-
-
 def f1_changes(hits: Array, total: Array) -> tuple[Array, Array, Array]:
     """Return F1 of each class, and its change by a row that is right, and by one that either has or is given the class."""
-    f1 = _ratio(2 * hits, total)  # `total`: the rows that have the class plus those that are given it
-    return f1, f1 - _ratio(2 * (hits - 1), total - 2), f1 - _ratio(2 * hits, total - 1)
+    f1 = ratio(2 * hits, total)  # `total`: the rows that have the class plus those that are given it
+    return f1, f1 - ratio(2 * (hits - 1), total - 2), f1 - ratio(2 * hits, total - 1)
 
 
 def macro_f1(predictions: Array, references: Array) -> RowMetric:
@@ -254,7 +245,7 @@ def matthews(predictions: Array, references: Array) -> RowMetric:
 
     def correlation(total: Array, correct: Array, both: Array, of_predicted: Array, of_true: Array) -> Array:
         spread = (total**2 - of_predicted) * (total**2 - of_true)
-        return _ratio(correct * total - both, np.sqrt(np.maximum(spread, 0.0)))
+        return ratio(correct * total - both, np.sqrt(np.maximum(spread, 0.0)))
 
     sums = float(len(right)), hits.sum(), predicted @ true, predicted @ predicted, true @ true
     value = float(correlation(*map(np.asarray, sums)))
@@ -280,7 +271,7 @@ def pearson(first: Array, second: Array) -> RowMetric:
 
     def correlation(product: Array, one: Array, other: Array) -> Array:
         equal = (one <= SMALLEST_SHARE * squares) | (other <= SMALLEST_SHARE * others)
-        return _ratio(product, np.where(equal, 0.0, np.sqrt(np.abs(one * other))))
+        return ratio(product, np.where(equal, 0.0, np.sqrt(np.abs(one * other))))
 
     value = float(correlation(*map(np.asarray, (products, squares, others))))
     # Without a row, each sum of squares or products of deviations loses this row's product times n / (n - 1).
@@ -291,10 +282,6 @@ def pearson(first: Array, second: Array) -> RowMetric:
 
 def spearman(first: Array, second: Array) -> RowMetric:
     """Return Spearman's correlation. The changes are those of an infinitely small part of each row."""
-
-    def mean_ranks(group: Array) -> Array:  # equal values have the mean of their ranks
-        sizes = np.bincount(group)
-        return np.asarray((np.cumsum(sizes) - (sizes - 1) / 2)[group])
 
     def pull_above(group: Array, pulls: Array) -> Array:  # of rows with larger values, and half of that of equal ones
         sums = np.bincount(group, weights=pulls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -39,6 +39,7 @@ from glassloop.models.described import KnownModel, describe, known_model
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
 from glassloop.models.pooled import PooledClassifier, Pooling, can_be_pooled, frozen_copy, pooling_of, reads_tokens
+from glassloop.models.words import WordsRegression
 from glassloop.predict.baselines import (
     FittedHead,
     FrozenClassifier,
@@ -48,6 +49,7 @@ from glassloop.predict.baselines import (
     fitted_baselines,
     fitted_head,
     split_rows,
+    words_regression,
 )
 from glassloop.report.build import write_report
 from glassloop.report.card import update_card
@@ -254,6 +256,17 @@ class RunInputs:
         return baseline_pooling(self.declared, pairs=self.examples.columns.text_pair is not None)
 
     @property
+    def frozen_name(self) -> str:
+        """What the frozen encoder is called as a baseline."""
+        # A run is not compared with itself, but with the frozen encoder as it is pooled by default.
+        is_other = self.args.method == FROZEN and self.baseline_pooling != self.pooling
+        return OTHER_FROZEN if is_other else FROZEN_ENCODER
+
+    @property
+    def baselines_key(self) -> Hashable:
+        return self.key("baselines", self.baseline_pooling, self.args.method, self.frozen_name)
+
+    @property
     def head_is_new(self) -> bool:
         """Whether a pooled head starts from a regression; else it is the trained one of the model."""
         return self.args.method == FROZEN or self.pooling != kept_pooling(self.config, self.given)
@@ -441,21 +454,28 @@ def compared_encoder(
     return start, rows
 
 
+def words_beside(inputs: RunInputs, shared: SharedParts, *, wanted: bool) -> AbstractContextManager[WordsRegression | None]:
+    """Return a block in which the regression on words is fitted in a process beside this one, if that pays."""
+    if not wanted or inputs.baselines_key in shared.parts:
+        return nullcontext()
+    examples = inputs.examples
+    return words_regression(split_rows(examples, "train", inputs.encoded["train"]), examples.task, examples.num_labels)
+
+
 def run_baselines(
-    inputs: RunInputs, frozen: FrozenClassifier | None, rows: Mapping[str, Encoding], shared: SharedParts
-) -> Mapping[str, Baselines]:
+    inputs: RunInputs, frozen: FrozenClassifier | None, rows: Mapping[str, Encoding], shared: SharedParts,
+    words: WordsRegression | None = None,
+) -> Mapping[str, Baselines]:  # fmt: skip
     """Return what simple methods predict for the splits that a run is evaluated on, whose tokens are `rows`."""
-    examples, method, wanted = inputs.examples, inputs.args.method, inputs.baseline_pooling
-    # A run is not compared with itself, but with the frozen encoder as it is pooled by default.
-    called = OTHER_FROZEN if method == FROZEN and wanted != inputs.pooling else FROZEN_ENCODER
+    examples = inputs.examples
 
     def fit() -> dict[str, Baselines]:
         train, *others = (split_rows(examples, split, rows[split]) for split in ("train", *inputs.held_out))
         held_out = dict(zip(inputs.held_out, others, strict=True))
         names = examples.labels.names if examples.labels else ()
-        return fitted_baselines(train, held_out, examples.task, names, frozen, called)
+        return fitted_baselines(train, held_out, examples.task, names, frozen, inputs.frozen_name, words)
 
-    return shared.kept(inputs.key("baselines", wanted, method, called), fit)
+    return shared.kept(inputs.baselines_key, fit)
 
 
 # --- before the first step -----------------------------------------------------------------------------------------------
@@ -484,9 +504,19 @@ def assemble(
     refuse_missing(args.trackers)
     shared = shared or SharedParts()
     inputs = read_inputs(given, args, backend, shared)
+    compares = fits and inputs.args.baselines and bool(inputs.held_out) and backend.processes.is_main
+    with words_beside(inputs, shared, wanted=compares) as words:
+        return prepared(inputs, args, backend, shared, words, fits=fits, compares=compares)
+
+
+def prepared(
+    inputs: RunInputs, args: TrainingArguments, backend: Backend, shared: SharedParts, words: WordsRegression | None, *,
+    fits: bool, compares: bool,
+) -> PreparedRun:  # fmt: skip
+    """Load the model of a run, fit what it starts from and what it is compared with, and check it."""
     with stage(LOADING):
         network, fingerprint = shared.model(
-            inputs.model, inputs.examples, new_head=given.new_head, seed=inputs.args.seed, pooling=inputs.pooling
+            inputs.model, inputs.examples, new_head=inputs.given.new_head, seed=inputs.args.seed, pooling=inputs.pooling
         )
     start: FrozenClassifier | None = None
     with backend.processes.main_first():
@@ -499,12 +529,12 @@ def assemble(
     if start and inputs.may_stay_frozen and backend.processes.gather_objects([start.head.skill])[0] < LEAST_SKILL:
         inputs = inputs.left_frozen(args, backend.processes.num_processes)
     baselines: Mapping[str, Baselines] = {}
-    if fits and inputs.args.baselines and inputs.held_out and backend.processes.is_main:
+    if compares:
         frozen, rows = compared_encoder(inputs, network, start, backend, shared)
         if frozen is None:
             reason = f"a {inputs.config.model_type} encoder does not give one vector for each token"
             inputs = inputs.with_notes([f"the frozen encoder is not compared: {reason}"])
-        baselines = run_baselines(inputs, frozen, rows, shared)
+        baselines = run_baselines(inputs, frozen, rows, shared, words)
     held_out = next(iter(inputs.held_out), None)
     trainer = Trainer(
         network,

@@ -1,4 +1,4 @@
-"""Linear models on embeddings and on words, against scikit-learn, and on rows that have little to say."""
+"""Linear models on embeddings, against scikit-learn, and on rows that have little to say."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ from glassloop.models.linear import (
     SQUARED_LENGTH,
     STRENGTHS,
     LinearModel,
-    WordFeatures,
     assigned_folds,
     fit_linear,
-    most_features,
-    most_texts,
-    words_outputs,
 )
 from glassloop.scores.calibration import output_losses, prior_outputs
 from glassloop.scores.metrics import Array
@@ -42,7 +38,6 @@ def right(model: LinearModel, features: Array, targets: Array) -> float:
     return float((model.outputs(features).argmax(axis=1) == targets).mean())
 
 
-# --- embeddings
 @pytest.mark.parametrize("classes", [2, 5])
 @pytest.mark.parametrize("width", [8, 300], ids=["more rows", "more features"])
 def test_classes_are_fitted_as_scikit_learn_fits_them(classes: int, width: int) -> None:
@@ -223,92 +218,3 @@ def test_an_embedding_that_is_not_finite_is_refused_with_its_row(value: float) -
         fit_linear(features, targets, CLASSES, 2)
     assert caught.value.problem == "the embedding of row 1,234 is not finite"
     assert "precision fp32" in caught.value.remedy
-
-
-# --- words
-TEXTS = [f"{'good' if row % 3 else 'bad'} film number {row}" for row in range(60)]
-LABELS = np.array([int(row % 3 > 0) for row in range(60)])
-
-
-def test_words_find_what_a_text_says() -> None:
-    others = [["a good one", "a bad one", "nothing known here", ""]]
-    outputs = words_outputs([TEXTS], LABELS, others, CLASSES, 2)
-    assert [*outputs.argmax(axis=1)[:2]] == [1, 0]
-    assert np.allclose(outputs[2], outputs[3]), "unknown words say as much as none"
-    scores = words_outputs([TEXTS], LABELS * 2.0 + 1, others, SCORE, 1)
-    assert scores.shape == (4, 1)
-    assert scores[0, 0] > 2.3 > 1.9 > scores[1, 0]
-    several = np.stack([LABELS, np.ones(60, dtype=np.int64), np.zeros(60, dtype=np.int64)], axis=1)
-    labels = words_outputs([TEXTS], several, others, SEVERAL, 3)
-    assert [*(labels[:2, 0] > 0)] == [True, False]
-    assert np.allclose(labels[:, 1:], prior_outputs(several, SEVERAL, 3)[1:]), "what all rows have, or none"
-
-
-def test_pairs_are_compared_by_the_words_they_share() -> None:
-    source = np.random.default_rng(0)
-    words = [f"word{number}" for number in range(40)]
-    firsts = [" ".join(source.choice(words, 4, replace=False)) for _ in range(200)]
-    targets = np.arange(200) % 2
-    seconds = [text if same else " ".join(source.choice(words, 4, replace=False))
-               for text, same in zip(firsts, targets, strict=True)]  # fmt: skip
-    train, others = ([column[:150] for column in (firsts, seconds)], [column[150:] for column in (firsts, seconds)])
-    outputs = words_outputs(train, targets[:150], others, CLASSES, 2)
-    assert (outputs.argmax(axis=1) == targets[150:]).mean() > 0.9
-
-
-@pytest.mark.parametrize(("task", "width"), [(CLASSES, 2), (SEVERAL, 2), (SCORE, 1)])
-@pytest.mark.parametrize("texts", [[""] * 12, ["!?", "...", "—"] * 4, ["   "] * 12], ids=["empty", "no letters", "blank"])
-@pytest.mark.parametrize("pairs", [False, True])
-def test_texts_without_words_give_the_frequencies(task: str, width: int, texts: list[str], pairs: bool) -> None:
-    labels = np.array([0] * 9 + [1] * 3)
-    targets = {CLASSES: labels, SEVERAL: np.stack([labels, 1 - labels], axis=1), SCORE: labels * 1.5}[task]
-    columns = [texts, texts] if pairs else [texts]
-    others = [["good film", ""], ["bad film", ""]][: len(columns)]
-    outputs = words_outputs(columns, targets, others, task, width)
-    assert outputs.shape == (2, width)
-    assert np.allclose(outputs, prior_outputs(targets, task, width), atol=0.35)
-    assert outputs.argmax(axis=1).tolist() == [0, 0] if task == CLASSES else np.isfinite(outputs).all()
-
-
-def test_some_empty_texts_are_rows_like_others() -> None:
-    texts = [text if row % 4 else "" for row, text in enumerate(TEXTS)]
-    outputs = words_outputs([texts], LABELS, [["good film", "bad film", ""]], CLASSES, 2)
-    assert [*outputs.argmax(axis=1)[:2]] == [1, 0]
-    assert np.isfinite(outputs).all()
-
-
-def test_words_of_languages_that_write_none_apart() -> None:
-    texts = [f"这部电影很{'好' if row % 2 else '坏'}看第{row}次" for row in range(60)]
-    outputs = words_outputs([texts], np.arange(60) % 2, [["我觉得很好看", "我觉得很坏看"]], CLASSES, 2)
-    assert [*outputs.argmax(axis=1)] == [1, 0]
-
-
-@pytest.mark.parametrize("texts", [TEXTS[:1], TEXTS[:2], TEXTS])
-def test_a_class_or_label_that_no_row_has_and_one_that_all_have(texts: list[str]) -> None:
-    everyone = np.full(len(texts), 2)
-    outputs = words_outputs([texts], everyone, [["good film", "bad"]], CLASSES, 4)
-    assert [*outputs.argmax(axis=1)] == [2, 2]
-    assert np.isfinite(outputs).all()
-    if len(texts) == 60:
-        outputs = words_outputs([texts], LABELS * 3, [["good film", "bad film"]], CLASSES, 4)
-        assert [*outputs.argmax(axis=1)] == [3, 0]
-        assert (outputs[:, 1:3] < -10).all(), "classes without a training row"
-
-
-def test_a_thousand_classes_of_two_rows_each() -> None:
-    texts = [f"subject{row % 1_000} is written about" for row in range(2_000)]
-    others = [[f"on subject{number}" for number in range(0, 1_000, 50)]]
-    outputs = words_outputs([texts], np.arange(2_000) % 1_000, others, CLASSES, 1_000)
-    assert (outputs.argmax(axis=1) == np.arange(0, 1_000, 50)).mean() > 0.9
-    assert [most_texts(number) for number in (1, 20, 40, 200, 10_000)] == [20_000, 20_000, 10_000, 2_000, 2_000]
-
-
-def test_many_classes_have_fewer_words_so_that_the_weights_fit_into_memory() -> None:
-    single, pairs = (
-        [most_features(np.arange(number), CLASSES, columns) for number in (2, 77, 200, 1_000)] for columns in (1, 2)
-    )
-    assert single == [30_000, 30_000, 15_000, 3_000]
-    assert pairs == [30_000, 9_740, 3_750, 1_000]
-    assert most_features(np.eye(1_000), SEVERAL, 2) == most_features(np.arange(1_000.0), SCORE, 2) == 30_000
-    texts = [f"word{row} other{row}" for row in range(400)]
-    assert len(WordFeatures([texts], 100).vectorizer.vocabulary_) == 100
