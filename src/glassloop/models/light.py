@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from shutil import copyfile
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,7 +116,7 @@ class LightTokenizer:
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the files of the tokenizer into a folder, as transformers wrote them."""
         for path in self.files:
-            shutil.copyfile(path, Path(folder) / path.name)
+            copyfile(path, Path(folder) / path.name)
 
 
 def load_light_tokenizer(folder: Path, key: object) -> LightTokenizer | None:
