@@ -319,7 +319,7 @@ def pooled_model(model: Any, pooling: Pooling) -> PooledClassifier:
     """Return the encoder of a classifier with a pooled head whose answers differ from text to text."""
     config = copy.deepcopy(model.config)
     setattr(config, HEAD_KEY, asdict(pooling))
-    torch.manual_seed(12)
+    torch.manual_seed(14)
     found = PooledClassifier(config).eval()
     found.base_model.load_state_dict(model.base_model.state_dict(), strict=False)  # without a pooler
     torch.nn.init.normal_(found.head.weight, std=0.3)
