@@ -50,6 +50,10 @@ def train(
         if several:  # torch is imported only where they train
             from glassloop.study.seeds import train_with_seeds
         else:
+            if processes == 1 and options.get("baselines") is not False:
+                from glassloop.models.words import start_early
+
+                start_early()
             from glassloop.study.run import train_run
             from glassloop.training.evaluate import run_content
 

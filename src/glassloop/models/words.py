@@ -145,13 +145,17 @@ class WordFeatures:
         return csr_matrix(hstack([first, second, shared, abs(first - second), overlap]))
 
 
+def import_regressions() -> None:
+    """Import scikit-learn, which takes longer than fitting few rows, and would be added to it."""
+    import sklearn.feature_extraction.text
+    import sklearn.linear_model  # noqa: F401
+
+
 def timed_outputs(
     train: Texts, targets: Array, task: str, num_outputs: int, others: Callable[[], Texts]
 ) -> tuple[Array, float]:  # fmt: skip
     """Return the outputs of a regression on words for other texts, and the seconds of its fit and its predictions."""
-    import sklearn.feature_extraction.text
-    import sklearn.linear_model  # noqa: F401  # takes longer than fitting few rows, which it would be added to
-
+    import_regressions()
     began = time.perf_counter()
     predict = fit_words(train, targets, task, num_outputs)
     fitted = time.perf_counter()
@@ -164,6 +168,33 @@ def timed_outputs(
 # --- a process beside this one -------------------------------------------------------------------------------------------
 COMMAND = (sys.executable, "-P", "-m", "glassloop.models.words")  # files of the folder it starts in are no modules
 FEW_TEXTS = 500  # a child that imports NumPy, SciPy and scikit-learn takes as long as fitting them
+
+
+# A process that imports what it needs while this one imports torch, and then waits for rows.
+SPARE: list[subprocess.Popen[bytes]] = []
+
+
+def start_early() -> None:
+    """Start the process of the next regression before its rows are known. It ends with this one."""
+    if pays() and not SPARE and (process := started_process()):
+        SPARE.append(process)
+
+
+def pays(num_rows: int = 0) -> bool:
+    """Return whether a process beside this one is worth its start."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return cores > 1 and (num_rows >= FEW_TEXTS or "sklearn.linear_model" not in sys.modules)
+
+
+def started_process() -> subprocess.Popen[bytes] | None:
+    """Return a process that runs this module; None if there is no memory, or there are too many processes."""
+    with suppress(OSError):
+        return subprocess.Popen(
+            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a Ctrl-C in the terminal is for this process, which ends it
+        )  # fmt: skip
+    return None
 
 
 class WordsRegression:
@@ -182,23 +213,12 @@ class WordsRegression:
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> WordsRegression:
-        if self.pays():
-            with suppress(OSError):  # no memory, or no more processes: it is then fitted here
-                self.process = subprocess.Popen(
-                    COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # a Ctrl-C in the terminal is for this process, which ends it
-                )  # fmt: skip
-                # In a thread: a pipe takes little before the child, which has to import much, reads it.
-                self.sender = ThreadPoolExecutor(1)
-                rows = [self.train, packed(self.targets), self.task, self.num_outputs]
-                self.sender.submit(self.send, rows)
+        self.process = SPARE.pop() if SPARE else started_process() if pays(len(self.targets)) else None
+        if self.process:
+            # In a thread: a pipe takes little before the child, which has to import much, reads it.
+            self.sender = ThreadPoolExecutor(1)
+            self.sender.submit(self.send, [self.train, packed(self.targets), self.task, self.num_outputs])
         return self
-
-    def pays(self) -> bool:
-        """Return whether a process beside this one is worth its start."""
-        affinity = getattr(os, "sched_getaffinity", None)
-        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-        return cores > 1 and (len(self.targets) >= FEW_TEXTS or "sklearn.linear_model" not in sys.modules)
 
     def send(self, content: object) -> None:
         if self.process and self.process.stdin:
@@ -257,6 +277,7 @@ def main() -> None:
     threading.Thread(target=read, daemon=True).start()
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what libraries print is no answer
+    import_regressions()
     train, targets, task, num_outputs = json.loads(lines.get())
     outputs, seconds = timed_outputs(train, unpacked(targets), task, num_outputs, lambda: json.loads(lines.get()))
     answers.write(json.dumps([packed(outputs), seconds]) + "\n")

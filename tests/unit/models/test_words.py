@@ -129,7 +129,7 @@ QUESTIONS = {
 @pytest.fixture
 def pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine and the other tests: a process is started."""
-    monkeypatch.setattr(WordsRegression, "pays", lambda self: True)
+    monkeypatch.setattr(words, "pays", lambda number=0: True)
 
 
 def eventually(is_true: Callable[[], bool]) -> bool:
@@ -250,11 +250,42 @@ def test_an_error_of_the_other_process_is_that_of_this_one() -> None:
 
 
 def test_a_process_is_started_where_it_saves_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = (WordsRegression([TEXTS], np.zeros(number), SCORE, 1) for number in (60, words.FEW_TEXTS))
+    many = words.FEW_TEXTS
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", sys)
-    assert (few.pays(), many.pays()) == (False, True)
+    assert (words.pays(), words.pays(60), words.pays(many)) == (False, False, True)
     monkeypatch.delitem(sys.modules, "sklearn.linear_model")
-    assert few.pays()
+    assert words.pays()
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
-    assert (few.pays(), many.pays()) == (False, False)
+    assert (words.pays(), words.pays(many)) == (False, False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pays")
+def test_a_process_that_was_started_early_is_used_once() -> None:
+    words.start_early()
+    words.start_early()
+    (spare,) = words.SPARE
+    for process in (spare, None):
+        with WordsRegression([TEXTS], LABELS, CLASSES, 2) as regression:
+            assert regression.process is not None
+            assert (regression.process is spare) == (process is spare)
+            regression.ask(OTHERS)
+            assert np.array_equal(regression.outputs()[0], outputs_of([TEXTS], LABELS, OTHERS, CLASSES, 2))
+    assert spare.returncode is not None
+    assert not words.SPARE
+
+
+@pytest.mark.slow
+def test_a_process_that_was_not_used_ends_with_the_one_that_started_it() -> None:
+    code = """
+import os, sys
+from glassloop.models import words
+words.pays = lambda: True
+words.start_early()
+print(words.SPARE[0].pid, flush=True)
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
+    child = Path(f"/proc/{int(done.stdout)}/cmdline")
+    assert eventually(lambda: not child.exists() or not child.read_bytes()), "it is left behind"
