@@ -31,7 +31,18 @@ from glassloop.settings.file import GivenSettings
 from glassloop.settings.study import StudySettings
 
 RUNS_NAME = "runs"  # the folder of the runs in that of a study
-COMMAND = (sys.executable, "-m", "glassloop.study.worker")
+# What takes long starts first: the process of the regression on words imports scikit-learn while this one imports torch,
+# and no garbage is looked for among what is imported.
+WORKER = """
+import gc
+from glassloop.models.words import start_early
+gc.disable()
+start_early()
+from glassloop.study.worker import run
+gc.enable()
+run()
+"""
+COMMAND = (sys.executable, "-c", WORKER)
 WAIT_SECONDS = 0.5
 CORES_PER_RUN = 4  # on a CPU: a run of a small model does not use more
 MOST_REPEATS = 2  # of a run whose process was killed, as by a system without memory

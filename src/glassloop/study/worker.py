@@ -305,9 +305,9 @@ def main() -> None:
             is_first = False
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Be a worker, and end without freeing every object, which takes a second or more that the study would wait for."""
     main()
-    # Python would free every object, which takes a second or more, and the study waits for it.
     atexit._run_exitfuncs()
     sys.stderr.flush()
     os._exit(0)
