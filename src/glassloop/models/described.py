@@ -30,13 +30,14 @@ from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.models.families import BERT_LAYOUT, FAMILIES, GELU_APPROXIMATIONS, WEIGHTS_NAME
 from glassloop.models.interface import carried_labels, refuse_other_labels
 from glassloop.models.light import REQUIRED, LightConfig, PostNormEncoder, load_light_tokenizer
-from glassloop.models.loading import find_model, quiet_transformers
+from glassloop.models.loading import PICKLES, find_model, quiet_transformers
 from glassloop.models.pooled import HEAD_KEY, HEAD_NAME, PooledClassifier, Pooling, pooling_of, unfilled
 
 FORMAT = 1
 KIND, DESCRIPTION_NAME, TOKENIZER_DIR = "models", "description.json", "tokenizer"
 READERS = ("transformers", "tokenizers", "torch")  # other versions may read the same files differently
-MOST_BYTES = 100_000_000  # of a file beside the weights
+NOT_READ = (".safetensors", ".onnx", ".md", *PICKLES)  # weights, and files that say nothing about a model
+MOST_BYTES = 100_000_000  # of any other file
 LEAVES: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {  # modules without children, and the settings that describe them
     "Embedding": (nn.Embedding, ("num_embeddings", "embedding_dim", "padding_idx")),
     "Linear": (nn.Linear, ("in_features", "out_features")),
@@ -365,7 +366,7 @@ def described_folder(name: str | Path) -> tuple[Path | None, str | None]:
         return None, None
     sums = {}
     for path in sorted(folder.iterdir()):
-        if path.is_file() and path.suffix != ".safetensors":
+        if path.is_file() and path.suffix not in NOT_READ:
             if path.stat().st_size > MOST_BYTES:
                 return None, None
             sums[path.name] = sha256_of(path)

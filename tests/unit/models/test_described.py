@@ -159,6 +159,7 @@ def test_other_files_are_described_again(change: Any, tmp_path: Path) -> None:
     folder = encoder_in(tmp_path / "model")
     assert known_model(folder) is None
     loaded(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"weights in another format")
     assert known_model(folder) is not None
     change(folder)
     assert known_model(folder) is None
