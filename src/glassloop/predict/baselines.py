@@ -346,12 +346,15 @@ class FittedHead:
     numbers: Array  # the training rows it was fitted to
     seconds: float
     skill: float  # on training rows that it was not fitted to: 0 is that of the class frequencies, 1 is perfect
+    center: Array  # the mean of the features of these rows
     class_weights: Sequence[float] | None = None  # in the loss of its fit
+    share: float = 1.0  # of its weights, with which a training starts
 
     @property
     def tensors(self) -> Tensors:
-        """Weight and bias of a linear layer of torch."""
-        parts = {"weight": self.linear.weights.T, "bias": self.linear.bias}
+        """Weight and bias of a linear layer of torch. With a share of the weights, the outputs of the center stay."""
+        bias = self.linear.bias + (1 - self.share) * (self.center @ self.linear.weights)
+        parts = {"weight": self.linear.weights.T * self.share, "bias": bias}
         return {name: torch.from_numpy(np.ascontiguousarray(part, dtype=np.float32)) for name, part in parts.items()}
 
 
@@ -401,7 +404,8 @@ def fitted_head(
     with stage("fitting a linear head"):
         linear = fit_linear(features, train.targets[numbers], task, num_labels, np.array(groups), class_weights)
         skill = skill_of(linear.held_out, train.targets[numbers], task, num_labels)
-    return FittedHead(linear, numbers, seconds + time.perf_counter() - began, skill, class_weights)
+    center = features.mean(axis=0, dtype=np.float64)
+    return FittedHead(linear, numbers, seconds + time.perf_counter() - began, skill, center, class_weights)
 
 
 # --- the baselines of a run ----------------------------------------------------------------------------------------------

@@ -119,12 +119,12 @@ PROBABILITY_TITLES = {LOG_LOSS: "log loss", BRIER: "Brier score", EXPECTED_ERROR
 TRIED = np.exp(np.linspace(np.log(0.2), np.log(12.0), 165))  # temperatures, 2.5 % apart
 # Few rows hardly determine a temperature, so it stays near the usual one: log-normal, with this standard deviation
 # (docs/log.md, "Temperatures"). A few hundred rows outweigh it.
-PRIOR_DEVIATION = 0.4
+PRIOR_DEVIATION = 0.3
 DEVIATION_OF_REGRESSIONS = 0.15  # whose penalty was chosen by the log loss of rows that they were not fitted to
 USUAL_TEMPERATURE = 1.4  # of a fine-tuned model whose head did not start from a regression
-# One that did learns its training rows by heart as well where there is little to learn, so the worse the regression is on rows
-# that it was not fitted to, the higher the temperature: its logarithm at no skill, and how much perfect skill takes off.
-OF_TEXTS, OF_TOWERS, OF_SEVERAL = (1.4, 1.7), (0.7, 0.7), (0.35, 0.0)
+# One that did learns its training rows by heart where there is little to learn, so the worse the regression is on rows that it
+# was not fitted to, the higher the temperature: its logarithm at no skill, and how much perfect skill takes off.
+OF_TEXTS, OF_TOWERS, OF_SEVERAL = (0.6, 0.6), (0.35, 0.2), (0.15, 0.0)
 MOST_FITTED = 5_000  # rows; more do not change a single number
 FITTED_FOLDS = 10
 
@@ -139,13 +139,15 @@ def skill_of(held_out: Array, targets: Array, task: str, num_outputs: int) -> fl
     return min(max(1 - float(reached.mean()) / level, 0.0), 1.0) if len(reached) and level > 0 else 1.0
 
 
-def expected_temperature(skill: float, task: str, *, towers: bool, trained: float) -> float:
+def expected_temperature(skill: float, task: str, *, towers: bool, trained: float, share: float = 1.0) -> float:
     """Return the usual temperature of a model whose head started from a regression with this skill.
 
-    `trained` is how far it was trained: the share of its steps in those of the default rule.
+    `trained` is how far it was trained: the share of its steps in those of the default rule. Before its first step, a head with
+    a `share` of the weights of the regression is less sure than that by this factor.
     """
     first, less = OF_SEVERAL if task == SEVERAL else OF_TOWERS if towers else OF_TEXTS
-    return float(np.exp((first - less * skill) * min(trained, 1.0)))
+    part = min(trained, 1.0)
+    return float(np.exp((first - less * skill) * part) * share ** (1 - part))
 
 
 def shrunk_temperatures(rows: ScoredRows, usual: float = 1.0) -> tuple[float, Array]:

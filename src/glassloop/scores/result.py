@@ -436,7 +436,7 @@ def facts_of(record: RunRecord, history: Iterable[Mapping[str, object]], weights
         rows=train.num_rows if train else 0,
         weighted=record.class_weights is not None,
         counts_steps=record.settings.max_steps > 0,
-        start=start_of(model.pooling is not None, pairs=pairs, towers=model.towers),
+        start=start_of(model.pooling is not None, pairs=pairs, towers=model.towers, several=record.data.task == SEVERAL),
     )
 
 

@@ -17,13 +17,24 @@ BASE_RATE, BASE_WEIGHTS = 3e-5, 12 * 12 * 768**2  # the learning rate of an enco
 MOST_RATE = 3e-4
 MOST_FEW_STEPS = 2.0  # how much higher the learning rate is at most if there are fewer steps than wanted
 WARMUP, LEAST_STEPS_WITH_WARMUP = 0.1, 20  # a step of warm-up begins at a learning rate of zero
-# A head that starts from a regression on the embeddings needs only a short training, at a lower learning rate. What the
-# embeddings say about two texts is lost at a rate that single texts gain from (docs/log.md, "Learning rates of pooled heads").
+# A head that starts from a regression on the embeddings needs only a short training, at a lower learning rate (docs/log.md,
+# "Learning rates of pooled heads").
 STARTED_BATCH, STARTED_RATE, MOST_STARTED_RATE = 16, 1.8e-5, 1e-4
-TOWERS_UP_TO = 2_500  # training rows of pairs: with more, both texts in one sequence are better
-RATES_OF_TOWERS = {500: 1e-5, TOWERS_UP_TO: 2e-5}  # up to so many rows
-STARTED_STEPS, STARTED_ROWS, STARTED_POWER = 125, 200, 0.6  # so many steps for 200 rows; they grow with a power of the rows
-LEAST_STARTED_EPOCHS, MOST_STARTED_EPOCHS, MOST_STARTED_EPOCHS_OF_TOWERS = 2, 20, 5
+RATE_OF_SEVERAL = 2.0  # times the learning rate of one label
+STARTED_STEPS, STARTED_ROWS, STARTED_POWER = (
+    80,
+    200,
+    0.6,
+)  # so many steps up to 200 rows; then they grow with a power of the rows
+LEAST_STARTED_EPOCHS, MOST_STARTED_EPOCHS, MANY_STARTED_ROWS = 3, 30, 10_000  # with more rows, one epoch less is enough
+# The whole regression explains the training rows so well that little of their loss is left to learn from. With a part of its
+# weights the encoder learns more, and the probabilities stay less sure. Many labels need the whole: a head learns slowly.
+STARTED_SHARE, LABELS_OF_SHARE = 0.4, 10
+# Pairs of texts, each through the encoder alone: up to so many training rows, learning rate and epochs. What the embeddings say
+# about two texts is lost at rates that single texts gain from. With more rows, both texts in one sequence are better.
+TOWERS = {500: (1e-5, 5), 1_500: (2e-5, 5), 5_000: (5e-5, 4)}
+TOWERS_UP_TO = max(TOWERS)
+STEPS_OF_TOWERS = 60  # or more epochs, if they take fewer steps
 FAMILY_HEAD_FROM = 10_000  # training rows: from so many on, a model that declares no pooling keeps the head of its family
 CHOSEN_SETTINGS = {
     "method": "method",
@@ -65,6 +76,7 @@ class Facts:
     kept: str | None = None  # the pooling of this head, if it is a pooled one
     kept_form: str = ONE_SEQUENCE  # how it reads a pair
     can_be_pooled: bool = True  # the encoder gives a vector for each token
+    several: bool = False  # a row can have several labels
     processes: int = 1
     own_settings: bool = False  # runs on this source keep the defaults
 
@@ -104,7 +116,7 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
     rates: dict[str, int | float] = {}
     kept = facts.kept is not None and (resolved.pooling, resolved.pair_form) == (facts.kept, facts.kept_form)
     towers = resolved.pair_form == TWO_TOWERS
-    start = start_of(resolved.pooling != FAMILY_HEAD, pairs=facts.pairs, towers=towers, kept=kept)
+    start = start_of(resolved.pooling != FAMILY_HEAD, pairs=facts.pairs, towers=towers, several=facts.several, kept=kept)
     if "per_device_train_batch_size" not in given:  # few rows make small batches, so that an epoch has enough steps
         batch = next((size for most, size in BATCH_SIZES.items() if facts.rows <= most), LARGE_BATCH)
         rates["per_device_train_batch_size"] = max(1, (max(batch, STARTED_BATCH) if start.trained else batch) // shares)
@@ -135,34 +147,48 @@ class Start:
 
     trained: bool = False  # the head already answers well
     towers: bool = False  # the texts of a pair go through the encoder apart
+    several: bool = False  # a row can have several labels
 
     def epochs(self, rows: int, per_epoch: int, labels: int) -> int:
         return started_epochs(rows, towers=self.towers) if self.trained else num_epochs(per_epoch, labels)
 
     def rate(self, rows: int, weights: int | None, steps: int) -> float:
-        return started_rate(rows, weights, towers=self.towers) if self.trained else learning_rate(weights, steps)
+        if not self.trained:
+            return learning_rate(weights, steps)
+        return started_rate(rows, weights, towers=self.towers, several=self.several)
 
 
-def start_of(pooled: bool, *, pairs: bool, towers: bool, kept: bool = False) -> Start:
+def start_of(pooled: bool, *, pairs: bool, towers: bool, several: bool = False, kept: bool = False) -> Start:
     """Return what a training starts from: `pooled` is whether it has a pooled head, `kept` whether it is that of the model."""
     # A new pooled head is a regression, which answers well, but not on two texts in one sequence: until its training, an
     # encoder of single texts says little about them.
-    return Start(kept or (pooled and (towers or not pairs)), towers)
+    return Start(kept or (pooled and (towers or not pairs)), towers, several)
 
 
 def started_epochs(rows: int, *, towers: bool = False) -> int:
     """Return how many epochs a model is trained whose head starts from a regression."""
-    steps = STARTED_STEPS * (rows / STARTED_ROWS) ** STARTED_POWER
-    most = MOST_STARTED_EPOCHS_OF_TOWERS if towers else MOST_STARTED_EPOCHS
-    return int(min(max(round(steps * STARTED_BATCH / rows), LEAST_STARTED_EPOCHS), most))
-
-
-def started_rate(rows: int, weights: int | None, *, towers: bool = False) -> float:
-    """Return the peak learning rate of such a model, with two digits."""
+    steps = STARTED_STEPS * max(rows / STARTED_ROWS, 1.0) ** STARTED_POWER
+    least = LEAST_STARTED_EPOCHS - (rows > MANY_STARTED_ROWS)
     if towers:
-        return next((rate for most, rate in RATES_OF_TOWERS.items() if rows <= most), max(RATES_OF_TOWERS.values()))
+        steps = STEPS_OF_TOWERS
+        least = next((epochs for most, (_, epochs) in TOWERS.items() if rows <= most), least)
+    return int(min(max(round(steps * STARTED_BATCH / rows), least), MOST_STARTED_EPOCHS))
+
+
+def started_rate(rows: int, weights: int | None, *, towers: bool = False, several: bool = False) -> float:
+    """Return the peak learning rate of such a model, with two digits."""
     size = math.sqrt(BASE_WEIGHTS / weights) if weights else 1.0
-    return float(f"{min(STARTED_RATE * size, MOST_STARTED_RATE):.1e}")
+    most = MOST_STARTED_RATE
+    if towers:
+        most = next((rate for most, (rate, _) in TOWERS.items() if rows <= most), TOWERS[TOWERS_UP_TO][0])
+    return float(f"{min(STARTED_RATE * size * (RATE_OF_SEVERAL if several else 1.0), most):.1e}")
+
+
+def head_share(labels: int, *, pairs: bool = False, several: bool = False) -> float:
+    """Return with which part of the weights of a regression the head of a model starts; scores count as one label."""
+    if pairs or several:  # measured: with less, models are worse
+        return 1.0
+    return min(STARTED_SHARE * math.sqrt(max(labels / LABELS_OF_SHARE, 1.0)), 1.0)
 
 
 def num_epochs(per_epoch: int, labels: int) -> int:

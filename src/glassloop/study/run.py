@@ -59,7 +59,7 @@ from glassloop.runs.history import read_moments, trained_seconds
 from glassloop.scores.calibration import USUAL_TEMPERATURE, expected_temperature
 from glassloop.scores.metrics import refuse_unknown_metric
 from glassloop.scores.result import FROZEN_ENCODER, OTHER_FROZEN, Baselines, Result, facts_of, method_of, write_baselines
-from glassloop.settings.defaults import Chosen, Facts, choose_settings, has_own_settings
+from glassloop.settings.defaults import Chosen, Facts, choose_settings, has_own_settings, head_share
 from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.training import (
     AUTO,
@@ -68,6 +68,7 @@ from glassloop.settings.training import (
     OF_STEPS,
     ONE_SEQUENCE,
     SCORE,
+    SEVERAL,
     TWO_TOWERS,
     TrainingArguments,
     data_settings,
@@ -349,6 +350,7 @@ def facts_for(
         has_head=has_own_settings(given.source) or has_head(config, given),
         kept=kept.mode if kept else None,
         kept_form=TWO_TOWERS if kept and kept.towers else ONE_SEQUENCE,
+        several=examples.task == SEVERAL,
         can_be_pooled=can_be_pooled(config),
         processes=processes,
         own_settings=has_own_settings(given.source),
@@ -400,7 +402,7 @@ def frozen_encoder(inputs: RunInputs, network: PooledClassifier, backend: Backen
 
 
 def fitted_start(inputs: RunInputs, network: PooledClassifier, backend: Backend, shared: SharedParts) -> FrozenClassifier:
-    """Fit the head that a run starts from, and give it to its model: a resumed run has the stored one."""
+    """Fit the head that a run starts from."""
     args, examples, train = inputs.args, inputs.examples, inputs.encoded["train"]
     weights = None
     if examples.task != SCORE:  # for which the Trainer refuses them
@@ -409,10 +411,19 @@ def fitted_start(inputs: RunInputs, network: PooledClassifier, backend: Backend,
     head = shared.head(inputs, encoder, inputs.encoded, weights, whole=args.method == FROZEN)
     if args.method == FROZEN and len(head.numbers) < (number := len(train.lengths)):
         note(f"the head is fitted to {len(head.numbers):,} of {number:,} training rows")
-    stored = Path(args.output_dir or "") / records.START_HEAD_NAME
-    start = stored_head(stored, head.tensors) if args.output_dir and stored.is_file() else head.tensors
-    network.head.load_state_dict(start)
     return FrozenClassifier(encoder, head)
+
+
+def load_start(inputs: RunInputs, network: PooledClassifier, start: FrozenClassifier) -> FrozenClassifier:
+    """Give the model of a run its head: of a training a share of the regression, of a resumed run the stored head."""
+    args, examples = inputs.args, inputs.examples
+    if args.method != FROZEN:
+        pairs, several = examples.columns.text_pair is not None, examples.task == SEVERAL
+        share = head_share(examples.num_labels, pairs=pairs, several=several)
+        start = replace(start, head=replace(start.head, share=share))
+    tensors, stored = start.head.tensors, Path(args.output_dir or "") / records.START_HEAD_NAME
+    network.head.load_state_dict(stored_head(stored, tensors) if args.output_dir and stored.is_file() else tensors)
+    return start
 
 
 def stored_head(path: Path, like: Tensors) -> Tensors:
@@ -435,7 +446,8 @@ def usual_temperature(inputs: RunInputs, head: FittedHead | None, record: record
         return USUAL_TEMPERATURE
     facts = facts_of(record, (), encoder_weights(inputs.config))
     trained = facts.steps / max(1, facts.usual_steps)
-    return expected_temperature(head.skill, examples.task, towers=facts.start.towers, trained=trained)
+    towers, share = facts.start.towers, head.share
+    return expected_temperature(head.skill, examples.task, towers=towers, trained=trained, share=share)
 
 
 def compared_encoder(
@@ -528,6 +540,8 @@ def prepared(
             start = fitted_start(inputs, network, backend, shared)
     if start and inputs.may_stay_frozen and backend.processes.gather_objects([start.head.skill])[0] < LEAST_SKILL:
         inputs = inputs.left_frozen(args, backend.processes.num_processes)
+    if start and isinstance(network, PooledClassifier):
+        start = load_start(inputs, network, start)
     baselines: Mapping[str, Baselines] = {}
     if compares:
         frozen, rows = compared_encoder(inputs, network, start, backend, shared)

@@ -24,6 +24,7 @@ from glassloop.predict.baselines import FOLDS, FrozenEncoder, assigned_folds, dr
 from glassloop.report.build import report_of
 from glassloop.runs.record import TRAINER_NAME, read_record
 from glassloop.scores.result import Baselines
+from glassloop.settings.defaults import head_share
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import CLASSES
 from glassloop.study.run import PreparedRun, assemble
@@ -58,11 +59,16 @@ def test_each_is_fitted_to_the_training_rows_and_predicts_those_held_out(tmp_pat
         assert [*found[name].argmax(axis=1)] == [0, 1] * 5
     assert [one.num_train for one in run.baselines["validation"].each] == [40] * 3
     assert [*run.baselines["validation"].numbers] == [*range(10)]
-    # The head that training starts from is the regression on embeddings: without dropout it gives the same logits.
+    # The head that training starts from is a part of the regression on embeddings: the outputs of rows are this much nearer to
+    # those of the mean of the training rows, which stay.
+    whole = found["frozen encoder"]
     with torch.inference_mode():
         model = run.trainer.model.eval()
-        logits = torch.cat([model(torch.tensor([row["input_ids"]])).logits for row in run.encoded["validation"].rows])
-    assert np.allclose(logits.numpy(), found["frozen encoder"], atol=1e-3)
+        logits = torch.cat([model(torch.tensor([row["input_ids"]])).logits for row in run.encoded["validation"].rows]).numpy()
+    assert run.head
+    center = run.head.linear.outputs(run.head.center[None])
+    assert np.allclose(logits - center, head_share(2) * (whole - center), atol=1e-3)
+    assert np.abs(whole - center).max() > 1
 
 
 def test_rows_of_one_text_are_held_out_together(tmp_path: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -268,11 +268,16 @@ def test_the_usual_temperature_rises_with_what_cannot_be_learned_and_with_the_st
     def usual(skill: float, trained: float = 1.0, towers: bool = False) -> float:
         return calibration.expected_temperature(skill, CLASSES, towers=towers, trained=trained)
 
-    assert usual(0.0) == pytest.approx(np.exp(1.4))
+    assert usual(0.0) == pytest.approx(np.exp(0.6))
     assert usual(0.0) > usual(0.3) > usual(1.0)
     assert usual(0.0, trained=0.0) == 1.0
     assert 1.0 < usual(0.0, trained=0.5) < usual(0.0) == usual(0.0, trained=7.0)
     assert usual(0.0, towers=True) < usual(0.0)
+    smaller = [
+        calibration.expected_temperature(0.3, CLASSES, towers=False, trained=part, share=0.4) for part in (0.0, 0.5, 1.0)
+    ]
+    assert smaller[0] == pytest.approx(0.4), "its outputs are those of the regression, 0.4 times as far from the center"
+    assert smaller[0] < smaller[1] < smaller[2] == usual(0.3)
 
 
 @pytest.mark.parametrize("task", [CLASSES, SEVERAL])

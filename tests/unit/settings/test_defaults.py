@@ -15,6 +15,7 @@ from glassloop.settings.defaults import (
     choose_method,
     choose_settings,
     has_own_settings,
+    head_share,
     learning_rate,
     num_epochs,
     started_epochs,
@@ -124,10 +125,14 @@ def test_few_pairs_go_through_two_towers_and_many_or_those_of_a_head_in_one_sequ
 
 def test_a_head_that_starts_from_a_regression_needs_few_steps_at_a_low_rate() -> None:
     rows = [1, 16, 50, 100, 200, 500, 1_000, 2_999, 3_000, 10_000, 10**6]
-    assert [started_epochs(number) for number in rows] == [20, 20, 17, 13, 10, 7, 5, 3, 3, 2, 2]
-    assert [started_epochs(number, towers=True) for number in rows] == [5, 5, 5, 5, 5, 5, 5, 3, 3, 2, 2]
+    assert [started_epochs(number) for number in rows] == [30, 30, 26, 13, 6, 4, 3, 3, 3, 3, 2]
+    assert [started_epochs(number, towers=True) for number in rows] == [30, 30, 19, 10, 5, 5, 5, 4, 4, 3, 2]
     assert [started_rate(200, size) for size in (None, LARGE, BASE, MINILM, 1_000)] == [1.8e-5, 9.5e-6, 1.8e-5, 5.1e-5, 1e-4]
-    assert [started_rate(number, LARGE, towers=True) for number in rows] == [1e-5] * 6 + [2e-5] * 5
+    assert [started_rate(number, MINILM, towers=True) for number in rows] == [1e-5] * 6 + [2e-5] + [5e-5] * 4
+    assert [started_rate(4_000, size, towers=True) for size in (LARGE, BASE)] == [9.5e-6, 1.8e-5], "not above that of one text"
+    assert [started_rate(9, size, several=True) for size in (BASE, MINILM)] == [3.6e-5, 1e-4], "labels that rows share"
+    several = choose_settings(TrainingArguments(), (), replace(ENCODER, several=True)).settings
+    assert several.learning_rate == started_rate(ENCODER.rows, MINILM, several=True)
     for number in rows:
         chosen = choose_settings(TrainingArguments(), (), replace(ENCODER, rows=number)).settings
         assert (chosen.num_train_epochs, chosen.learning_rate) == (started_epochs(number), started_rate(number, MINILM))
@@ -149,6 +154,12 @@ def test_a_head_that_starts_from_a_regression_needs_few_steps_at_a_low_rate() ->
     )
     limited = choose_settings(TrainingArguments(max_steps=38), {"max_steps"}, ENCODER)
     assert (limited.settings.num_train_epochs, "num_train_epochs" in limited.names) == (3.0, False)
+
+
+def test_a_head_starts_with_a_part_of_the_regression_and_with_all_of_it_for_many_labels_and_pairs() -> None:
+    assert [head_share(number) for number in (1, 2, 10)] == [0.4] * 3
+    assert [head_share(number) for number in (20, 63, 1_000)] == pytest.approx([0.5657, 1, 1], abs=1e-4)
+    assert head_share(2, pairs=True) == head_share(2, several=True) == 1.0
 
 
 def test_a_frozen_encoder_takes_no_steps_so_nothing_about_steps_is_chosen() -> None:
