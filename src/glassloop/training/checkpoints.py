@@ -460,6 +460,10 @@ class CheckpointFolder:
             self.write(snapshot)
             self.wait()
 
+    @property
+    def is_writing(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
+
     def wait(self) -> None:
         """Wait until the last snapshot is written; raise the error that occurred."""
         if self.thread is not None:

@@ -97,7 +97,7 @@ def fit(
     *,
     callbacks: Iterable[object] = (),
     evaluate: Callable[[], dict[str, float] | None] | None = None,
-    save: Callable[[], None] | None = None,
+    save: Callable[[], bool] | None = None,
     gather: Callable[[torch.Tensor], torch.Tensor] = lambda figures: figures,
     agree: Callable[[int], int] = lambda signal: signal,
 ) -> StateT:
@@ -113,7 +113,7 @@ def fit(
         state: Where training stands; updated in place.
         callbacks: Objects with the methods of `glassloop.Callback`.
         evaluate: Returns the metrics of an evaluation, or None if a signal interrupted it.
-        save: Writes a checkpoint.
+        save: Writes a checkpoint, or returns False if it left that out.
         gather: Combines the losses and norms of all processes.
         agree: Returns the signal that any process received, or 0.
 
@@ -170,8 +170,8 @@ def fit(
         state.signal = agree(state.asked_to_stop)
         if save and (state.signal or "save" in state.asked or (planned and is_due(plan.save_every))):
             read_figures()
-            save()
-            tell("on_save")
+            if save():
+                tell("on_save")
         state.asked.clear()
 
     # A callback may end an epoch (transformers' `should_epoch_stop`). That changes the order of events and the batches left

@@ -434,9 +434,14 @@ class Session:
         """Eight bytes for each training row as the model gets it."""
         return torch.from_numpy(self.batches.row_hashes())
 
-    def save(self) -> None:
-        """Copy the training between two steps and write the copy. All processes take part; the main process writes."""
+    def save(self) -> bool:
+        """Copy the training between two steps and write the copy; return False if that was left out.
+
+        All processes take part; the main process writes.
+        """
         in_background = self.parts.script.saves_in_background
+        if self.leaves_out_checkpoint():
+            return False
         with self.parts.timed(CHECKPOINTS):
             snapshot = self.snapshot()  # a thread writes it while the training continues, unless code of the user takes part
             with nullcontext() if in_background else random_states_kept():  # code of the user may draw random numbers
@@ -444,6 +449,15 @@ class Session:
                     self.checkpoint_folder.save(snapshot, in_background=in_background)
             if not in_background:
                 self.parts.backend.processes.wait()
+        return True
+
+    def leaves_out_checkpoint(self) -> bool:
+        """Return whether the checkpoint of an epoch is left out because the one before is still being written."""
+        # A short epoch takes less time than a checkpoint, so a run would mostly wait for the disk, to lose less than that wait
+        # if it is killed. Scripts may look for the checkpoint of each epoch, so a Trainer writes them all.
+        parts, state = self.parts, self.parts.state
+        planned = parts.in_run and parts.args.save_strategy == "epoch" and not state.signal and "save" not in state.asked
+        return planned and parts.backend.processes.gather_objects([self.checkpoint_folder.is_writing])[0]
 
     def snapshot(self) -> checkpoints.Snapshot | None:
         """Return a copy of the training in the main process, and None in the others. All processes take part."""

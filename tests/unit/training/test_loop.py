@@ -98,7 +98,7 @@ def test_no_step_is_skipped_or_doubled() -> None:
             assert groups == whole[:max_steps]
             assert state.step == max_steps
         plan, state, stored = plan_of(batches, accumulate, epochs=2, save_every=1), State(), []
-        two, _ = run(batches, plan, state, save=lambda state=state, stored=stored: stored.append(replace(state)))
+        two, _ = run(batches, plan, state, save=lambda state=state, stored=stored: stored.append(replace(state)) is None)
         assert len(stored) == len(two)
         for done, state in enumerate(stored[:-1], 1):
             groups, ended = run(batches, plan, replace(state))
@@ -128,7 +128,7 @@ def happenings(plan: Plan, batches: Numbers, **options: Any) -> list[Any]:
         watching.seen.append("evaluate")
         return {"eval_loss": 1.0}
 
-    given: dict[str, Any] = {"evaluate": evaluate, "save": lambda: watching.seen.append("save"), **options}
+    given: dict[str, Any] = {"evaluate": evaluate, "save": lambda: watching.seen.append("save") is None, **options}
     callbacks = [watching, *given.pop("callbacks", [])]
     fit(step, batches, plan, State(), callbacks=callbacks, **given)
     return watching.seen
@@ -136,6 +136,12 @@ def happenings(plan: Plan, batches: Numbers, **options: Any) -> list[Any]:
 
 def steps_of(event: str, seen: list[str]) -> list[int]:
     return [int(line.split()[1]) for line in seen if line.startswith(f"{event} ")]
+
+
+def test_a_checkpoint_that_is_left_out_is_no_event() -> None:
+    batches = Numbers(5, 1)
+    seen = happenings(plan_of(batches, save_every=1, max_steps=2), batches, save=lambda: False)
+    assert not [event for event in seen if "save" in event]
 
 
 def test_step_log_evaluate_save_stop_and_the_end_of_every_epoch_come_in_their_order() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.base.errors import DivergedError, ModelError, ResourceError, SettingsError
 from glassloop.runs.record import checkpoints_in, is_timing, step_of, write_run
 from glassloop.trainer import Trainer as RunTrainer
-from glassloop.training import session
+from glassloop.training import checkpoints, session
 from glassloop.training.session import Session, log_history
 
 Made = Callable[..., Any]
@@ -41,7 +42,7 @@ def make(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> Made:
 
     def trainer(model: Any = None, kind: type = Trainer, parts: Any = None, **settings: Any) -> Any:
         chosen = {"max_steps": 1, "device": "cpu", "precision": "fp32", "backend": "plain", "save_strategy": "no"}
-        args = TrainingArguments(tmp_path, **{**chosen, "disable_tqdm": True, **settings})
+        args = TrainingArguments(**{"output_dir": tmp_path, **chosen, "disable_tqdm": True, **settings})
         given = {"train_dataset": rows, "processing_class": tiny_tokenizer, "quiet": True, **(parts or {})}
         return kind(tiny_model() if model is None else model, args, **given)
 
@@ -125,6 +126,35 @@ def tied_model() -> Any:
     ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
     torch.manual_seed(3)
     return BartForSequenceClassification(BartConfig(vocab_size=len(VOCABULARY), num_labels=2, **sizes, **ends))
+
+
+def test_a_run_leaves_out_checkpoints_of_epochs_while_one_is_being_written(
+    make: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, write, wait = threading.Event(), checkpoints.write_checkpoint, checkpoints.CheckpointFolder.wait
+
+    def slow(*given: Any) -> None:
+        gate.wait(30)
+        write(*given)
+
+    def opened(folder: checkpoints.CheckpointFolder) -> None:
+        gate.set()
+        wait(folder)
+
+    monkeypatch.setattr(checkpoints, "write_checkpoint", slow)
+    monkeypatch.setattr(checkpoints.CheckpointFolder, "wait", lambda folder: opened(folder) if folder.thread else None)
+    found = {}
+    for strategy in ("epoch", "steps"):
+        gate.clear()
+        settings = {"max_steps": 8, "save_strategy": strategy, "save_steps": 2, "save_total_limit": 9}
+        trainer = make(kind=RunTrainer, parts={"train_dataset": small_rows(9)}, output_dir=str(tmp_path / strategy), **settings)
+        (tmp_path / strategy).mkdir()
+        with session.trained(trainer.training_parts(in_run=True)):
+            pass
+        found[strategy] = [step_of(path) for path in checkpoints_in(tmp_path / strategy)]
+    assert found == {"epoch": [2], "steps": [8, 6, 4, 2]}, "two steps are an epoch"
+    make(parts={"train_dataset": small_rows(9)}, max_steps=8, save_strategy="epoch", save_total_limit=9).train()
+    assert [step_of(path) for path in checkpoints_in(tmp_path)] == [8, 6, 4, 2], "which scripts look for"
 
 
 @pytest.mark.parametrize("model", [tiny_model, tied_model])
