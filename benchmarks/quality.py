@@ -12,7 +12,8 @@ Rules that hold for all methods:
 
 - A method knows the labels of its training rows. Test rows with other labels count: their label has the probability 0.
 - Probabilities are clipped to 1e-6 for the log loss, those of several labels also to 1 - 1e-6.
-- `seconds` is the time until the model can predict, with loading and saving it. It is longer if workers share a machine.
+- `seconds` is the time until the model can predict, with loading and saving it, without baselines. It is longer if workers share
+  a machine.
 - Peers have the defaults of their libraries. They train on all rows; `ours`, `frozen` and `fine_tune` hold out a part of them
   to report on, as the command does. SetFit reads single texts with one label, and at most 1,000 rows, because its pairs of
   rows grow with their square.
@@ -61,7 +62,7 @@ LOSS = {CLASSES: "log_loss", SEVERAL: "log_loss", SCORE: "mse"}
 SCHEMES = {CLASSES: "single_label_classification", SEVERAL: "multi_label_classification", SCORE: "regression"}
 NOTES: dict[str, object] = {
     **{"num_train_epochs": 3, "per_device_train_batch_size": 8, "learning_rate": 5e-5, "lr_scheduler_type": "linear"},
-    **{"warmup_steps": 0, "method": "fine_tune", "pooling": "head", "pair_form": "one_sequence", "baselines": False},
+    **{"warmup_steps": 0, "method": "fine_tune", "pooling": "head", "pair_form": "one_sequence"},
 }
 SHOWN_SETTINGS = (
     *("method", "pooling", "pair_form", "num_train_epochs", "per_device_train_batch_size", "learning_rate", "warmup_steps"),
@@ -283,7 +284,8 @@ def train_ours(
     # The settings of the notes are the defaults of versions that do not have all of them.
     known = {entry.name for entry in fields(TrainingArguments)}
     wanted = {name: value for name, value in (training or {}).items() if training is not NOTES or name in known}
-    common = {"output_dir": str(problem.scratch / "run"), "seed": problem.seed, "device": problem.device, "disable_tqdm": True}
+    common = {"output_dir": str(problem.scratch / "run"), "seed": problem.seed, "device": problem.device}
+    common |= {"disable_tqdm": True, "baselines": False}  # which do not change the model
     folder = train_run(GivenSettings(str(file), str(problem.model), common | wanted, data))
     predictor = Predictor(folder, device=problem.device, temperature=temperature)
 
