@@ -431,7 +431,7 @@ class TrainingArguments:
     logging_dir: str | None = setting(None, "Folder for TensorBoard. Default: the run folder.")
     save_strategy: str = setting(
         "epoch",
-        "When to save a checkpoint: no, steps, epoch, best (the best evaluation so far). With epoch, `glassloop train` leaves "
+        "When to save a checkpoint: no, steps, epoch, best (the best evaluation so far). With epoch, glassloop train leaves "
         "out a checkpoint while the one before is still being written.",
     )
     save_steps: float = setting(500, "Number of steps between checkpoints, or a fraction of all steps.")
