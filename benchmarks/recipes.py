@@ -71,9 +71,9 @@ class Task:
         import torch
         from transformers import AutoModel, AutoTokenizer
 
+        from glassloop.models.linear import fit_linear
         from glassloop.models.loading import declared_by
         from glassloop.models.pooled import Pooling
-        from glassloop.predict.baselines import fit_linear
 
         pool, test = (read_part(sets / name / f"{part}.csv") for part in ("pool", "test"))
         order = np.random.default_rng(draw).permutation(len(pool.labels))

@@ -17,10 +17,11 @@ from glassloop.backends.packed import PackedBackend
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import DataError
 from glassloop.data.batches import PaddingCollator
+from glassloop.models.linear import FOLDS, assigned_folds
 from glassloop.models.loading import load_model
 from glassloop.models.pooled import Pooling, frozen_copy
 from glassloop.predict import baselines
-from glassloop.predict.baselines import FOLDS, FrozenEncoder, assigned_folds, drawn_rows, row_texts, tokenized_baselines
+from glassloop.predict.baselines import FrozenEncoder, drawn_rows, row_texts, tokenized_baselines
 from glassloop.report.build import report_of
 from glassloop.runs.record import TRAINER_NAME, read_record
 from glassloop.scores.result import Baselines

@@ -7,8 +7,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from glassloop.base.errors import DataError
-from glassloop.predict import baselines
-from glassloop.predict.baselines import (
+from glassloop.models import linear
+from glassloop.models.linear import (
     FOLDS,
     SQUARED_LENGTH,
     STRENGTHS,
@@ -78,7 +78,7 @@ def test_scores_of_few_distinct_texts(seed: int, monkeypatch: pytest.MonkeyPatch
     groups = np.arange(30_000) % 20
     features, targets = source.normal(size=(20, 384)).astype(np.float32)[groups], source.normal(size=20)[groups]
     model = fit_linear(features, targets, SCORE, 1, groups)
-    monkeypatch.setattr(baselines, "LARGE", 1e9)
+    monkeypatch.setattr(linear, "LARGE", 1e9)
     exact = fit_linear(features, targets, SCORE, 1, groups)
     assert model.strength == exact.strength
     assert np.allclose(model.held_out, exact.held_out, rtol=1e-3)
@@ -174,7 +174,7 @@ def test_rows_of_one_text_cannot_be_held_out() -> None:
 
 def test_a_thousand_classes_of_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many outputs that one fold is held out."""
-    monkeypatch.setattr(baselines, "VERY_LARGE", 1e7)
+    monkeypatch.setattr(linear, "VERY_LARGE", 1e7)
     features, targets = drawn(2_000, 1_000, width=16, apart=6.0)
     model = fit_linear(features, targets, CLASSES, 1_000)
     assert model.weights.shape == (16, 1_000)
