@@ -122,6 +122,7 @@ class SharedParts:
     def __init__(self, *, keeps: bool = False) -> None:
         self.keeps = keeps
         self.parts: dict[Hashable, object] = {}
+        self.backend: Backend | None = None  # of the last run: the next one replays the steps that it has captured
         self.initial: tuple[Hashable, Model] | None = None  # the last model, never trained, and what it was loaded for
         self.known: dict[str, KnownModel | None] = {}  # models that can be loaded without transformers, by name
         # By random seed: the weights that differ from those of `initial`, such as a new head, and the fingerprint of all.
@@ -503,6 +504,8 @@ def assemble(
     """
     refuse_missing(args.trackers)
     shared = shared or SharedParts()
+    if shared.keeps:
+        shared.backend = backend
     inputs = read_inputs(given, args, backend, shared)
     compares = fits and inputs.args.baselines and bool(inputs.held_out) and backend.processes.is_main
     with words_beside(inputs, shared, wanted=compares) as words:
