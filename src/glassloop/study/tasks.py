@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from glassloop.backends.machine import runs_on_gpus
+from glassloop.backends.machine import may_have_gpu, runs_on_gpus
 from glassloop.base import errors
 from glassloop.base.children import GRACE_SECONDS
 from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
@@ -259,7 +259,7 @@ def places_for(gpus: Mapping[str, int], at_once: int | None, cores: int) -> list
 
 def first_place(wanted: str, at_once: int | None, threads: int | None) -> Place:
     """Return the place of the worker that checks a study; if another device is found than expected, it is replaced."""
-    has_gpu = wanted != "cpu" and Path("/dev/nvidiactl").exists()
+    has_gpu = wanted != "cpu" and may_have_gpu()
     return Place(None, threads or (None if has_gpu else places_for({}, at_once, os.cpu_count() or 1)[0].threads))
 
 
