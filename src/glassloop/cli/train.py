@@ -49,6 +49,10 @@ def train(
     given = given_settings(config, data, model, new_head, options)
     with starting(plain=bool(options.get("disable_tqdm"))) as clock:
         if several:  # torch is imported only where they train
+            from glassloop.study import tasks
+
+            tasks.start_early()
+            context.call_on_close(tasks.end_spare)
             from glassloop.study.seeds import train_with_seeds
         else:
             if processes == 1 and options.get("baselines") is not False:
