@@ -1,16 +1,19 @@
-"""Train, evaluate and predict several times in one process, and print what stays in memory after each round as JSON lines.
+"""Train, evaluate and predict several times in one process, and print what stays after each round as JSON lines.
 
-Called as `python memory_of_trainings.py ROUNDS DEVICE BACKEND FAMILY`.
+Called as `python memory_of_trainings.py ROUNDS DEVICE BACKEND FAMILY [leaks]`; with `leaks`, each round leaves things behind.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -23,10 +26,12 @@ from glassloop import Trainer, TrainingArguments
 WORDS = 30_522
 
 
-def memory_after_each(rounds: int, backend: str, family: str, device: str = "cpu") -> list[dict[str, int]]:
-    """Return what stays in memory after each round of training, evaluation and prediction in a process of its own."""
-    command = [sys.executable, __file__, str(rounds), device, backend, family]
-    done = subprocess.run(command, env=environment(), capture_output=True, encoding="utf-8", timeout=300, check=False)
+def memory_after_each(
+    rounds: int, backend: str, family: str, device: str = "cpu", *, leaks: bool = False
+) -> list[dict[str, int]]:
+    """Return what stays after each round of training, evaluation and prediction in a process of its own."""
+    command = [sys.executable, __file__, str(rounds), device, backend, family, *(["leaks"] if leaks else [])]
+    done = subprocess.run(command, env=environment(), capture_output=True, encoding="utf-8", timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -43,7 +48,22 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def main(rounds: int, device: str, backend: str, family: str) -> None:
+def grown(found: list[dict[str, int]]) -> set[str]:
+    """Return what every round after the second has left behind. The first ones still load code."""
+    counts = {name: [each[name] for each in found[1:]] for name in found[0]}
+    return {name for name, values in counts.items() if all(after > before for before, after in pairwise(values))}
+
+
+LEFT: list[object] = []
+
+
+def leak(trainer: Trainer) -> None:
+    """Leave behind a tensor, an object, a thread and an open file."""
+    LEFT.extend([[], os.dup(0), *(weight.detach() for weight in trainer.model.parameters())])
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def main(rounds: int, device: str, backend: str, family: str, leaks: str = "") -> None:
     """Print one line after each round."""
     tokenizer = tiny_tokenizer()
     ids = [[101, *((row * 31 + place * 7) % 20_000 + 1_000 for place in range(4 + row % 9)), 102] for row in range(32)]
@@ -59,12 +79,22 @@ def main(rounds: int, device: str, backend: str, family: str) -> None:
             trainer.train()
             trainer.evaluate()
             trainer.predict(rows)
+        if leaks:
+            leak(trainer)
         del trainer, model
         gc.collect()
         if device == "cuda":
             torch.cuda.empty_cache()
         on_device = torch.cuda.memory_allocated() if device == "cuda" else 0
-        print(json.dumps({"tensors": tensors_in_memory(), "resident": resident(), "on_device": on_device}), flush=True)
+        found = {
+            "tensors": tensors_in_memory(),
+            "resident": resident(),
+            "on_device": on_device,
+            "objects": len(gc.get_objects()),
+            "threads": len([*Path("/proc/self/task").iterdir()]),
+            "files": len([*Path("/proc/self/fd").iterdir()]),
+        }
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

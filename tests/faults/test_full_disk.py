@@ -22,7 +22,7 @@ SHORT = {"max_steps": 6, "save_steps": 3, "eval_steps": 2}
 NEVER = {"max_steps": 6, "save_strategy": "no", "save_steps": None, "eval_steps": 2}
 SIZE = 16 << 20
 
-LOADED = "glassloop.study.run:weights_fingerprint"  # its first call follows the loading of the model
+LOADED = "glassloop.study.run:tensor_digests"  # its first call follows the loading of the model
 
 
 @dataclass(frozen=True)

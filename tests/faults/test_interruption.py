@@ -316,7 +316,7 @@ def test_08_a_signal_in_the_evaluation_on_start(runs: Any) -> None:
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("target", ["glassloop.study.run:write_predictions", "glassloop.study.run:weights_fingerprint"])
+@pytest.mark.parametrize("target", ["glassloop.study.run:write_predictions", "glassloop.study.run:tensor_digests"])
 @pytest.mark.parametrize("name", [TERM, INT])
 def test_08_a_signal_before_and_after_the_loop(runs: Any, target: str, name: str) -> None:
     run = runs.new()

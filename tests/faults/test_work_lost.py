@@ -19,7 +19,7 @@ from glassloop.training.checkpoints import open_checkpoint
 
 NEVER = {"save_strategy": "no", "eval_strategy": "no", "save_steps": None, "eval_steps": None, "max_steps": 4}
 NO_STEP = Hook(STEP, 1, "bug")  # a run that trains again fails
-LOADING, PREDICTIONS = "glassloop.study.run:weights_fingerprint", "glassloop.study.run:write_predictions"
+LOADING, PREDICTIONS = "glassloop.study.run:tensor_digests", "glassloop.study.run:write_predictions"
 MODEL = "glassloop.trainer:Trainer.write_model"
 
 

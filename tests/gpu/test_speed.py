@@ -20,7 +20,7 @@ from torch.nn import functional
 from glassloop import Callback, Trainer, TrainingArguments
 from glassloop.backends.fast.encoder_parts import layers_of
 from glassloop.backends.fast.operations import TorchOperations, attend, attend_backward, can_flash
-from glassloop.backends.graphs import GraphStep, Idle
+from glassloop.backends.graphs import LATEST, GraphStep, Idle
 from glassloop.backends.packed import PackedBackend
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
@@ -110,6 +110,12 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def no_captures_of_another_test() -> None:
+    """A Trainer that is not collected yet would leave its graphs to the next one."""
+    LATEST.clear()
+
+
 @pytest.fixture
 def trained(rows: Dataset, tiny_tokenizer: Any, tmp_path: Path) -> Any:
     """Train a tiny model on the GPU with a backend; keywords are parts of the Trainer or settings."""
@@ -155,6 +161,31 @@ def test_a_hundred_steps_as_graphs(family: str, trained, captures: list[bool]) -
     same_losses(graphs, plain)
     assert captures
     assert all(captures), "every shape was captured"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_a_later_training_replays_the_graphs_of_an_earlier_one_with_the_numbers_it_has_alone(
+    family: str, precision: str, trained, captures: list[bool]
+) -> None:
+    """Bit for bit, with dropout, from the first step on, which alone runs without a graph."""
+
+    def train(seed: int, name: str) -> Trainer:
+        model = lively(family, dropout=0.1)
+        return trained("graphs", model=model, seed=seed, family=family, precision=precision, max_steps=40, output_dir=name)
+
+    alone = train(2, "alone")
+    LATEST.clear()
+    captures.clear()
+    trainers = [train(1, "first")]
+    for name in ("second", "third"):
+        before = len(captures)
+        trainers.append(train(2, name))
+        assert torch.equal(figures(trainers[-1]), figures(alone))
+        for weight, other in zip(trainers[-1].model.parameters(), alone.model.parameters(), strict=True):
+            assert torch.equal(weight, other)
+    assert family != "bert" or len(captures) == before, "the third training has the shapes of the second"
+    assert not torch.equal(figures(trainers[0]), figures(alone))
 
 
 def test_after_the_first_compilation_no_kernel_is_compiled_in_a_step_or_an_evaluation(trained) -> None:

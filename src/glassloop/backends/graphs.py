@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from glassloop.backends.fast.operations import compile_instead_of_running
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import FLASH_MULTIPLE, LENGTH_MULTIPLE, join_rows, pack
+from glassloop.backends.fast.storage import Memory
 from glassloop.backends.fast.training_model import ReplacedLayers
 from glassloop.data.batches import Batch
 from glassloop.training.interfaces import Say, Scheduler, StepFunction
@@ -35,11 +38,67 @@ class Idle:
 
 
 class CapturedStep(NamedTuple):
-    """A graph, the batches that it reads, and the figures that it writes."""
+    """A graph, the batches that it reads, the figures that it writes, and what it reads that no training changes."""
 
     graph: torch.cuda.CUDAGraph
     batches: list[Batch]
     figures: torch.Tensor
+    constants: object
+
+
+class Captures:
+    """The graphs of the steps of a training, and the memory that they read and write."""
+
+    # Capturing a shape takes 50 to 70 ms, as long as 40 steps of a small model. So the next training of a model of the same
+    # structure gets the memory, puts its own weights into it, and replays the graphs: the same kernels, at the same addresses,
+    # as it would capture. Whatever else a captured step computes with is part of `structure` and `step`.
+    def __init__(self, structure: Hashable = None) -> None:
+        self.structure, self.step = structure, cast(Hashable, None)
+        self.memory = Memory()
+        self.graphs: dict[Hashable, CapturedStep] = {}
+        self.pool: _POOL_HANDLE | None = None
+        self.in_use = True
+
+    def begin(self, step: Hashable) -> None:
+        """Keep the graphs if they were captured of this step. None: of one that no other training can use."""
+        if step is None or step != self.step:
+            self.graphs.clear()
+            self.pool, self.step = None, step
+
+    def end(self) -> None:
+        """Leave everything to the next training, or nothing."""
+        self.in_use = False
+        failed = not isinstance(sys.exception(), SystemExit | None)  # which a signal or a pause between two steps raises
+        device = torch.cuda.current_device()
+        if self.step is None or failed or not self.graphs or LATEST.get(device) is not self or is_short_of_memory(device):
+            self.clear()
+
+    def clear(self) -> None:
+        self.begin(None)
+        self.structure, self.memory = None, Memory()
+
+
+# The latest captures on each GPU, as long as the backend of a Trainer, or of the runs of a worker, refers to them.
+LATEST: WeakValueDictionary[int, Captures] = WeakValueDictionary()
+
+
+def captures_of(structure: Hashable) -> Captures:
+    """Return the captures of an earlier training of this structure, or new ones; None is shared by none. Others are freed."""
+    device = torch.cuda.current_device()
+    found = LATEST.get(device)
+    if found is not None and not found.in_use:
+        if structure is not None and structure == found.structure:
+            found.in_use = True
+            return found
+        found.clear()
+    made = LATEST[device] = Captures(structure)
+    return made
+
+
+def is_short_of_memory(device: int) -> bool:
+    """Return whether what a training leaves might be missed by other work on the GPU."""
+    free, total = torch.cuda.mem_get_info(device)
+    return free < total / 2
 
 
 class GraphStep:
@@ -47,14 +106,16 @@ class GraphStep:
 
     # Each shape is captured when it first occurs. If that fails, the step runs without a graph, and the shape is captured when
     # it occurs again. `own_modules`: the model keeps its own modules, whose tensors must then be created on the device.
+    # `constants`: what steps read besides the memory of the captures; graphs keep it alive.
     def __init__(
-        self, step: StepFunction, optimizer: FlatAdamW | Idle, scheduler: Scheduler, say: Say, *, own_modules: bool = False
-    ) -> None:
+        self, step: StepFunction, optimizer: FlatAdamW | Idle, scheduler: Scheduler, say: Say, *, own_modules: bool = False,
+        captures: Captures | None = None, constants: object = None,
+    ) -> None:  # fmt: skip
         self.capture_context = created_on_device if own_modules else nullcontext
         self.step, self.optimizer, self.scheduler, self.say = step, optimizer, scheduler, say
-        self.graphs: dict[Hashable, CapturedStep] = {}
+        self.captures, self.constants = captures or Captures(), constants
+        self.graphs = self.captures.graphs
         self.run_shapes: set[Hashable] = set()  # the shapes that ran without a graph
-        self.pool: _POOL_HANDLE | None = None
         self.gave_up = False
 
     def __call__(self, group: list[Batch]) -> torch.Tensor:
@@ -79,27 +140,30 @@ class GraphStep:
         """Return the graph of this shape; None if the capture fails, which is final if the shape has run before."""
         batches = [static_copy(batch) for batch in group]
         graph = torch.cuda.CUDAGraph()
-        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        self.captures.pool = self.captures.pool or torch.cuda.graph_pool_handle()
         # A failed capture leaves the device's random state in capture mode.
         source = torch.cuda.default_generators[torch.cuda.current_device()] if torch.cuda.is_available() else None
         state = source.clone_state() if source is not None else None
         try:
             with (
                 self.capture_context(),
-                torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"),
+                torch.cuda.graph(
+                    graph, pool=self.captures.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
+                ),
             ):
                 figures = self.step(batches)
         except Exception as error:
             self.optimizer.zero_grad(set_to_none=True)
             if source is not None and state is not None:
                 source.graphsafe_set_state(state)
-            self.pool = None  # the old pool counts as still being recorded to
+            self.captures.pool = None  # the old pool counts as still being recorded to
+            self.captures.step = None  # earlier graphs draw from a random state that nobody seeds any more
             torch.cuda.synchronize()
             self.gave_up = key in self.run_shapes
             if self.gave_up:
                 self.say(f"steps cannot be captured as CUDA graphs, so they run without them ({type(error).__name__}: {error})")
             return None
-        self.graphs[key] = CapturedStep(graph, batches, figures)
+        self.graphs[key] = CapturedStep(graph, batches, figures, self.constants)
         return self.graphs[key]
 
 

@@ -1,4 +1,7 @@
-"""Examine this machine: Python, packages, devices, bf16, the packaged model, the hub, data, disk and GPU memory."""
+"""Examine this machine: Python, packages, devices, bf16, the packaged model, the hub, data, disk and GPU memory.
+
+Importing this module imports neither torch nor the models.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from glassloop.base.errors import GlassloopError, counted
 from glassloop.base.files import cache_dir, path_problem, user_path
 from glassloop.base.network import hub_unreachable
 from glassloop.base.records import package_version
-from glassloop.models.loading import quickstart_model
+from glassloop.settings.training import launched_processes
 
 GOOD, FAIR, BAD = "good", "fair", "bad"
 LEAST_FREE_BYTES = 5 * 1024**3
@@ -108,6 +114,8 @@ def bf16_found() -> Finding:
 
 
 def model_found() -> Finding:
+    from glassloop.models.loading import quickstart_model
+
     try:
         return Finding("packaged model", GOOD, f"all-MiniLM-L6-v2, checksum correct ({quickstart_model().name}/)")
     except GlassloopError as error:
@@ -145,6 +153,26 @@ def disk_found() -> Finding:
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
     text = f"{free / 1024**3:.0f} GiB free; the cache {folder} uses {used / 1024**2:,.0f} MiB"
     return Finding("disk", GOOD, text) if free > LEAST_FREE_BYTES else Finding("disk", FAIR, text, "free some disk space")
+
+
+def may_have_gpu() -> bool:
+    """Return whether the driver of NVIDIA is loaded. It takes no time to ask, unlike torch."""
+    return Path("/dev/nvidiactl").exists()
+
+
+def open_gpu_early(device: str) -> None:
+    """Open the GPU that a run on this device will use, in a thread, while the run imports modules and reads rows."""
+    # Creating the CUDA context takes up to a second, in which the driver does not hold Python's lock. Of several processes,
+    # each opens its own GPU later; a process that forks must never do this.
+    if device in ("auto", "cuda") and may_have_gpu() and launched_processes() == 1:
+        import torch  # here, because two threads that import the same modules would wait for each other
+
+        def open_gpu() -> None:
+            with suppress(Exception):  # the run gets the same error when it uses the GPU, and reports it
+                if torch.cuda.is_available():
+                    torch.zeros(1, device="cuda")
+
+        threading.Thread(target=open_gpu, daemon=True).start()
 
 
 # Another process asks for the free memory of each GPU, so that this one takes none of it.

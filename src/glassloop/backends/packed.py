@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from functools import partial
@@ -20,7 +20,7 @@ from glassloop.backends.fast.encoder_parts import layers_of, packing_form, why_n
 from glassloop.backends.fast.inference_model import InferenceLayers, Ranges, why_no_kernels
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import EVALUATION_TOKENS, LENGTH_MULTIPLE, why_not_columns
-from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary, choose_vocabulary
+from glassloop.backends.fast.storage import FlatStorage, Memory, ReducedVocabulary, choose_vocabulary
 from glassloop.backends.fast.training_model import FastModel, OwnLayers, ReplacedLayers
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import GlassloopError, ModelError, no_memory
@@ -29,6 +29,7 @@ from glassloop.data.interfaces import Model, Row
 from glassloop.data.rows import random_states_kept
 from glassloop.runs.record import Difference
 from glassloop.training.interfaces import Backend, LRScheduler, OptimizerFactory, RowBatches, Say, StepFunction, TrainingUse
+from glassloop.training.losses import TaskLoss
 from glassloop.training.optimizer import decay_groups
 
 NO_TRAINING = TrainingUse((), 0.0)
@@ -47,7 +48,11 @@ class PackedBackend(PlainBackend):
         super().__init__(device, precision)
         self.name = "graphs" if captures else "int8" if int8 else "packed"
         self.compute_dtype = self.autocast_dtype or torch.float32  # of matrix multiplications
-        self.stream = graphs.capture_stream(torch.cuda.current_device()) if captures else None
+        gpu = torch.cuda.current_device() if captures else None
+        self.stream = None if gpu is None else graphs.capture_stream(gpu)
+        self.captures: graphs.Captures | None = None  # of the steps of a training
+        # Those of an earlier training stay for the next one, although the Trainer they were made for may be gone by then.
+        self.earlier = None if gpu is None else graphs.LATEST.get(gpu)
         self.ranges: dict[nn.Module, Ranges] | None = {} if int8 else None  # of the layers that run over all tokens
         self.quantized = False
         self.savings: FastModel | InferenceLayers | None = None
@@ -79,13 +84,18 @@ class PackedBackend(PlainBackend):
         # sees stay the same.
         groups = decay_groups(model, use.weight_decay)
         low_gradients = self.compute_dtype is not torch.float32 and self.device.type == "cuda"
+        low_gradients = low_gradients and not (use.reads_gradients or use.adds_gradients)
+        vocabulary = None if use.reads_gradients else choose_vocabulary(model, use.data_sets, use.weight_decay)
         self.use = use
+        if self.stream is not None:
+            self.captures = graphs.captures_of(structure_of(model, use, vocabulary, (self.compute_dtype, low_gradients)))
         self.savings = make_fast_model(
             model,
             self.compute_dtype,
             no_decay={id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]},
-            vocabulary=None if use.reads_gradients else choose_vocabulary(model, use.data_sets, use.weight_decay),
-            low_precision_gradients=low_gradients and not (use.reads_gradients or use.adds_gradients),
+            vocabulary=vocabulary,
+            low_precision_gradients=low_gradients,
+            memory=self.captures.memory if self.captures is not None else None,
         )
         if isinstance(self.savings, FastModel):
             self.savings.open_for_training()
@@ -102,6 +112,9 @@ class PackedBackend(PlainBackend):
     def end_training(self) -> None:
         if self.savings is not None:
             self.savings.remove()
+        if self.captures is not None:
+            self.captures.end()
+            self.earlier, self.captures = self.captures, None
         self.savings, self.optimizer, self.use = None, None, NO_TRAINING
 
     @contextmanager
@@ -136,10 +149,15 @@ class PackedBackend(PlainBackend):
         # on_gradients must be called in every step, not only while a step is captured
         if self.stream is None or self.use.reads_gradients:
             return super().wrap_step(step, optimizer, scheduler, say)
-        if replaced := isinstance(self.savings, ReplacedLayers):
-            graphs.compile_kernels(self.savings, self.optimizer, self.backward)
         flat = cast(FlatAdamW, optimizer)  # `make_optimizer` makes no other
-        return graphs.GraphStep(partial(step, scheduler=graphs.Idle()), flat, scheduler, say, own_modules=not replaced)
+        if not isinstance(self.savings, ReplacedLayers) or self.captures is None:
+            return graphs.GraphStep(partial(step, scheduler=graphs.Idle()), flat, scheduler, say, own_modules=True)
+        self.captures.begin(description_of(step, flat))
+        if not self.captures.graphs:  # else this process has compiled them
+            graphs.compile_kernels(self.savings, self.optimizer, self.backward)
+        constants = (getattr(step, "keywords", {}).get("loss_sum"), [*self.savings.model.buffers()])
+        step = partial(step, scheduler=graphs.Idle())
+        return graphs.GraphStep(step, flat, scheduler, say, captures=self.captures, constants=constants)
 
     def trial_step(self, step: StepFunction, group: list[Batch], other: list[Batch]) -> torch.Tensor:
         """Return what a step without an update computes for `group`, run in the same way as the steps of a training."""
@@ -225,9 +243,48 @@ class PackedBackend(PlainBackend):
         return ["steps as CUDA graphs", *(["fused kernels"] if layers_of(model) else []), *names]
 
 
+def structure_of(
+    model: Model, use: TrainingUse, vocabulary: ReducedVocabulary | None, precision: tuple[torch.dtype, bool]
+) -> Hashable:  # fmt: skip
+    """Return what decides where the weights of a training are in memory, and what a model computes with them.
+
+    None if no other training can use its captured steps.
+    """
+    # A packed model is what its class builds from its config, but for the rates of dropout, which `repr` shows.
+    if why_not_packed(model) is not None or packing_form(model) != "layers" or (use.reads_weights and vocabulary is not None):
+        return None  # the model's own modules, or its own table of word vectors, are not in the shared memory
+    padding = model.get_input_embeddings().padding_idx or 0
+    return (
+        type(model),
+        repr(model),
+        model.config.to_json_string(use_diff=False),
+        getattr(model, "pooling", None),
+        tuple((name, *value.shape, *value.flatten().tolist()) for name, value in model.named_buffers()),
+        precision,
+        use.weight_decay,
+        use.adds_gradients,
+        None if vocabulary is None else (len(vocabulary.used), int(vocabulary.new_ids[padding])),
+    )
+
+
+STEP_PARTS = ("on_gradients", "batch_loss", "batch_step", "before_update", "after_update")  # arguments of `train_step`
+
+
+def description_of(step: Callable[..., torch.Tensor], optimizer: FlatAdamW) -> Hashable:
+    """Return what a step computes besides the model; None if code of the user takes part in it."""
+    given = getattr(step, "keywords", {})
+    loss = given.get("loss_sum")
+    if not isinstance(loss, TaskLoss) or any(given.get(name) is not None for name in STEP_PARTS):
+        return None
+    groups = tuple((*group["betas"], group["eps"], group["weight_decay"]) for group in optimizer.param_groups)
+    multiplying = torch.backends.cuda.matmul
+    flags = (torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled(), multiplying.allow_tf32)
+    return (loss, given.get("max_norm"), groups, *flags, multiplying.allow_bf16_reduced_precision_reduction)
+
+
 def make_fast_model(
     model: Model, matmul_dtype: torch.dtype, *, trains: bool = True, no_decay: set[int] | None = None,
-    vocabulary: ReducedVocabulary | None = None, low_precision_gradients: bool = False,
+    vocabulary: ReducedVocabulary | None = None, low_precision_gradients: bool = False, memory: Memory | None = None,
 ) -> FastModel | InferenceLayers:  # fmt: skip
     """Return the fast form of a model: replaced layers where its family is known, else its own layers."""
     packs = why_not_packed(model) is None
@@ -237,7 +294,7 @@ def make_fast_model(
         return InferenceLayers(model)
     return ReplacedLayers(
         model, matmul_dtype, trains=trains, no_decay=no_decay, vocabulary=vocabulary,
-        low_precision_gradients=low_precision_gradients,
+        low_precision_gradients=low_precision_gradients, memory=memory,
     )  # fmt: skip
 
 

@@ -46,18 +46,26 @@ def train(
 ) -> CommandResult:
     """Fine-tune a model, evaluate it, and save it in a run folder."""
     several = seeds is not None or seeds_at_once is not None
+    given = given_settings(config, data, model, new_head, options)
     with starting(plain=bool(options.get("disable_tqdm"))) as clock:
         if several:  # torch is imported only where they train
+            from glassloop.study import tasks
+
+            tasks.start_early()
+            context.call_on_close(tasks.end_spare)
             from glassloop.study.seeds import train_with_seeds
         else:
             if processes == 1 and options.get("baselines") is not False:
                 from glassloop.models.words import start_early
 
                 start_early()
+            if processes == 1:
+                from glassloop.backends.machine import open_gpu_early
+
+                open_gpu_early(str(given.training.get("device", "auto")))
             from glassloop.study.run import train_run
             from glassloop.training.evaluate import run_content
 
-    given = given_settings(config, data, model, new_head, options)
     leave_on_signal()
     refuse_settings_of_steps(given.training)
     if resume is None:

@@ -265,16 +265,26 @@ class KnownModel:
             return None
         encoder.load_state_dict(weights, assign=True)
         encoder.eval()  # as transformers does
-        with torch.random.fork_rng(devices=[], enabled=seed is not None):
-            if seed is not None:
-                torch.manual_seed(seed)
-            model = PooledClassifier(config, encoder)
+        model = with_new_head(config, encoder, seed)
         if has_head:
             stored = head_in(self.folder, model.head)
             if stored is None:
                 return None
             model.head.load_state_dict(stored)
         return model
+
+
+def is_described(model: Model) -> bool:
+    """Return whether a model was built from its description."""
+    return isinstance(model.config, StoredConfig)
+
+
+def with_new_head(config: Config, encoder: Model, seed: int | None) -> PooledClassifier:
+    """Return a classifier on an encoder, whose head is drawn with a seed, as `load_model` does."""
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        return PooledClassifier(config, encoder)
 
 
 def fitting_weights(folder: Path, encoder: DescribedEncoder) -> dict[str, torch.Tensor] | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn needs it, too
 from torch.nn import functional
 
@@ -27,7 +27,12 @@ WORSE_IN_A_ROW = 2  # strengths with a higher loss than the best one, after whic
 # Products of rows, features and outputs, beyond which fp32 is used, and beyond which one fold chooses the strength.
 LARGE, VERY_LARGE = 1e7, 1e8
 MOST_ROWS = 200_000  # more rows hardly change a linear model of a few hundred features
-MOST_ITERATIONS, TOLERANCE, CORRECTIONS = 100, 1e-6, 10
+# Of L-BFGS: it ends if the loss falls by less than this share, or if no slope is steeper than FLAT.
+MOST_ITERATIONS, TOLERANCE, FLAT, CORRECTIONS = 100, 1e-6, 1e-3, 10
+MOST_TRIALS, ENOUGH = (
+    20,
+    1e-4,
+)  # lengths of a step that are tried, until the loss falls by this share of what the slope promises
 ROUNDING = 1e-5  # of the length of features: those that differ by less are equal but for the rounding of an encoder in fp32
 SMALLEST = 1e-9  # principal axes with less than this share of the largest are rounding errors
 ROWS_AT_ONCE = 10_000  # rows that are copied to fp64 at a time
@@ -210,9 +215,42 @@ def minimized(
         penalty = float(np.square(solution[:-1]).sum()) / (2 * strength) + float(np.square(apart).sum()) / 2
         return float(loss) + penalty, (slope * spread).ravel()
 
-    options = {"maxiter": MOST_ITERATIONS, "maxcor": CORRECTIONS, "ftol": TOLERANCE, "gtol": 1e-3}
-    found = minimize(loss_and_slope, (first / spread).ravel(), jac=True, method="L-BFGS-B", options=options)
-    return np.asarray(found.x.reshape(first.shape) * spread)
+    return np.asarray(lowest_point(loss_and_slope, (first / spread).ravel()).reshape(first.shape) * spread)
+
+
+# SciPy's would do as well, but importing scipy.optimize takes a quarter of a second, at the start of every run.
+def lowest_point(loss_and_slope: Callable[[Array], tuple[float, Array]], point: Array) -> Array:
+    """Return where a smooth convex function is lowest, by L-BFGS with backtracking; it ends like L-BFGS-B of SciPy."""
+    loss, slope = loss_and_slope(point)
+    moves: deque[tuple[Array, Array, float]] = deque(maxlen=CORRECTIONS)  # steps, changes of the slope, and their products
+    for _ in range(MOST_ITERATIONS):
+        if np.abs(slope).max() <= FLAT:
+            break
+        direction, shares = -slope, []
+        for step, change, both in reversed(moves):
+            shares.append(step @ direction / both)
+            direction = direction - shares[-1] * change
+        if moves:
+            direction = direction * (moves[-1][2] / (moves[-1][1] @ moves[-1][1]))
+        for (step, change, both), share in zip(moves, reversed(shares), strict=True):
+            direction = direction + (share - change @ direction / both) * step
+        descent, length = float(slope @ direction), 1.0
+        for _ in range(MOST_TRIALS):
+            found, new_slope = loss_and_slope(point + length * direction)
+            if found <= loss + ENOUGH * length * descent:
+                break
+            # The lowest point of the parabola through both losses and the slope, but not too near to either end.
+            lowest = -descent * length / (2 * ((found - loss) / length - descent))
+            length = float(np.clip(lowest, 0.1 * length, 0.5 * length))
+        else:
+            break  # only rounding is left
+        step, change, gain = length * direction, new_slope - slope, loss - found
+        point, loss, slope = point + step, found, new_slope
+        if (both := float(step @ change)) > 0:
+            moves.append((step, change, both))
+        if gain <= TOLERANCE * max(abs(loss + gain), abs(loss), 1.0):
+            break
+    return point
 
 
 def assigned_folds(targets: Array, task: str, groups: Array | None = None, folds: int = FOLDS, seed: int = 0) -> Array:

@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -127,10 +128,13 @@ def remove_leftovers(folder: Path) -> list[str]:
     return [path.name for path in paths]
 
 
-def file_checksums(folder: Path, without: Collection[str]) -> dict[str, str]:
-    """Return the SHA-256 of every file in a folder, except for those at the top that may change later."""
+def file_checksums(folder: Path, without: Collection[str], known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the SHA-256 of every file in a folder, except for those at the top that may change later.
+
+    Those that are `known` are not computed again.
+    """
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return {name: sha256_of(folder / name) for name in names if name not in without}
+    return {name: (known or {}).get(name) or sha256_of(folder / name) for name in names if name not in without}
 
 
 def check_files(folder: Path, expected: Mapping[str, str], since: str, remedy: str) -> None:
@@ -462,8 +466,18 @@ def write_run(folder: Path, record: RunRecord) -> None:
     # With a SHA-256 of itself and of the model's files: without them, 3 of 120 random damages changed predictions
     # without a message. A flipped bit of a weight is a valid weight.
     if record.finished:
-        record = replace(record, files=file_checksums(folder / MODEL_NAME, (CARD_NAME, CALIBRATION_NAME)))
+        known = sums_of_trained(folder)
+        record = replace(record, files=file_checksums(folder / MODEL_NAME, (CARD_NAME, CALIBRATION_NAME), known))
     write_sealed(folder / RUN_NAME, record)
+
+
+def sums_of_trained(folder: Path) -> dict[str, str]:
+    """Return the checksums of the files of a trained model as they were written, by name; none without their manifest."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        files = json.loads((folder / TRAINED_NAME).read_text(encoding="utf-8"))["files"]
+        start = f"{MODEL_NAME}/"
+        return {name.removeprefix(start): str(entry["sha256"]) for name, entry in files.items() if name.startswith(start)}
+    return {}
 
 
 def model_of_run(folder: Path, *, finished: bool = False) -> tuple[Path, RunRecord]:

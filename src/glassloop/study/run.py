@@ -35,7 +35,7 @@ from glassloop.data.examples import Examples, length_facts
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.sources import load_examples
 from glassloop.markup.terminal import show_timing
-from glassloop.models.described import KnownModel, describe, known_model
+from glassloop.models.described import KnownModel, describe, is_described, known_model, with_new_head
 from glassloop.models.interface import carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
 from glassloop.models.pooled import PooledClassifier, Pooling, can_be_pooled, frozen_copy, pooling_of, reads_tokens
@@ -77,7 +77,7 @@ from glassloop.settings.training import (
 from glassloop.trainer import Trainer
 from glassloop.training import session
 from glassloop.training.callbacks import Callback, refuse_missing
-from glassloop.training.checkpoints import weights_fingerprint
+from glassloop.training.checkpoints import fingerprint_of, tensor_digests
 from glassloop.training.evaluate import (
     Interrupted,
     baseline_record,
@@ -123,10 +123,11 @@ class SharedParts:
     def __init__(self, *, keeps: bool = False) -> None:
         self.keeps = keeps
         self.parts: dict[Hashable, object] = {}
+        self.backend: Backend | None = None  # of the last run: the next one replays the steps that it has captured
         self.initial: tuple[Hashable, Model] | None = None  # the last model, never trained, and what it was loaded for
         self.known: dict[str, KnownModel | None] = {}  # models that can be loaded without transformers, by name
-        # By random seed: the weights that differ from those of `initial`, such as a new head, and the fingerprint of all.
-        self.drawn: dict[int, tuple[Tensors, str]] = {}
+        # By random seed: the weights that differ from those of `initial`, such as a new head, and the digests of all.
+        self.drawn: dict[int, tuple[Tensors, Mapping[str, str]]] = {}
 
     def kept(self, key: Hashable, load: Callable[[], Part]) -> Part:
         if not self.keeps:
@@ -170,18 +171,21 @@ class SharedParts:
 
     def model(
         self, name: str, examples: Examples, *, new_head: bool, seed: int, pooling: Pooling | None = None
-    ) -> tuple[Model, str]:
-        """Return a model to train and the fingerprint of its weights. A new head is drawn with the seed, as always."""
+    ) -> tuple[Model, Mapping[str, str]]:
+        """Return a model to train and the digests of its weights. A new head is drawn with the seed, as always."""
 
         def load() -> Model:
             labels, task, known = examples.labels, examples.task, self.known.get(name)
+            first = self.initial[1] if self.drawn and self.initial else None
+            if first and is_described(first) and (new_head or pooling != pooling_of(self.config(name))):
+                return cast(Model, with_new_head(first.config, first.base_model, seed))  # only the head depends on the seed
             if known and pooling and (found := known.load(labels, task, pooling, new_head=new_head, seed=seed)):
                 return cast(Model, found)
             return load_model(name, labels=labels, task=task, new_head=new_head, seed=seed, pooling=pooling)
 
         if not self.keeps:
             network = load()
-            return network, weights_fingerprint(network)
+            return network, tensor_digests(network.state_dict())
         key = (name, examples.labels, examples.task, new_head, pooling)
         if self.initial is None or self.initial[0] != key:
             self.initial = (key, load())  # only the last model: those of a study may be large
@@ -190,13 +194,14 @@ class SharedParts:
         if seed not in self.drawn:
             loaded, before = load() if self.drawn else first, first.state_dict()
             different = {part: value for part, value in loaded.state_dict().items() if not torch.equal(value, before[part])}
-            self.drawn[seed] = (different, weights_fingerprint(loaded))
-        different, fingerprint = self.drawn[seed]
+            others = next(iter(self.drawn.values()))[1] if self.drawn else {}
+            self.drawn[seed] = (different, {**others, **tensor_digests(different if others else before)})
+        different, digests = self.drawn[seed]
         network = deepcopy(first)
         weights = network.state_dict()
         for part, value in different.items():
             weights[part].copy_(value)
-        return network, fingerprint
+        return network, digests
 
     def head(
         self, inputs: RunInputs, frozen: FrozenEncoder, rows: Mapping[str, Encoding], weights: Sequence[float] | None = None, *,
@@ -515,6 +520,8 @@ def assemble(
     """
     refuse_missing(args.trackers)
     shared = shared or SharedParts()
+    if shared.keeps:
+        shared.backend = backend
     inputs = read_inputs(given, args, backend, shared)
     compares = fits and inputs.args.baselines and bool(inputs.held_out) and backend.processes.is_main
     with words_beside(inputs, shared, wanted=compares) as words:
@@ -527,7 +534,7 @@ def prepared(
 ) -> PreparedRun:  # fmt: skip
     """Load the model of a run, fit what it starts from and what it is compared with, and check it."""
     with stage(LOADING):
-        network, fingerprint = shared.model(
+        network, digests = shared.model(
             inputs.model, inputs.examples, new_head=inputs.given.new_head, seed=inputs.args.seed, pooling=inputs.pooling
         )
     start: FrozenClassifier | None = None
@@ -535,7 +542,10 @@ def prepared(
         network.to(backend.device)
         refuse_unknown_tokens(inputs.tokenizer, network)
         if isinstance(network, PooledClassifier) and backend.processes.is_main and shared.known.get(inputs.model, ...) is None:
-            describe(inputs.model, inputs.config, inputs.tokenizer, network.base_model)
+            shared.kept(
+                ("described", inputs.model),
+                lambda: describe(inputs.model, inputs.config, inputs.tokenizer, network.base_model),
+            )
         if fits and isinstance(network, PooledClassifier) and inputs.head_is_new:
             start = fitted_start(inputs, network, backend, shared)
     if start and inputs.may_stay_frozen and backend.processes.gather_objects([start.head.skill])[0] < LEAST_SKILL:
@@ -560,9 +570,9 @@ def prepared(
         measures=inputs.examples.measures,
     )
     refuse_unknown_metric(inputs.args.metric_for_best_model, trainer.measures)
-    parts = checked_parts(trainer, inputs, shared)
+    parts = checked_parts(trainer, inputs, shared, digests)
     head, judged = start.head if start else None, baselines[inputs.held_out[0]].each if baselines else ()
-    record = first_record(inputs, parts, fingerprint)
+    record = first_record(inputs, parts, fingerprint_of(digests))
     record = replace(
         record,
         baselines=tuple(baseline_record(one, trainer.measures) for one in judged),
@@ -571,15 +581,17 @@ def prepared(
     return PreparedRun(trainer, parts, inputs.examples, inputs.encoded, record, baselines, head, inputs.chosen.reason)
 
 
-def checked_parts(trainer: Trainer, inputs: RunInputs, shared: SharedParts) -> session.TrainingParts:
-    """Return the parts of a training, whose fast backend was compared with plain."""
+def checked_parts(
+    trainer: Trainer, inputs: RunInputs, shared: SharedParts, digests: Mapping[str, str]
+) -> session.TrainingParts:  # fmt: skip
+    """Return the parts of a training, whose fast backend was compared with plain. `digests` are those of the weights."""
     backend = trainer.backend
     if not isinstance(backend, PackedBackend):
         with stage("checking the model"):
             return trainer.training_parts(in_run=True)
     # A comparison need not repeat what another one found out about the same weights and code on this machine: other rows
     # would change its figures, but not whether the backend computes the model. It takes as long as the first steps.
-    key = comparison_key(trainer, inputs, backend)
+    key = comparison_key(trainer, inputs, backend, digests)
     known = shared.kept(("comparison", key), lambda: open_if_built(COMPARISONS, key, read_difference))
     if known is not None:
         backend.differences[trainer.model] = known
@@ -601,7 +613,7 @@ def read_difference(folder: Path) -> records.Difference:
     return decoded(records.Difference, json.loads((folder / COMPARISON_NAME).read_text(encoding="utf-8")))
 
 
-def comparison_key(trainer: Trainer, inputs: RunInputs, backend: PackedBackend) -> str:
+def comparison_key(trainer: Trainer, inputs: RunInputs, backend: PackedBackend, digests: Mapping[str, str]) -> str:
     """Return a checksum of what decides whether a backend computes a model as plain does."""
     settings = {name: value for name, value in inputs.args.to_dict().items() if name not in NOT_COMPARED}
     config = json.loads(trainer.model.config.to_json_string(use_diff=False))
@@ -610,7 +622,7 @@ def comparison_key(trainer: Trainer, inputs: RunInputs, backend: PackedBackend) 
         "libraries": [package_version(name) for name in ("torch", "transformers", "triton")],
         "machine": session.machine_name(str(backend.device)),
         "backend": [backend.name, backend.precision],
-        "weights": weights_fingerprint(trainer.model.base_model),
+        "weights": fingerprint_of(digests, f"{getattr(trainer.model, 'base_model_prefix', '')}."),  # of the encoder
         "config": {name: value for name, value in config.items() if name not in session.ORIGIN},
         "settings": settings,
         "max_length": inputs.max_length,

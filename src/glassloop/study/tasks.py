@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from glassloop.backends.machine import runs_on_gpus
+from glassloop.backends.machine import may_have_gpu, runs_on_gpus
 from glassloop.base import errors
 from glassloop.base.children import GRACE_SECONDS
 from glassloop.base.errors import DataError, DivergedError, GlassloopError, ModelError, ResourceError, SettingsError, counted
@@ -259,7 +259,7 @@ def places_for(gpus: Mapping[str, int], at_once: int | None, cores: int) -> list
 
 def first_place(wanted: str, at_once: int | None, threads: int | None) -> Place:
     """Return the place of the worker that checks a study; if another device is found than expected, it is replaced."""
-    has_gpu = wanted != "cpu" and Path("/dev/nvidiactl").exists()
+    has_gpu = wanted != "cpu" and may_have_gpu()
     return Place(None, threads or (None if has_gpu else places_for({}, at_once, os.cpu_count() or 1)[0].threads))
 
 
@@ -291,6 +291,35 @@ def visible_gpus(count: int, environment: Mapping[str, str]) -> list[str]:
     return named[:count] if named else [str(number) for number in range(count)]
 
 
+SPARE: list[subprocess.Popen[str]] = []  # a worker that has no task yet
+
+
+def start_early() -> None:
+    """Start the first worker while this process still imports what it needs itself."""
+    SPARE.append(started_process(Place(), None))
+
+
+def end_spare() -> None:
+    """End a worker that nobody has used, because of an error or because nothing was left to train."""
+    while SPARE:
+        process = SPARE.pop()
+        process.kill()
+        process.wait()
+
+
+def started_process(place: Place, log: Path | None) -> subprocess.Popen[str]:
+    environment = dict(os.environ)
+    if place.gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = place.gpu
+    if place.threads is not None:
+        environment["OMP_NUM_THREADS"] = str(place.threads)
+    with log.open("ab") if log else nullcontext() as output:
+        return subprocess.Popen(
+            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment,
+            start_new_session=True, encoding="utf-8", bufsize=1,
+        )  # fmt: skip
+
+
 # Workers stay alive: importing torch and starting CUDA takes longer than a short run.
 class Worker:
     """One worker process. A thread reads its answers. Each task redirects what it prints to a log of its own."""
@@ -300,16 +329,7 @@ class Worker:
         self.answers = answers
         self.found: queue.Queue[str | None] = queue.Queue()  # its answers to a check; None at its end
         self.task: Task | None = None
-        environment = dict(os.environ)
-        if place.gpu is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = place.gpu
-        if place.threads is not None:
-            environment["OMP_NUM_THREADS"] = str(place.threads)
-        with log.open("ab") if log else nullcontext() as output:
-            self.process = subprocess.Popen(
-                COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment,
-                start_new_session=True, encoding="utf-8", bufsize=1,
-            )  # fmt: skip
+        self.process = SPARE.pop() if SPARE and place == Place() and log is None else started_process(place, log)
         threading.Thread(target=self.read, daemon=True).start()
 
     def start(self, task: Task, start_of_log: int) -> None:

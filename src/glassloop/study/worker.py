@@ -27,6 +27,7 @@ from pathlib import Path
 import torch
 
 from glassloop.backends.choose import choose_backend, choose_device
+from glassloop.backends.machine import open_gpu_early
 from glassloop.base.errors import GlassloopError, LockedError, ModelError, SettingsError, failure_of, resource_error
 from glassloop.base.files import absolute_name, find_path, locked, sha256_of, unsynced, write_text
 from glassloop.base.output import Clock, note, show_on
@@ -54,6 +55,8 @@ LOCK_SECONDS = 60.0  # a worker of a killed study saves a checkpoint before it e
 # --- before the first run ------------------------------------------------------------------------------------------------
 def checked(check: Check, shared: SharedParts) -> Checked:
     """Check what runs read, keep it for them, and return what starting them needs to know, or an error."""
+    if torch.cuda.device_count() == 1:  # of several, those with enough free memory are chosen later
+        open_gpu_early(str(check.given.training.get("device", "auto")))
     if check.shows:
         choose_display(plain=bool(check.given.training.get("disable_tqdm")))
     try:

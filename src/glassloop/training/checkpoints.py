@@ -53,13 +53,22 @@ def digest(text: str | bytes, size: int = 8) -> str:
 
 
 def weights_fingerprint(model: torch.nn.Module) -> str:
-    """Return a hash over names, types, shapes and bytes of all weights, computed on all cores."""
+    """Return a hash over names, types, shapes and bytes of all weights."""
     # Only compared before the first checkpoint, which replaces all weights: a script that creates a new head without a
     # seed starts with different ones each time.
-    names, values = zip(*sorted(model.state_dict().items()), strict=True)
+    return fingerprint_of(tensor_digests(model.state_dict()))
+
+
+def fingerprint_of(digests: Mapping[str, str], prefix: str = "") -> str:
+    """Return the fingerprint of weights from the digest of each; of those whose names have a `prefix`, unless none has it."""
+    inside = {name: text for name, text in digests.items() if name.startswith(prefix)} or digests
+    return digest("\n".join(f"{name} {text}" for name, text in sorted(inside.items())), 16)
+
+
+def tensor_digests(weights: Tensors) -> dict[str, str]:
+    """Return the digest of each tensor by its name, computed on all cores."""
     with ThreadPoolExecutor() as pool:
-        hashes = pool.map(tensor_digest, values)
-        return digest("\n".join(f"{name} {text}" for name, text in zip(names, hashes, strict=True)), 16)
+        return dict(zip(weights, pool.map(tensor_digest, weights.values()), strict=True))
 
 
 def tensor_digest(value: torch.Tensor) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -23,6 +24,35 @@ OTHER_LOSS_REMEDY = (
 )
 
 
+@dataclass(frozen=True)
+class TaskLoss:
+    """The loss of a task, as a function of logits and labels. Two are equal if they compute the same.
+
+    Args:
+        task: "single_label_classification", "multi_label_classification" or "regression".
+        label_smoothing: The share of each label that is spread over all labels.
+        class_weights: The weight of each class.
+        weights: The same as a tensor.
+    """
+
+    task: str
+    label_smoothing: float = 0.0
+    class_weights: tuple[float, ...] | None = None
+    weights: torch.Tensor | None = field(default=None, compare=False)
+
+    # A sum over rows: the loop divides by the number of examples, so accumulation and several processes are no special case.
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if self.task == "regression":
+            return functional.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")
+        if self.task == "multi_label_classification":
+            wanted = labels.float() * (1 - self.label_smoothing) + self.label_smoothing / 2
+            costs = functional.binary_cross_entropy_with_logits(logits, wanted, weight=self.weights, reduction="sum")
+            return costs / logits.shape[-1]
+        return functional.cross_entropy(
+            logits, labels, weight=self.weights, label_smoothing=self.label_smoothing, reduction="sum"
+        )
+
+
 def make_loss(
     task: str, *, label_smoothing: float = 0.0, class_weights: torch.Tensor | None = None, custom: LossSum | None = None
 ) -> LossSum:
@@ -34,22 +64,10 @@ def make_loss(
         class_weights: The weight of each class.
         custom: A loss to use instead, which returns one loss per row, or their sum.
     """
-    # A sum over rows: the loop divides by the number of examples, so accumulation and several processes are no special case.
     if custom is not None:
         return lambda logits, labels: custom(logits, labels).sum()
-    if task == "regression":
-        return lambda logits, labels: functional.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")
-    if task == "multi_label_classification":
-
-        def several(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            wanted = labels.float() * (1 - label_smoothing) + label_smoothing / 2
-            costs = functional.binary_cross_entropy_with_logits(logits, wanted, weight=class_weights, reduction="sum")
-            return costs / logits.shape[-1]
-
-        return several
-    return lambda logits, labels: functional.cross_entropy(
-        logits, labels, weight=class_weights, label_smoothing=label_smoothing, reduction="sum"
-    )
+    numbers = None if class_weights is None else tuple(class_weights.tolist())
+    return TaskLoss(task, label_smoothing, numbers, class_weights)
 
 
 def check_loss(loss: LossSum, model: torch.nn.Module, batch: TrainingBatch, backend: StepBackend) -> None:

@@ -6,17 +6,20 @@ import importlib.metadata
 import os
 import shutil
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from glassloop.backends import machine
 from glassloop.backends.machine import BAD, FAIR, GOOD, Finding, memory_need, runs_on_gpus
 from glassloop.base.errors import ModelError
 from glassloop.cli import main as cli
+from glassloop.models import loading
 from glassloop.training.session import machine_name
 
 GIB = 2**30
@@ -162,9 +165,9 @@ def test_the_packaged_model_the_hub_and_glassloop_data(tmp_path: Path, monkeypat
     def absent() -> Path:
         raise ModelError("quickstart: the packaged model is not installed", "pip install it")
 
-    monkeypatch.setattr(machine, "quickstart_model", lambda: tmp_path / "model")
+    monkeypatch.setattr(loading, "quickstart_model", lambda: tmp_path / "model")
     assert machine.model_found() == Finding("packaged model", GOOD, "all-MiniLM-L6-v2, checksum correct (model/)")
-    monkeypatch.setattr(machine, "quickstart_model", absent)
+    monkeypatch.setattr(loading, "quickstart_model", absent)
     problem = "quickstart: the packaged model is not installed"
     assert machine.model_found() == Finding("packaged model", FAIR, problem, "pip install it")
     monkeypatch.setattr(machine, "hub_unreachable", lambda: None)
@@ -211,7 +214,7 @@ def healthy(monkeypatch: pytest.MonkeyPatch, torch_stub: SimpleNamespace) -> Non
     """A machine on which no check takes time."""
     monkeypatch.setattr(machine, "BF16_TRIAL", "print('gain', 2)")
     monkeypatch.setattr(machine, "hub_unreachable", lambda: None)
-    monkeypatch.setattr(machine, "quickstart_model", lambda: Path("model"))
+    monkeypatch.setattr(loading, "quickstart_model", lambda: Path("model"))
     monkeypatch.setattr(machine, "package_version", lambda name: "1.0")
 
 
@@ -234,3 +237,35 @@ def test_the_command_shows_every_finding(healthy: None, monkeypatch: pytest.Monk
     assert status == 1, "something essential is missing"
     (line,) = [line for line in lines if line.startswith("✗  datasets        not installed")]
     assert "pip install datasets" in line
+
+
+def test_a_gpu_is_opened_early_only_where_a_run_will_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread that ends with the process, once, and without raising what the run will raise."""
+    opened: list[str] = []
+
+    def zeros(size: int, device: str) -> None:
+        opened.append(device)
+        raise RuntimeError("out of memory")
+
+    class Thread:
+        def __init__(self, target: Any, daemon: bool) -> None:
+            assert daemon
+            self.start = target
+
+    monkeypatch.setattr(threading, "Thread", Thread)
+    monkeypatch.setattr(torch, "zeros", zeros)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(machine, "may_have_gpu", lambda: True)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for device, number in (("cpu", 0), ("mps", 0), ("auto", 1), ("cuda", 2)):
+        machine.open_gpu_early(device)
+        assert opened == ["cuda"] * number
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    machine.open_gpu_early("auto")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    machine.open_gpu_early("auto")
+    monkeypatch.delenv("WORLD_SIZE")
+    monkeypatch.setattr(machine, "may_have_gpu", lambda: False)
+    machine.open_gpu_early("auto")
+    assert len(opened) == 2

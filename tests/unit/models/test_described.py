@@ -253,7 +253,7 @@ from glassloop.study.run import train_run
 model, data, folder, *extra = sys.argv[1:]
 settings = dict(output_dir=folder, max_steps=3, device="cpu", report_to="none", baselines=False, disable_tqdm=True)
 train_run(GivenSettings(data, model, settings, {}), with_report=False)
-print([name for name in ("transformers", "torch._dynamo", "sympy", "accelerate") if name in sys.modules])
+print([name for name in ("transformers", "torch._dynamo", "sympy", "accelerate", "scipy.optimize") if name in sys.modules])
 """
 
 

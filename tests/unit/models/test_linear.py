@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from glassloop.base.errors import DataError
@@ -15,6 +16,7 @@ from glassloop.models.linear import (
     LinearModel,
     assigned_folds,
     fit_linear,
+    lowest_point,
 )
 from glassloop.scores.calibration import output_losses, prior_outputs
 from glassloop.scores.metrics import Array
@@ -218,3 +220,33 @@ def test_an_embedding_that_is_not_finite_is_refused_with_its_row(value: float) -
         fit_linear(features, targets, CLASSES, 2)
     assert caught.value.problem == "the embedding of row 1,234 is not finite"
     assert "precision fp32" in caught.value.remedy
+
+
+def test_the_lowest_point_is_as_low_as_that_of_scipy_in_as_many_steps() -> None:
+    """Losses that are steep in some directions, flat in others, far from a parabola, or rounded to fp32."""
+    for seed in range(20):
+        source = np.random.default_rng(seed)
+        matrix = source.normal(size=(40, 12)) * 10 ** source.uniform(-0.7, 0.7, 12)
+        wanted = source.normal(size=40)
+        calls = 0
+
+        def loss_and_slope(
+            point: Array, matrix: Array = matrix, wanted: Array = wanted, seed: int = seed
+        ) -> tuple[float, Array]:
+            nonlocal calls
+            calls += 1
+            apart = matrix @ point - wanted
+            loss = float(np.logaddexp(apart, -apart).sum() + point @ point)
+            loss = float(np.float32(loss)) if seed % 4 == 0 else loss
+            return loss, matrix.T @ np.tanh(apart) + 2 * point
+
+        start = source.normal(size=12)
+        options = {"maxiter": 100, "maxcor": 10, "ftol": 1e-6, "gtol": 1e-3}
+        reference = minimize(loss_and_slope, start, jac=True, method="L-BFGS-B", options=options)
+        calls = 0
+        found = loss_and_slope(lowest_point(loss_and_slope, start))[0]
+        assert found <= reference.fun * (1 + 1e-4)
+        assert calls <= 2 * reference.nfev + 10
+    assert np.array_equal(lowest_point(lambda point: (0.0, np.zeros(3)), np.ones(3)), np.ones(3))
+    stuck = lowest_point(lambda point: (float(np.abs(point).sum() > 0), np.ones(3)), np.zeros(3))
+    assert np.array_equal(stuck, np.zeros(3)), "no step lowers this loss"

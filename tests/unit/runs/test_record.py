@@ -221,6 +221,19 @@ def test_the_model_of_a_finished_run_whose_card_and_calibration_may_change(finis
     assert model_of_run(run)[0] == run / "model"
 
 
+def test_the_checksum_of_a_trained_model_is_that_of_the_moment_when_it_was_written(tmp_path: Path) -> None:
+    """So a file that has changed until the run is finished is noticed, and large files are read once."""
+    run = write_run_with_model(tmp_path / "run")
+    files = {"model/model.safetensors": {"size": 3, "sha256": "ab" * 32}, "other": {"size": 3, "sha256": "cd" * 32}}
+    for content in (json.dumps({"files": files}), "[]", '{"files": {"model/config.json": 3}}', "{"):
+        (run / records.TRAINED_NAME).write_text(content)
+        write_run(run, read_run(run))
+        found = read_run(run).files
+        assert found["config.json"] == sha256_of(run / "model" / "config.json")
+        known = "ab" * 32 if "other" in content else sha256_of(run / "model" / "model.safetensors")
+        assert found["model.safetensors"] == known
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "what"),
     [

@@ -20,6 +20,7 @@ from glassloop import PlainBackend, TrainingArguments, load_examples, load_model
 from glassloop.backends import packed
 from glassloop.backends.packed import PackedBackend
 from glassloop.base.errors import DataError, ModelError, SettingsError
+from glassloop.models.described import KnownModel
 from glassloop.models.loading import load_config, load_tokenizer
 from glassloop.models.pooled import Pooling
 from glassloop.runs.record import RUNNING, Difference, RunRecord
@@ -187,6 +188,26 @@ def test_each_run_gets_the_weights_of_a_run_alone(given: GivenSettings) -> None:
         with torch.no_grad():
             for weight in run.trainer.model.parameters():
                 weight.fill_(float("nan"))  # as a run that diverged leaves it
+
+
+def test_another_seed_of_a_described_model_draws_a_head_and_reads_no_weights(
+    given: GivenSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = {seed: sharing(given, None, seed=seed) for seed in (3, 4, 5)}  # the first one describes the model
+    loads: list[int] = []
+    load = KnownModel.load
+
+    def counted(*words: Any, seed: int, **named: Any) -> Any:
+        loads.append(seed)
+        return load(*words, seed=seed, **named)
+
+    monkeypatch.setattr(KnownModel, "load", counted)
+    shared = SharedParts(keeps=True)
+    for seed, run in alone.items():
+        found = sharing(given, shared, seed=seed)
+        assert found.record.identity["weights"] == run.record.identity["weights"]
+        assert weights_hash(found.trainer.model) == weights_hash(run.trainer.model)
+    assert loads == [3]
 
 
 def test_nothing_is_loaded_twice(given: GivenSettings, monkeypatch: pytest.MonkeyPatch) -> None:

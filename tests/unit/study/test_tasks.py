@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -223,6 +224,21 @@ def test_the_error_of_a_check_is_raised_as_it_was_and_a_dead_process_is_one(fake
     assert not local.workers[0].alive
     with pytest.raises(ResourceError, match="ended with exit status 137"), LocalWorkers() as local:
         local.check(Check(GivenSettings(), 137))
+
+
+def test_a_worker_that_was_started_early_is_the_first_one_and_ends_if_nobody_uses_it(fake: Path) -> None:
+    tasks.start_early()
+    (early,) = tasks.SPARE
+    with LocalWorkers([Place(None, 3)]) as local:
+        local.check(Check(GivenSettings()))
+        assert local.workers[0].process is not early, "it has the threads of a run alone"
+    with LocalWorkers() as local:
+        assert local.check(Check(GivenSettings())).num_steps == 7
+        assert local.workers[0].process is early
+    tasks.start_early()
+    (unused,) = tasks.SPARE
+    tasks.end_spare()
+    assert (tasks.SPARE, unused.poll()) == ([], -signal.SIGKILL)
 
 
 def test_seeds_are_spread_over_the_gpus_and_each_has_the_threads_of_a_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:

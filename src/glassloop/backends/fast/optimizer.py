@@ -28,8 +28,8 @@ class FlatAdamW(torch.optim.AdamW):
     ) -> None:  # fmt: skip
         super().__init__(groups, lr=lr, betas=betas, eps=eps, fused=fused)
         self.storage = storage
-        self.steps = storage.weights.new_zeros(())
-        self.learning_rate = storage.weights.new_zeros(())
+        self.steps = storage.memory.zeros("steps", like=storage.weights)
+        self.learning_rate = storage.memory.zeros("learning rate", like=storage.weights)
         self.norm: torch.Tensor | None = None
         self.max_norm = 0.0
         self.kernel: TritonAdamW | None = None
@@ -58,6 +58,7 @@ class FlatAdamW(torch.optim.AdamW):
         """Copy the learning rate of the schedule to the device, where a captured CUDA graph of the step reads it."""
         if not all(map(REQUIRES_GRAD, self.storage.parameters)):
             raise SettingsError("weights were frozen during training", "freeze them before it starts, or use backend plain")
+        self._opt_called = True  # else a schedule warns if the first step is replayed, which calls no method of the optimizer
         if self.kernel is not None:
             self.learning_rate.fill_(float(self.param_groups[0]["lr"]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -74,6 +75,19 @@ def token_ids(rows: Rows) -> Iterator[np.ndarray]:
             yield numbers_of(stored[start : start + READ_ROWS]["input_ids"].combine_chunks().flatten())
 
 
+class Memory:
+    """Tensors by name. A training that gets the memory of an earlier one has its tensors at the same addresses."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+
+    def zeros(self, name: str, *shape: int, like: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return the tensor of this name, filled with zeros; on the device and, by default, of the type of another one."""
+        if (found := self.tensors.get(name)) is not None:
+            return found.zero_()
+        return self.tensors.setdefault(name, like.new_zeros(shape, dtype=dtype))
+
+
 class Region(NamedTuple):
     """A stretch of the flat storage that is updated in one pass."""
 
@@ -95,12 +109,15 @@ class FlatStorage:
     # The matrices of fast layers come first, so that one copy in `matmul_dtype` holds them all; with `low_precision_gradients`
     # their gradients have that type, too. `no_decay` and `tables`, of which only some rows are trained, go by parameter id.
     # `embedding_vectors` are the norm of the embeddings, whose gradients the kernels write like those of the layers' vectors.
-    # Unless it `trains`, only what layers read in one piece is copied.
+    # Unless it `trains`, only what layers read in one piece is copied. A `memory` that was used before must be that of a model
+    # of the same structure.
     def __init__(
         self, model: nn.Module, layers: Sequence[LayerParts], no_decay: set[int], *,
         embedding_vectors: list[torch.Tensor] | None = None, tables: dict[int, ReducedVocabulary] | None = None,
         matmul_dtype: torch.dtype = torch.float32, low_precision_gradients: bool = False, trains: bool = True,
+        memory: Memory | None = None,
     ) -> None:  # fmt: skip
+        self.memory = memory or Memory()
         self.tables, self.trains = tables or {}, trains
         self.matmul_dtype, self.low_precision_gradients = matmul_dtype, low_precision_gradients
         self.views: dict[tuple[int, ...], torch.Tensor] = {}  # cached: a step asks for hundreds of them
@@ -136,12 +153,13 @@ class FlatStorage:
         if self.vectors:
             self.first_vector = self.locations[id(self.vectors[0])][0]
             self.num_vector_values = self.locations[id(self.vectors[-1])][0] + self.vectors[-1].numel() - self.first_vector
-        self.weights = torch.zeros(place, device=next(model.parameters()).device)
+        first = next(model.parameters())
+        self.weights = self.memory.zeros("weights", place, like=first, dtype=torch.float32)
         self.low_matrices: torch.Tensor | None = None
         self.low_vectors = self.weights[:0]
         if matmul_dtype is not torch.float32:
-            self.low_matrices = self.weights.new_zeros(self.num_matrix_values, dtype=matmul_dtype)
-            self.low_vectors = self.weights.new_zeros(self.num_vector_values, dtype=matmul_dtype)
+            self.low_matrices = self.memory.zeros("low matrices", self.num_matrix_values, like=first, dtype=matmul_dtype)
+            self.low_vectors = self.memory.zeros("low vectors", self.num_vector_values, like=first, dtype=matmul_dtype)
         if self.parameters:
             torch._foreach_copy_([self.view(self.weights, number) for number in values], list(values.values()))
         for weight in self.parameters if trains else ():
@@ -150,11 +168,11 @@ class FlatStorage:
         self.refresh_low_copies()
 
     def open_for_training(self) -> None:
-        size = self.weights.numel()
-        self.moments = (self.weights.new_zeros(size), self.weights.new_zeros(size))
+        size, zeros = self.weights.numel(), partial(self.memory.zeros, like=self.weights)
+        self.moments = (zeros("first moments", size), zeros("second moments", size))
         dtype = self.matmul_dtype if self.low_precision_gradients else torch.float32
-        self.matrix_gradients = self.weights.new_zeros(self.num_matrix_values, dtype=dtype)
-        self.other_gradients = self.weights.new_zeros(size - self.num_matrix_values)
+        self.matrix_gradients = zeros("matrix gradients", self.num_matrix_values, dtype=dtype)
+        self.other_gradients = zeros("other gradients", size - self.num_matrix_values)
 
     def view(self, block: torch.Tensor, number: int, offset: int = 0) -> torch.Tensor:
         """Return the stretch of a block that belongs to the parameter with this id, in its shape."""
@@ -282,3 +300,4 @@ class FlatStorage:
         # The optimizer outlives its training as `trainer.optimizer`, and with it this object.
         self.weights = self.low_vectors = self.weights.new_empty(0)
         self.low_matrices = None
+        self.memory = Memory()

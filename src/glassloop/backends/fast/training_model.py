@@ -16,7 +16,7 @@ from glassloop.backends.fast import encoder_parts, operations
 from glassloop.backends.fast.encoder_parts import EmbeddingParts, LayerParts, embeddings_of, layer_calls, layers_of, weight_ids
 from glassloop.backends.fast.operations import DropoutMasks, Saved, TensorPair, TorchOperations, apply_mask, aten, with_filler
 from glassloop.backends.fast.packing import Packing
-from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
+from glassloop.backends.fast.storage import FlatStorage, Memory, ReducedVocabulary
 from glassloop.base.errors import ModelError
 from glassloop.data.interfaces import LogitsOutput, Model
 from glassloop.models.pooled import PooledClassifier
@@ -351,6 +351,7 @@ class ReplacedLayers(FastModel):
     def __init__(
         self, model: Model, matmul_dtype: torch.dtype = torch.float32, *, trains: bool = True, no_decay: set[int] | None = None,
         vocabulary: ReducedVocabulary | None = None, low_precision_gradients: bool = False, first_tokens_only: bool = True,
+        memory: Memory | None = None,
     ) -> None:  # fmt: skip
         embeddings, layers = embeddings_of(model), layers_of(model)
         first_tokens_only = first_tokens_only and encoder_parts.reads_first_tokens(model)
@@ -359,7 +360,7 @@ class ReplacedLayers(FastModel):
         storage = FlatStorage(
             model, layers, no_decay or set(), embedding_vectors=embeddings.vectors, trains=trains, matmul_dtype=matmul_dtype,
             tables={id(embeddings.words.weight): vocabulary} if vocabulary is not None else {},
-            low_precision_gradients=low_precision_gradients,
+            low_precision_gradients=low_precision_gradients, memory=memory,
         )  # fmt: skip
         replaced = [model, *(layer.module for layer in layers), embeddings.module]
         super().__init__(model, storage, replaced, weight_ids(layers, embeddings))

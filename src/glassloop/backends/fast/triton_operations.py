@@ -39,7 +39,8 @@ class TritonOperations(TorchOperations):
         self.num_partial_sums = min(triton.cdiv(packing.tokens, MIN_ROWS_PER_PROGRAM), MAX_PARTIAL_SUMS)
         self.summed.clear()
         if self.partial_sums is None and hasattr(storage, "other_gradients"):
-            self.partial_sums = torch.zeros(MAX_PARTIAL_SUMS, storage.num_vector_values, device=self.device)
+            shape = (MAX_PARTIAL_SUMS, storage.num_vector_values)
+            self.partial_sums = storage.memory.zeros("partial sums", *shape, like=storage.weights)
 
     def after_backward(self, storage: FlatStorage) -> None:
         """Add the partial sums to the gradients of biases and norms."""
@@ -208,8 +209,9 @@ class TritonAdamW:
 
     def __init__(self, storage: FlatStorage, betas: tuple[float, float]) -> None:
         self.launch = KernelLauncher()
-        self.storage, self.betas = storage, torch.tensor(betas, dtype=torch.float32, device=storage.weights.device)
-        self.scalars = torch.zeros(3, device=storage.weights.device)
+        self.storage = storage
+        self.betas = storage.memory.zeros("betas", 2, like=storage.weights).copy_(torch.tensor(betas, dtype=torch.float32))
+        self.scalars = storage.memory.zeros("scalars", 3, like=storage.weights)
 
     def __call__(
         self, steps: torch.Tensor, learning_rate: torch.Tensor, norm: torch.Tensor | None, max_norm: float,
