@@ -18,19 +18,31 @@ from glassloop.backends import graphs
 from glassloop.backends.fast import encoder_parts, packing
 from glassloop.backends.fast.encoder_parts import layers_of, packing_form, why_not_flat, why_not_packed, why_not_unmodified
 from glassloop.backends.fast.inference_model import InferenceLayers, Ranges, why_no_kernels
+from glassloop.backends.fast.operations import TensorPair
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import EVALUATION_TOKENS, LENGTH_MULTIPLE, why_not_columns
 from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary, choose_vocabulary
-from glassloop.backends.fast.training_model import FastModel, OwnLayers, ReplacedLayers
+from glassloop.backends.fast.training_model import FastModel, KnownBatch, OwnLayers, ReplacedLayers
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import GlassloopError, ModelError, no_memory
 from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.data.interfaces import Model, Row
 from glassloop.data.rows import random_states_kept
 from glassloop.runs.record import Difference
-from glassloop.training.interfaces import Backend, LRScheduler, OptimizerFactory, RowBatches, Say, StepFunction, TrainingUse
+from glassloop.training.interfaces import (
+    Backend,
+    LRScheduler,
+    OptimizerFactory,
+    RowBatches,
+    Say,
+    StepFunction,
+    Tensors,
+    TrainingBatch,
+    TrainingUse,
+)
 from glassloop.training.optimizer import decay_groups
 
+BatchLoss = Callable[[nn.Module, TrainingBatch], torch.Tensor]
 NO_TRAINING = TrainingUse((), 0.0)
 
 
@@ -84,11 +96,11 @@ class PackedBackend(PlainBackend):
             model,
             self.compute_dtype,
             no_decay={id(weight) for group in groups if not group["weight_decay"] for weight in group["params"]},
-            vocabulary=None if use.reads_gradients else choose_vocabulary(model, use.data_sets, use.weight_decay),
-            low_precision_gradients=low_gradients and not (use.reads_gradients or use.adds_gradients),
+            vocabulary=trained_words(model, use),
+            low_precision_gradients=low_gradients and not (use.runs_own_code or use.adds_gradients),
         )
         if isinstance(self.savings, FastModel):
-            self.savings.open_for_training()
+            self.savings.open_for_training(own_code=use.batch_loss is not None)
         return self.make_optimizer
 
     def make_optimizer(
@@ -133,8 +145,8 @@ class PackedBackend(PlainBackend):
         self, step: Callable[..., torch.Tensor], optimizer: torch.optim.Optimizer, scheduler: LRScheduler, say: Say
     ) -> StepFunction:
         """Return the function that runs a step, or captures it for each new shape and replays it afterwards."""
-        # on_gradients must be called in every step, not only while a step is captured
-        if self.stream is None or self.use.reads_gradients:
+        # code of the user must run in every step, not only while a step is captured
+        if self.stream is None or self.use.runs_own_code:
             return super().wrap_step(step, optimizer, scheduler, say)
         if replaced := isinstance(self.savings, ReplacedLayers):
             graphs.compile_kernels(self.savings, self.optimizer, self.backward)
@@ -147,7 +159,7 @@ class PackedBackend(PlainBackend):
         # `group`: that reveals values that a captured graph would wrongly reuse.
         if self.stream is not None and isinstance(self.savings, ReplacedLayers):
             graphs.compile_kernels(self.savings, None, self.backward)
-        if self.stream is None or self.use.reads_gradients or isinstance(self.savings, ReplacedLayers):
+        if self.stream is None or self.use.runs_own_code or isinstance(self.savings, ReplacedLayers):
             return step(group)
         run = graphs.GraphStep(step, graphs.Idle(), graphs.Idle(), lambda line: None, own_modules=True)
         run(other)
@@ -167,8 +179,17 @@ class PackedBackend(PlainBackend):
         numbers = savings.vocabulary.new_ids if savings.vocabulary is not None else None
         flash = self.compute_dtype is not torch.float32
         return packing.PackedBatches(
-            batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash, towers=savings.towers
-        )
+            batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash, towers=savings.towers,
+            keeps_padded=self.use.batch_loss is not None,
+        )  # fmt: skip
+
+    def script_inputs(self, batch: TrainingBatch) -> Tensors:
+        """Return the padded inputs of a batch; a call of the model with exactly these then runs packed."""
+        if not isinstance(batch, Batch) or batch.padded is None or not isinstance(self.savings, FastModel):
+            return super().script_inputs(batch)
+        inputs = self.move(batch.padded().inputs)
+        self.savings.known = KnownBatch(inputs, batch.inputs)
+        return {**inputs}
 
     def logits_of(self, rows: Sequence[Row]) -> np.ndarray | None:
         """Return the logits of some tokenized rows in their order, by one forward pass on a CPU; None where it cannot be."""
@@ -216,13 +237,19 @@ class PackedBackend(PlainBackend):
         names = ["one-pass AdamW"] if why_not_packed(model) else ["packed batches", "one-pass AdamW"]
         if layers_of(model):
             names[1:1] = ["last layer for first tokens only"] if encoder_parts.reads_first_tokens(model) else []
-            if (words := choose_vocabulary(model, use.data_sets, use.weight_decay)) is not None:
+            if (words := trained_words(model, use)) is not None:
                 names.append(f"{len(words.used):,} of {len(words.new_ids):,} word vectors")
             if self.compute_dtype is not torch.float32:
                 names.append(f"{self.precision} copies of weights")
         if self.stream is None:
             return names
-        return ["steps as CUDA graphs", *(["fused kernels"] if layers_of(model) else []), *names]
+        captured = [] if use.runs_own_code else ["steps as CUDA graphs"]
+        return [*captured, *(["fused kernels"] if layers_of(model) else []), *names]
+
+
+def trained_words(model: Model, use: TrainingUse) -> ReducedVocabulary | None:
+    """Return the word vectors that a training changes; None for all, which code of the user may read or call."""
+    return None if use.runs_own_code else choose_vocabulary(model, use.data_sets, use.weight_decay)
 
 
 def make_fast_model(
@@ -266,6 +293,10 @@ TIMES_ROUNDING = 4.0  # in bf16, allow this many times the plain model's own dis
 SMALL = 1e-2  # gradients far below their typical size are rounding errors: those of key biases are zero in exact arithmetic
 
 
+class PaddedCallError(Exception):
+    """Code of a user calls the model in a way that cannot run packed."""
+
+
 class Figures(NamedTuple):
     """Logits of the compared rows, and the gradient of each weight by its name (none if only logits are compared)."""
 
@@ -287,19 +318,36 @@ def trial_loss(logits: torch.Tensor) -> torch.Tensor:
     return (logits * torch.linspace(-1.0, 2.0, logits.numel(), device=logits.device).view_as(logits)).mean()
 
 
-def plain_figures(model: nn.Module, batch: Batch, backend: PlainBackend, *, trains: bool) -> Figures:
-    with torch.set_grad_enabled(trains), backend.forward(model):
+def forward_pass(model: nn.Module, batch: Batch, backend: PlainBackend, batch_loss: BatchLoss | None) -> TensorPair:
+    """Return the logits of a batch and a loss of them; with the `batch_loss` of a script, that loss as both."""
+    with backend.forward(model):
+        if batch_loss is not None:
+            loss = batch_loss(model, batch)
+            return loss.view(1), loss
         logits = model(**backend.move(batch.inputs)).logits.float()
+    return logits, trial_loss(logits)
+
+
+def plain_figures(
+    model: nn.Module, batch: Batch, backend: PlainBackend, *, trains: bool, batch_loss: BatchLoss | None = None
+) -> Figures:
+    with torch.set_grad_enabled(trains):
+        logits, loss = forward_pass(model, batch, backend, batch_loss)
     if not trains:
         return Figures(logits, {})
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    gradients = torch.autograd.grad(trial_loss(logits), [*named.values()], allow_unused=True)
+    gradients = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
     pairs = zip(named, gradients, strict=True)
     return Figures(logits.detach(), {name: gradient for name, gradient in pairs if gradient is not None})
 
 
-def fast_figures(backend: PackedBackend, model: nn.Module, sample: Batches, use: TrainingUse | None) -> Figures:
-    """Return what the backend computes for the first batch. Captured steps are captured with the second one and replayed."""
+def fast_figures(
+    backend: PackedBackend, model: nn.Module, sample: Batches, use: TrainingUse | None, batch_loss: BatchLoss | None = None
+) -> Figures:
+    """Return what the backend computes for the first batch. Captured steps are captured with the second one and replayed.
+
+    Raises `PaddedCallError` if a `batch_loss` calls the model so that it runs padded.
+    """
     if use is None:
         with backend.evaluation_context(model):
             first, _ = backend.adapt_batches(sample, sample.rows).epoch()
@@ -308,9 +356,8 @@ def fast_figures(backend: PackedBackend, model: nn.Module, sample: Batches, use:
         return Figures(logits, {}, None if "packed" in first.inputs else first)
 
     def step(group: list[Batch]) -> torch.Tensor:
-        with backend.forward(model):
-            logits: torch.Tensor = model(**backend.move(group[0].inputs)).logits.float()
-        backend.backward(trial_loss(logits))
+        logits, loss = forward_pass(model, group[0], backend, batch_loss)
+        backend.backward(loss)
         backend.storage.zero_missing_gradients()
         backend.storage.clear_gradients()
         return logits.detach()
@@ -321,6 +368,8 @@ def fast_figures(backend: PackedBackend, model: nn.Module, sample: Batches, use:
         logits = backend.trial_step(step, [first], [second])
         named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
         gradients = {name: backend.storage.full_gradient(weight) for name, weight in named}
+        if batch_loss is not None and isinstance(backend.savings, FastModel) and (why := backend.savings.why_unpacked):
+            raise PaddedCallError(why)
     finally:
         backend.end_training()
     return Figures(logits, gradients, None if "packed" in first.inputs else first)
@@ -344,7 +393,10 @@ def distance(found: Figures, wanted: Figures) -> tuple[float, float]:
     return float(logits), float(shares.max())
 
 
-def compare(backend: Backend, model: nn.Module, sample: Batches, fast: Callable[[], Figures], *, trains: bool) -> Difference:
+def compare(
+    backend: Backend, model: nn.Module, sample: Batches, fast: Callable[[], Figures], *, trains: bool,
+    batch_loss: BatchLoss | None = None,
+) -> Difference:  # fmt: skip
     """Compare what `fast` computes for a sample with the plain model. Weights, gradients and random states do not change."""
     was_training, gradients = model.training, {weight: weight.grad for weight in model.parameters()}
     exact = PlainBackend(backend.device, "fp32")
@@ -353,7 +405,7 @@ def compare(backend: Backend, model: nn.Module, sample: Batches, fast: Callable[
     try:
         found = fast()  # first: it raises a clear error for tokens that the model does not know
         batch = next(iter(sample.epoch()))
-        wanted = plain_figures(model, batch, exact, trains=trains)
+        wanted = plain_figures(model, batch, exact, trains=trains, batch_loss=batch_loss)
         shares, allowed = distance(found, wanted), ALLOWED["fp32"]
         if found.widened is not None:  # padding must not change logits; the rounding of bf16 would hide that it does
             share = distance(plain_figures(model, found.widened, exact, trains=False), wanted)[0]
@@ -363,7 +415,8 @@ def compare(backend: Backend, model: nn.Module, sample: Batches, fast: Callable[
         if backend.precision != "fp32" or rounds_to_tf32:
             allowed = ALLOWED["bf16"]
             if not all(share <= most for share, most in zip(shares, allowed, strict=True)):
-                rounded = plain_figures(model, batch, PlainBackend(backend.device, backend.precision), trains=trains)
+                low = PlainBackend(backend.device, backend.precision)
+                rounded = plain_figures(model, batch, low, trains=trains, batch_loss=batch_loss)
                 rounding = distance(rounded, wanted)
                 allowed = (max(allowed[0], TIMES_ROUNDING * rounding[0]), max(allowed[1], TIMES_ROUNDING * rounding[1]))
     finally:
@@ -401,6 +454,8 @@ def verified_backend(
         reason = why_not_columns(made)
         if reason is None and use is not None and why_not_packed(model) is None:  # an evaluation runs odd rows padded
             reason = packing.why_not_masks(made)
+        if reason is None and use is not None and use.batch_loss is not None:
+            reason = why_not_packed(model) or packing.why_not_twice(made)
     reason = reason or why_not_verified(backend, model, made, use)
     if reason is None:
         return backend
@@ -419,6 +474,13 @@ def why_not_verified(backend: PackedBackend, model: Model, batches: Batches, use
         try:
             with backend.training_context(), random_states_kept(backend.device):
                 known = backend.differences[model] = compare(backend, model, sample, fast, trains=use is not None)
+                if known.holds and use is not None and use.batch_loss is not None:
+                    fast = partial(fast_figures, backend, model, sample, use, use.batch_loss)
+                    found = compare(backend, model, sample, fast, trains=True, batch_loss=use.batch_loss)
+                    if not found.holds:
+                        return f"the loss of the script is another one on packed batches ({found.logits:.1e} of the loss)"
+        except PaddedCallError as error:
+            return f"{error} by the loss of the script"
         except GlassloopError:
             raise  # of the data, which the plain model would not take either
         except Exception as error:

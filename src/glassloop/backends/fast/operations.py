@@ -336,7 +336,7 @@ class TorchOperations:
             self.touched_rows[id(weight)] = []
         where = rows.long()
         slot.index_add_(0, where, grad)
-        self.touched_rows[id(weight)].append(where)
+        self.touched_rows.setdefault(id(weight), []).append(where)
         if padding >= 0:
             slot[padding].zero_()
         storage.mark_written(weight)

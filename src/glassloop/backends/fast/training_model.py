@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import cast
 
 import torch
 from torch import nn
@@ -17,11 +18,12 @@ from glassloop.backends.fast.encoder_parts import EmbeddingParts, LayerParts, em
 from glassloop.backends.fast.operations import DropoutMasks, Saved, TensorPair, TorchOperations, apply_mask, aten, with_filler
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage, ReducedVocabulary
-from glassloop.base.errors import ModelError
-from glassloop.data.interfaces import LogitsOutput, Model
+from glassloop.base.errors import ModelError, listed
+from glassloop.data.interfaces import Model
 from glassloop.models.pooled import PooledClassifier
 
 PACKED_ATTENTION = "glassloop_packed"
+BESIDE_TOKENS = ("labels", "return_dict")  # what a call of a user may ask for on a packed batch
 PlainForward = Callable[..., torch.Tensor]  # the forward method of a module of transformers
 
 
@@ -185,6 +187,28 @@ def attend_first_tokens_backward(grad: torch.Tensor, saved: Saved, layer: LayerP
     return grad_query, grad_grid.view(-1, grid.shape[-1]).index_select(0, packing.slot_of_token).float()
 
 
+class KnownBatch:
+    """The padded inputs that code of a user gets, and the packed ones that a call of the model with them runs on."""
+
+    # A tensor that was changed in place has another version.
+    def __init__(self, padded: Mapping[str, torch.Tensor], packed: Mapping[str, object]) -> None:
+        self.padded = {name: (value, value._version) for name, value in padded.items()}
+        self.packed = packed
+        self.calls: list[str | None] = []  # of each call of the model: why it ran padded, or None
+
+    def why_other(self, inputs: Mapping[str, object]) -> str | None:
+        """Return what a call of the model asks for beside logits and loss of this batch; None if it is nothing."""
+        given = {name: value for name, value in inputs.items() if value is not None}
+        if more := [name for name in given if name not in (*self.padded, *BESIDE_TOKENS)]:
+            return f"the model is called with {listed(more)}"
+        for name, (value, version) in self.padded.items():
+            if name == "token_type_ids" and name not in given and not value.any():
+                continue  # the model takes all of them as 0
+            if given.get(name) is not value or value._version != version:
+                return f"the model is called {'with another' if name in given else 'without'} {name}"
+        return None
+
+
 class FastModel(ABC):
     """A model with flat storage, whose forward method takes packed batches as well as all inputs that it took before."""
 
@@ -199,18 +223,29 @@ class FastModel(ABC):
         self.written = written  # the ids of the weights whose gradients fast layers write; autograd makes all others
         self.hooks: list[RemovableHandle] = []
         self.packing: Packing | None = None
+        self.known: KnownBatch | None = None
+        self.own_hooks = 0
         self.plain_forward = model.forward
+        self.names = [*inspect.signature(model.forward).parameters]  # of arguments that are given by place
         self.pooled = model if isinstance(model, PooledClassifier) else None
         self.towers = self.pooled is not None and self.pooled.pooling.towers
 
-    def open_for_training(self) -> None:
-        """Allocate gradients and moments, and let autograd write the gradients of all other modules into the storage."""
+    def open_for_training(self, *, own_code: bool = False) -> None:
+        """Allocate gradients and moments, and let autograd write the gradients of all other modules into the storage.
+
+        With `own_code`, code of the user calls the model, and may call it padded: then autograd makes all gradients.
+        """
         self.storage.open_for_training()
-        self.hooks += [
-            weight.register_post_accumulate_grad_hook(self.storage.adopt_gradient)  # type: ignore[no-untyped-call]
-            for weight in self.storage.parameters
-            if id(weight) not in self.written
-        ]
+        for weight in self.storage.parameters:
+            if id(weight) not in self.written or own_code:
+                adopt = self.adopt_padded_gradient if id(weight) in self.written else self.storage.adopt_gradient
+                self.hooks.append(weight.register_post_accumulate_grad_hook(adopt))  # type: ignore[no-untyped-call]
+        self.own_hooks = num_hooks(self.model)
+
+    def adopt_padded_gradient(self, weight: torch.Tensor) -> None:
+        """Add what autograd made of a padded pass to the gradient of a weight that fast layers write."""
+        self.storage.gradients_exposed = True  # of a table, other rows than those of the batch may have a gradient
+        self.storage.adopt_gradient(weight)
 
     def remove(self) -> None:
         """Restore the model, which keeps its trained weights."""
@@ -235,19 +270,41 @@ class FastModel(ABC):
 
     def forward(self, *args: object, packed: torch.Tensor | None = None, **inputs: object) -> object:
         """Run the model over a packed batch, or over any inputs that it accepted before."""
+        beside: dict[str, object] = {}
+        if packed is None and self.known is not None:
+            named = {**dict(zip(self.names, args, strict=False)), **inputs}
+            self.known.calls.append(self.known.why_other(named) or self.why_hooked())
+            if self.known.calls[-1] is None:
+                beside = {name: named[name] for name in BESIDE_TOKENS if named.get(name) is not None}
+                inputs = {**self.known.packed}
+                packed = cast(torch.Tensor, inputs["packed"])
         if packed is None:
             self.sync_to_model()
             return self.plain_forward(*args, **inputs)
         self.packing = Packing.from_inputs(packed, inputs)
         try:
-            return self.run(self.packing)
+            return self.run(self.packing, beside)
         finally:
             self.packing = None
 
+    @property
+    def why_unpacked(self) -> str | None:
+        """Why code of the user did not run the latest batch packed; None if it did."""
+        calls = self.known.calls if self.known is not None else []
+        return next(filter(None, calls), None if calls else "the model is not called with the inputs of a batch")
+
+    def why_hooked(self) -> str | None:
+        return None if num_hooks(self.model) == self.own_hooks else "a module of the model got a hook"
+
+    # `beside` is what a call of a user asks for with the tokens: `labels`, for the model's own loss, and `return_dict`.
     @abstractmethod
-    def run(self, packing: Packing) -> object: ...
+    def run(self, packing: Packing, beside: dict[str, object]) -> object: ...
 
     def after_backward(self) -> None: ...  # noqa: B027 - a model's own layers have nothing to finish
+
+
+def num_hooks(model: nn.Module) -> int:
+    return sum(len(vars(part)[kind]) for part in model.modules() for kind in ("_forward_hooks", "_forward_pre_hooks"))
 
 
 class OwnLayers(FastModel):
@@ -268,7 +325,7 @@ class OwnLayers(FastModel):
                 self.hooks.append(model.base_model.final_norm.register_forward_hook(self.keep_hidden))
                 self.hooks.append(model.head.register_forward_pre_hook(self.pool))
 
-    def run(self, packing: Packing) -> object:
+    def run(self, packing: Packing, beside: dict[str, object]) -> object:
         config = self.model.config
         usual = config._attn_implementation
         if self.model.training:
@@ -277,9 +334,10 @@ class OwnLayers(FastModel):
         tokens = {"input_ids": packing.ids[None], "position_ids": packing.positions[None]}
         try:
             if self.pooled is None:
-                return self.plain_forward(**tokens, packing=packing, dropout_masks=self.masks)
+                return self.plain_forward(**tokens, **beside, packing=packing, dropout_masks=self.masks)
             hidden = self.pooled.base_model(**tokens, packing=packing, dropout_masks=self.masks).last_hidden_state
-            return LogitsOutput(self.pooled.classify(pool_packed(hidden[0], packing, self.pooled.pooling.mode)))
+            logits = self.pooled.classify(pool_packed(hidden[0], packing, self.pooled.pooling.mode))
+            return self.pooled.output(logits, cast("torch.Tensor | None", beside.get("labels")))
         finally:
             config._attn_implementation = usual
             self.hidden = None
@@ -381,7 +439,7 @@ class ReplacedLayers(FastModel):
             layer.module.forward = partial(self.layer_forward, layer, layer.module.forward)
         embeddings.module.forward = partial(self.embed, embeddings.module.forward)
 
-    def run(self, packing: Packing) -> object:
+    def run(self, packing: Packing, beside: dict[str, object]) -> object:
         self.num_layers_run = 0
         self.ops.before_forward(self.storage, packing, self.model.training)
         tokens = {"input_ids": packing.ids[None], "position_ids": packing.positions[None]}
@@ -391,11 +449,11 @@ class ReplacedLayers(FastModel):
             # The layers choose their precision themselves. The head has few rows and runs in fp32.
             with torch.autocast(packing.numbers.device.type, enabled=False):
                 if self.pooled is None:
-                    return self.plain_forward(**tokens)
+                    return self.plain_forward(**tokens, **beside)
                 hidden = self.pooled.base_model(**tokens).last_hidden_state
                 mode = self.pooled.pooling.mode
                 vectors = hidden[:, 0] if mode == "cls" else pool_packed(hidden[0], packing, mode)
-                return LogitsOutput(self.pooled.classify(vectors))
+                return self.pooled.output(self.pooled.classify(vectors), cast("torch.Tensor | None", beside.get("labels")))
         finally:
             # Through autograd the last output refers to these operations, a circle that Python never frees.
             self.last_output = self.ops.last_low = None
