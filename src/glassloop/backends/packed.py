@@ -28,6 +28,7 @@ from glassloop.base.errors import GlassloopError, ModelError, no_memory
 from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.data.interfaces import Model, Row
 from glassloop.data.rows import random_states_kept
+from glassloop.models.interface import base_of, is_adapted
 from glassloop.runs.record import Difference
 from glassloop.training.interfaces import (
     Backend,
@@ -74,7 +75,7 @@ class PackedBackend(PlainBackend):
         if self.stream is not None:  # a model that cannot be packed is run padded, if it is what transformers builds
             return why_not_flat(model) or why_not_unmodified(model)
         reason = why_not_packed(model) or why_not_flat(model)
-        if reason is None and self.ranges is not None and packing_form(model) != "layers":
+        if reason is None and self.ranges is not None and (packing_form(model) != "layers" or is_adapted(model)):
             return f"{type(model).__name__} has layers without an int8 form"
         return reason
 
@@ -235,8 +236,11 @@ class PackedBackend(PlainBackend):
 
     def describe_savings(self, model: Model, use: TrainingUse) -> list[str]:
         names = ["one-pass AdamW"] if why_not_packed(model) else ["packed batches", "one-pass AdamW"]
-        if layers_of(model):
-            names[1:1] = ["last layer for first tokens only"] if encoder_parts.reads_first_tokens(model) else []
+        base = base_of(model)
+        if any(not weight.requires_grad for weight in model.parameters()):
+            names.append("no gradients of frozen weights")
+        if layers_of(base):
+            names[1:1] = ["last layer for first tokens only"] if encoder_parts.reads_first_tokens(base) else []
             if (words := trained_words(model, use)) is not None:
                 names.append(f"{len(words.used):,} of {len(words.new_ids):,} word vectors")
             if self.compute_dtype is not torch.float32:
@@ -244,12 +248,14 @@ class PackedBackend(PlainBackend):
         if self.stream is None:
             return names
         captured = [] if use.runs_own_code else ["steps as CUDA graphs"]
-        return [*captured, *(["fused kernels"] if layers_of(model) else []), *names]
+        return [*captured, *(["fused kernels"] if layers_of(base) else []), *names]
 
 
 def trained_words(model: Model, use: TrainingUse) -> ReducedVocabulary | None:
     """Return the word vectors that a training changes; None for all, which code of the user may read or call."""
-    return None if use.runs_own_code else choose_vocabulary(model, use.data_sets, use.weight_decay)
+    if use.runs_own_code or not model.get_input_embeddings().weight.requires_grad:
+        return None
+    return choose_vocabulary(model, use.data_sets, use.weight_decay)
 
 
 def make_fast_model(
@@ -257,10 +263,10 @@ def make_fast_model(
     vocabulary: ReducedVocabulary | None = None, low_precision_gradients: bool = False,
 ) -> FastModel | InferenceLayers:  # fmt: skip
     """Return the fast form of a model: replaced layers where its family is known, else its own layers."""
-    packs = why_not_packed(model) is None
-    if not packs or packing_form(model) != "layers":
+    packs, on_cpu = why_not_packed(model) is None, next(model.parameters()).device.type == "cpu"
+    if not packs or packing_form(base_of(model)) != "layers":
         return OwnLayers(model, packs=packs, trains=trains, no_decay=no_decay)
-    if not trains and matmul_dtype is torch.float32 and next(model.parameters()).device.type == "cpu":
+    if not trains and matmul_dtype is torch.float32 and on_cpu and not is_adapted(model):
         return InferenceLayers(model)
     return ReplacedLayers(
         model, matmul_dtype, trains=trains, no_decay=no_decay, vocabulary=vocabulary,

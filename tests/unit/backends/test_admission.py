@@ -26,19 +26,17 @@ def test_what_knows_the_model_is_kept_and_plain_is_not_compared(batches: Batches
     assert admission.supported_backend(plain, tiny_model("deberta-v2"), pytest.fail) is plain
     monkeypatch.setattr(admission, "compare", None)
     assert verified_backend(plain, tiny_model(), lambda: batches) is plain
-    assert verified_backend(backend, frozen(), lambda: batches) is backend, "its passes are plain anyway"
+    assert verified_backend(backend, in_half_precision(), lambda: batches) is backend, "its passes are plain anyway"
 
 
-def frozen() -> Any:
-    model = tiny_model()
-    model.base_model.requires_grad_(False)
-    return model
+def in_half_precision() -> Any:
+    return tiny_model().to(torch.bfloat16)
 
 
 @pytest.mark.parametrize(
     ("make", "backend", "reason", "line"),
     [
-        (frozen, PackedBackend(), None, "39 weights are frozen"),
+        (in_half_precision, PackedBackend(), None, "the weights are not fp32"),
         (partial(tiny_model, hidden_act="relu"), PackedBackend(), None, "has layers without a fast form"),
         (partial(tiny_model, "deberta-v2"), PackedBackend(), None, "is not a classifier that can be packed"),
         (tiny_model, PackedBackend("cpu", "fp16"), None, "fp16 needs a scaler"),
