@@ -411,10 +411,12 @@ def compare(
     try:
         found = fast()  # first: it raises a clear error for tokens that the model does not know
         batch = next(iter(sample.epoch()))
-        wanted = plain_figures(model, batch, exact, trains=trains, batch_loss=batch_loss)
-        shares, allowed = distance(found, wanted), ALLOWED["fp32"]
-        if found.widened is not None:  # padding must not change logits; the rounding of bf16 would hide that it does
-            share = distance(plain_figures(model, found.widened, exact, trains=False), wanted)[0]
+        with true_fp32():
+            wanted = plain_figures(model, batch, exact, trains=trains, batch_loss=batch_loss)
+        shares, allowed, times = distance(found, wanted), ALLOWED["fp32"], None
+        if found.widened is not None:  # padding must not change logits; the rounding of bf16 or TF32 would hide that it does
+            with true_fp32():
+                share = distance(plain_figures(model, found.widened, exact, trains=False), wanted)[0]
             if not share <= ALLOWED_BY_PADDING:
                 return Difference(len(batch.numbers), share, None, ALLOWED_BY_PADDING, None)
         rounds_to_tf32 = backend.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
@@ -425,13 +427,27 @@ def compare(
                 rounded = plain_figures(model, batch, low, trains=trains, batch_loss=batch_loss)
                 rounding = distance(rounded, wanted)
                 allowed = (max(allowed[0], TIMES_ROUNDING * rounding[0]), max(allowed[1], TIMES_ROUNDING * rounding[1]))
+                times = TIMES_ROUNDING * max(share / most for share, most in zip(shares, allowed, strict=True))
     finally:
         model.train(was_training)
         for weight, gradient in gradients.items():
             weight.grad = gradient
     if not trains:
-        return Difference(len(batch.numbers), shares[0], None, allowed[0], None)
-    return Difference(len(batch.numbers), *shares, *allowed)
+        return Difference(len(batch.numbers), shares[0], None, allowed[0], None, times_rounding=times)
+    return Difference(len(batch.numbers), *shares, *allowed, times_rounding=times)
+
+
+@contextmanager
+def true_fp32() -> Iterator[None]:
+    """Multiply fp32 matrices in fp32 while the block runs: what others are compared with must not round to TF32 or bf16."""
+    before, of_convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.backends.cudnn.allow_tf32 = of_convolutions
 
 
 def supported_backend(backend: Backend, model: Model, say: Say = lambda line: None, reason: str | None = None) -> Backend:

@@ -98,6 +98,35 @@ def test_a_difference_is_plain_or_an_error(use: bool, batches: Batches, monkeypa
             verified_backend(backend, model, lambda: batches, by_name=True, **given)
 
 
+def test_what_is_within_the_rounding_of_plain_is_said_as_that() -> None:
+    close = Difference(4, 2e-3, 2.6e-1, 1e-2, 1.2, times_rounding=0.867)
+    assert str(close) == "results are as close to fp32 as those of plain in this precision (0.9 times its rounding)"
+    far = Difference(4, 2e-3, 2.6e-1, 1e-2, 1e-1, times_rounding=10.4)
+    assert "gradients by 2.6e-01 of a weight's gradient norm (allowed: 1.0e-01)" in str(far)
+
+
+def test_plain_is_computed_in_true_fp32_whatever_the_user_allows(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 would make padding look as if it changed logits."""
+    seen: list[tuple[str, bool]] = []
+    plain = admission.plain_figures
+
+    def watched(*given: Any, **named: Any) -> Figures:
+        seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+        return plain(*given, **named)
+
+    monkeypatch.setattr(admission, "plain_figures", watched)
+    model, sample = tiny_model(), sample_batches(batches)
+    widened = next(iter(sample.epoch()))
+    fast = plain(model, widened, PlainBackend(), trains=True)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        admission.compare(PackedBackend(), model, sample, lambda: fast._replace(widened=widened), trains=True)
+        assert seen == [("highest", False)] * 2
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def batches_of(lengths: list[int]) -> Batches:
     rows = [{"input_ids": np.full(length, place + 1), "labels": 0} for place, length in enumerate(lengths)]
     return Batches(rows, PaddingCollator(tiny_tokenizer()), 2)
