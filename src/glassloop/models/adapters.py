@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from glassloop.base.errors import SettingsError, listed
 from glassloop.data.interfaces import Model
+from glassloop.settings.training import ALL_LINEAR
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +31,39 @@ class AdaptedLinear:
 
 
 LinearPart: TypeAlias = "Linear | AdaptedLinear"
+
+
+def with_lora(model: Model, rank: int, alpha: int, dropout: float, targets: str, seed: int) -> Model:
+    """Return a model with LoRA adapters of peft around linear layers of its encoder, whose head is trained as well.
+
+    `targets` are names of layers separated by commas, or "all-linear". Raises `SettingsError` if peft is not installed, or if
+    a name is not that of a linear layer of the encoder.
+    """
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise SettingsError("adapter lora needs the package peft", "pip install 'glassloop[peft]'") from error
+    from torch import manual_seed, random
+    from torch.nn import Linear
+
+    encoder, names = model.base_model, [part.strip() for part in targets.split(",")]
+    linear = [name for name, part in encoder.named_modules() if isinstance(part, Linear)]
+    known = {name.rpartition(".")[2] for name in linear} | {*linear}
+    if unknown := [name for name in names if name not in known and targets != ALL_LINEAR]:
+        problem = f"lora_target_modules names {listed(unknown)}, which is no linear layer of the encoder"
+        last = sorted({name.rpartition(".")[2] for name in linear})
+        raise SettingsError(problem, f"use names among {listed(last)}, or {ALL_LINEAR}")
+    chosen = [name for name in linear if targets == ALL_LINEAR or {name, name.rpartition(".")[2]} & {*names}]
+    heads = [name for name, part in model.named_children() if part is not encoder and [*part.parameters()]]
+    config = LoraConfig(
+        task_type="SEQ_CLS" if hasattr(model, "prepare_inputs_for_generation") else None,
+        r=rank, lora_alpha=alpha, lora_dropout=dropout,
+        target_modules=[f"{model.base_model_prefix}.{name}" for name in chosen], modules_to_save=heads,
+    )  # fmt: skip
+    with random.fork_rng(devices=[]):
+        manual_seed(seed)
+        adapted: Model = get_peft_model(model, config)
+    return adapted
 
 
 def is_adapter(part: object) -> bool:
