@@ -566,20 +566,25 @@ class Trainer(core.Trainer):
         return replace(use, batch_loss=self._batch_loss if self._replaces_loss() else None)
 
     def _prove(self, rows: Rows | None = None) -> None:
-        # The check calls the loss of a script, which may count its calls and log.
-        values, kept = dict(vars(self)), ("backend", "_reported", "_readers")
+        if rows is not None or not self._replaces_loss():
+            super()._prove(rows)
+            return
+        # The check calls the loss of a script, which may count its calls and log: numbers and lists in attributes are restored.
+        values, own = dict(vars(self)), ("backend", "_reported", "_readers")
+        data = (self.train_dataset, self.eval_dataset, self._eval_sets)
         contents = [
-            (value, copy(value)) for name, value in values.items() if name not in kept and isinstance(value, list | dict | set)
+            (value, copy(value))
+            for name, value in values.items()
+            if name not in own and isinstance(value, list | dict | set) and not any(value is rows for rows in data)
         ]
         with assigned(self, _is_proving=True):
             super()._prove(rows)
-        if rows is None and self._replaces_loss():
-            found = {name: value for name, value in vars(self).items() if name in kept}
-            vars(self).clear()
-            vars(self).update(values | found)
-            for value, before in contents:
-                value.clear()
-                value.extend(before) if isinstance(value, list) else value.update(before)
+        found = {name: value for name, value in vars(self).items() if name in own}
+        vars(self).clear()
+        vars(self).update(values | found)
+        for value, before in contents:
+            value.clear()
+            value.extend(before) if isinstance(value, list) else value.update(before)
 
     def _own_data_sets(self) -> list[Rows | None]:
         return [self.train_dataset, *(self._eval_sets.values() or [self.eval_dataset])]
