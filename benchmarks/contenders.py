@@ -13,7 +13,20 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from jobs import LEARNING_RATE, MAX_NORM, Clock, Job, Parts, accuracy, load_rows, make_model, memory, speed_of_prediction
+from jobs import (
+    LEARNING_RATE,
+    MAX_NORM,
+    Clock,
+    Job,
+    Parts,
+    accuracy,
+    load_rows,
+    make_model,
+    memory,
+    speed_of_prediction,
+    with_adapter,
+    with_class_weights,
+)
 from loops import Accelerate, Contender, Lightning, Notes
 
 STARTED, RESULT = "BENCHMARK_STARTED", "RESULT "
@@ -70,7 +83,8 @@ class Transformers(Contender):
             disable_tqdm=True,
             **options,
         )
-        self.trainer = Measured(
+        kind = with_class_weights(Measured) if job.extra == "weights" else Measured
+        self.trainer = kind(
             model=self.model,
             args=args,
             train_dataset=self.parts.rows["train"],
@@ -124,7 +138,8 @@ class Glassloop(Contender):
             device=job.device,
             backend="plain" if job.kind == "plain" else "auto",
         )
-        self.trainer = Trainer(
+        kind = with_class_weights(Trainer) if job.extra == "weights" else Trainer
+        self.trainer = kind(
             self.model,
             args,
             train_dataset=self.parts.rows["train"],
@@ -137,6 +152,7 @@ class Glassloop(Contender):
 
     def train(self) -> None:
         self.trainer.train()
+        self.facts["backend"] = self.trainer.backend.name
 
     def predict(self, rows: Any, size: int) -> Any:
         if size != self.trainer.args.per_device_eval_batch_size:
@@ -171,7 +187,8 @@ def run(job: Job, started: float) -> dict[str, Any]:
     clock.stage("imports")
     rows, labels, tokenizer = load_rows(job)
     clock.stage("data")
-    parts = Parts(rows, tokenizer, make_model(job, labels, tokenizer))
+    model = make_model(job, labels, tokenizer)
+    parts = Parts(rows, tokenizer, with_adapter(model) if job.extra == "lora" else model)
     with tempfile.TemporaryDirectory() as folder:
         contender = KINDS[job.kind](job, parts, clock, folder)
         contender.prepare()
@@ -187,6 +204,7 @@ def run(job: Job, started: float) -> dict[str, Any]:
         figures: dict[str, Any] = {"accuracy": accuracy(logits, np.asarray(rows["validation"]["labels"]))}
         figures |= {"seconds": sum(clock.stages.values()), "stages": clock.stages, **memory(job)}
         figures["examples_per_second"] = speed_of_prediction(job, contender.predict, rows[job.eval_split])
+    figures["cpu_ms"] = clock.cpu_ms()
     figures["losses"] = [float(loss) for loss in clock.losses[:LOG_EVERY]]
     name = torch.cuda.get_device_name() if job.device == "cuda" else ""
     return {**contender.facts, "blocks_ms": clock.blocks(), "gpu": name, "threads": torch.get_num_threads(), **figures}

@@ -17,7 +17,9 @@ MODELS: dict[str, dict[str, int]] = {  # made with random weights: speed does no
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 LEARNING_RATE, MAX_NORM, SEED = 5e-5, 1.0, 42
 KEPT_LOSSES = 100
-EXTRAS = ("tuned", "compile", "reversed", "wider", "alone", "eager")  # the last four: the same but for rounding
+EXTRAS = ("tuned", "compile", "weights", "lora", "reversed", "wider", "alone", "eager")
+# weights: a subclass whose compute_loss weights the classes; lora: peft's adapter of all linear layers. The last four are the
+# same but for rounding:
 # reversed: each batch from its last row to its first, which only changes sums over rows; wider: padded to a multiple of 64;
 # alone: one row after the other, unpadded, their gradients summed; eager: transformers' attention in plain products
 TITLES = {
@@ -89,6 +91,7 @@ class Clock:
         self.job, self.last = job, started
         self.stages: dict[str, float] = {}
         self.marks: list[float] = []
+        self.processor: list[float] = []
         self.losses: list[Any] = []
 
     def sync(self) -> None:
@@ -103,6 +106,11 @@ class Clock:
         self.stages[name] = now - self.last
         self.last = now
 
+    def cpu_ms(self) -> float | None:
+        """Processor time of a step in milliseconds, between the first block and the last: a busy machine changes it less."""
+        steps = (len(self.marks) - 1) * self.job.block
+        return (self.processor[-1] - self.processor[0]) / steps * 1000 if steps > 0 else None
+
     def tick(self, step: int) -> None:
         """After a step. The device is waited for after the first one and at the ends of blocks, nowhere else."""
         if step == 1:
@@ -110,6 +118,7 @@ class Clock:
         if step >= self.job.warm_up and (step - self.job.warm_up) % self.job.block == 0:
             self.sync()
             self.marks.append(time.perf_counter())
+            self.processor.append(time.process_time())
 
     def keep(self, loss: Any) -> None:
         """The loss of a step, still on its device."""
@@ -174,6 +183,31 @@ def make_model(job: Job, labels: Any, tokenizer: Any) -> Any:
     known = load_config(name)
     rates: dict[str, Any] = {option: 0.0 for option in DROPOUTS if job.no_dropout and hasattr(known, option)}
     return load_model(name, labels=labels, seed=job.weights, **rates)
+
+
+def with_adapter(model: Any) -> Any:
+    """A LoRA adapter of rank 8 around all linear layers of the encoder; the head is trained, too."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(SEED)
+    settings = LoraConfig(task_type="SEQ_CLS", r=8, lora_alpha=16, lora_dropout=0.1, target_modules="all-linear")
+    return get_peft_model(model, settings)
+
+
+def with_class_weights(kind: type[Any]) -> type[Any]:
+    """A subclass of a Trainer as scripts write it for classes that are not balanced."""
+    import torch
+
+    class Weighted(kind):  # type: ignore[misc]
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+            labels = inputs.pop("labels")
+            outputs = model(**inputs)
+            weight = torch.tensor([1.0, 3.0], device=outputs.logits.device)
+            loss = torch.nn.CrossEntropyLoss(weight=weight)(outputs.logits.float(), labels)
+            return (loss, outputs) if return_outputs else loss
+
+    return Weighted
 
 
 def batches_of(job: Job, num_rows: int) -> list[list[int]]:

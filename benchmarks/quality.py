@@ -12,8 +12,8 @@ Rules that hold for all methods:
 
 - A method knows the labels of its training rows. Test rows with other labels count: their label has the probability 0.
 - Probabilities are clipped to 1e-6 for the log loss, those of several labels also to 1 - 1e-6.
-- `seconds` is the time until the model can predict, with loading and saving it, without baselines. It is longer if workers share
-  a machine.
+- `seconds` is the time until the model can predict, with loading and saving it, without baselines. It is longer if workers
+  share a machine.
 - Peers have the defaults of their libraries. They train on all rows; `ours`, `frozen` and `fine_tune` hold out a part of them
   to report on, as the command does. SetFit reads single texts with one label, and at most 1,000 rows, because its pairs of
   rows grow with their square.

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jobs import SEED, TITLES, Job
+from jobs import EXTRAS, SEED, TITLES, Job
 
 HERE = Path(__file__).parent
 STARTED, RESULT = "BENCHMARK_STARTED", "RESULT "
@@ -44,9 +44,7 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--model", help="minilm, base, large, or a folder")
     parser.add_argument("--minilm", default="quickstart", help="the folder of MiniLM; by default the packaged one")
     parser.add_argument("--tokenizer", help="the folder of the tokenizer for base and large; by default that of --minilm")
-    parser.add_argument(
-        "--contenders", type=known, help="separated by commas: kind[-precision][-tuned|-compile|-reversed|-wider|-alone|-eager]"
-    )
+    parser.add_argument("--contenders", type=known, help="separated by commas: kind[-precision][-" + "|-".join(EXTRAS) + "]")
     parser.add_argument("--repeats", type=int, default=3, help="times that all contenders are run, in turn")
     parser.add_argument("--steps", type=int, help="steps of each run")
     parser.add_argument("--weights", type=int, default=SEED, metavar="SEED", help="of random weights")

@@ -279,8 +279,6 @@ class Trainer:
             f"the optimizer is {self.args.optim}": not self.args.optim.startswith("adamw"),
         }
         reason = next((reason for reason, holds in reasons.items() if holds), None) or self._why_plain()
-        if self.on_gradients is not None and self.args.backend == "auto":
-            reason = reason or "on_gradients may change gradients"
         self.backend = supported_backend(self.backend, self.model, self._say_once, reason)
 
     def _why_plain(self) -> str | None:

@@ -18,20 +18,33 @@ from glassloop.backends import graphs
 from glassloop.backends.fast import encoder_parts, packing
 from glassloop.backends.fast.encoder_parts import layers_of, packing_form, why_not_flat, why_not_packed, why_not_unmodified
 from glassloop.backends.fast.inference_model import InferenceLayers, Ranges, why_no_kernels
+from glassloop.backends.fast.operations import TensorPair
 from glassloop.backends.fast.optimizer import FlatAdamW
 from glassloop.backends.fast.packing import EVALUATION_TOKENS, LENGTH_MULTIPLE, why_not_columns
 from glassloop.backends.fast.storage import FlatStorage, Memory, ReducedVocabulary, choose_vocabulary
-from glassloop.backends.fast.training_model import FastModel, OwnLayers, ReplacedLayers
+from glassloop.backends.fast.training_model import FastModel, KnownBatch, OwnLayers, ReplacedLayers
 from glassloop.backends.plain import PlainBackend
 from glassloop.base.errors import GlassloopError, ModelError, no_memory
 from glassloop.data.batches import Batch, Batches, PaddingCollator
 from glassloop.data.interfaces import Model, Row
 from glassloop.data.rows import random_states_kept
+from glassloop.models.interface import base_of, is_adapted
 from glassloop.runs.record import Difference
-from glassloop.training.interfaces import Backend, LRScheduler, OptimizerFactory, RowBatches, Say, StepFunction, TrainingUse
+from glassloop.training.interfaces import (
+    Backend,
+    LRScheduler,
+    OptimizerFactory,
+    RowBatches,
+    Say,
+    StepFunction,
+    Tensors,
+    TrainingBatch,
+    TrainingUse,
+)
 from glassloop.training.losses import TaskLoss
 from glassloop.training.optimizer import decay_groups
 
+BatchLoss = Callable[[nn.Module, TrainingBatch], torch.Tensor]
 NO_TRAINING = TrainingUse((), 0.0)
 
 
@@ -67,7 +80,7 @@ class PackedBackend(PlainBackend):
         if self.stream is not None:  # a model that cannot be packed is run padded, if it is what transformers builds
             return why_not_flat(model) or why_not_unmodified(model)
         reason = why_not_packed(model) or why_not_flat(model)
-        if reason is None and self.ranges is not None and packing_form(model) != "layers":
+        if reason is None and self.ranges is not None and (packing_form(model) != "layers" or is_adapted(model)):
             return f"{type(model).__name__} has layers without an int8 form"
         return reason
 
@@ -84,8 +97,8 @@ class PackedBackend(PlainBackend):
         # sees stay the same.
         groups = decay_groups(model, use.weight_decay)
         low_gradients = self.compute_dtype is not torch.float32 and self.device.type == "cuda"
-        low_gradients = low_gradients and not (use.reads_gradients or use.adds_gradients)
-        vocabulary = None if use.reads_gradients else choose_vocabulary(model, use.data_sets, use.weight_decay)
+        low_gradients = low_gradients and not (use.runs_own_code or use.adds_gradients)
+        vocabulary = trained_words(model, use)
         self.use = use
         if self.stream is not None:
             self.captures = graphs.captures_of(structure_of(model, use, vocabulary, (self.compute_dtype, low_gradients)))
@@ -98,7 +111,7 @@ class PackedBackend(PlainBackend):
             memory=self.captures.memory if self.captures is not None else None,
         )
         if isinstance(self.savings, FastModel):
-            self.savings.open_for_training()
+            self.savings.open_for_training(own_code=use.batch_loss is not None)
         return self.make_optimizer
 
     def make_optimizer(
@@ -146,8 +159,8 @@ class PackedBackend(PlainBackend):
         self, step: Callable[..., torch.Tensor], optimizer: torch.optim.Optimizer, scheduler: LRScheduler, say: Say
     ) -> StepFunction:
         """Return the function that runs a step, or captures it for each new shape and replays it afterwards."""
-        # on_gradients must be called in every step, not only while a step is captured
-        if self.stream is None or self.use.reads_gradients:
+        # code of the user must run in every step, not only while a step is captured
+        if self.stream is None or self.use.runs_own_code:
             return super().wrap_step(step, optimizer, scheduler, say)
         flat = cast(FlatAdamW, optimizer)  # `make_optimizer` makes no other
         if not isinstance(self.savings, ReplacedLayers) or self.captures is None:
@@ -165,7 +178,7 @@ class PackedBackend(PlainBackend):
         # `group`: that reveals values that a captured graph would wrongly reuse.
         if self.stream is not None and isinstance(self.savings, ReplacedLayers):
             graphs.compile_kernels(self.savings, None, self.backward)
-        if self.stream is None or self.use.reads_gradients or isinstance(self.savings, ReplacedLayers):
+        if self.stream is None or self.use.runs_own_code or isinstance(self.savings, ReplacedLayers):
             return step(group)
         run = graphs.GraphStep(step, graphs.Idle(), graphs.Idle(), lambda line: None, own_modules=True)
         run(other)
@@ -185,8 +198,17 @@ class PackedBackend(PlainBackend):
         numbers = savings.vocabulary.new_ids if savings.vocabulary is not None else None
         flash = self.compute_dtype is not torch.float32
         return packing.PackedBatches(
-            batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash, towers=savings.towers
-        )
+            batches, self.device, savings.uncounted, numbers, savings.limits, flash=flash, towers=savings.towers,
+            keeps_padded=self.use.batch_loss is not None,
+        )  # fmt: skip
+
+    def script_inputs(self, batch: TrainingBatch) -> Tensors:
+        """Return the padded inputs of a batch; a call of the model with exactly these then runs packed."""
+        if not isinstance(batch, Batch) or batch.padded is None or not isinstance(self.savings, FastModel):
+            return super().script_inputs(batch)
+        inputs = self.move(batch.padded().inputs)
+        self.savings.known = KnownBatch(inputs, batch.inputs)
+        return {**inputs}
 
     def logits_of(self, rows: Sequence[Row]) -> np.ndarray | None:
         """Return the logits of some tokenized rows in their order, by one forward pass on a CPU; None where it cannot be."""
@@ -232,15 +254,26 @@ class PackedBackend(PlainBackend):
 
     def describe_savings(self, model: Model, use: TrainingUse) -> list[str]:
         names = ["one-pass AdamW"] if why_not_packed(model) else ["packed batches", "one-pass AdamW"]
-        if layers_of(model):
-            names[1:1] = ["last layer for first tokens only"] if encoder_parts.reads_first_tokens(model) else []
-            if (words := choose_vocabulary(model, use.data_sets, use.weight_decay)) is not None:
+        base = base_of(model)
+        if any(not weight.requires_grad for weight in model.parameters()):
+            names.append("no gradients of frozen weights")
+        if layers_of(base):
+            names[1:1] = ["last layer for first tokens only"] if encoder_parts.reads_first_tokens(base) else []
+            if (words := trained_words(model, use)) is not None:
                 names.append(f"{len(words.used):,} of {len(words.new_ids):,} word vectors")
             if self.compute_dtype is not torch.float32:
                 names.append(f"{self.precision} copies of weights")
         if self.stream is None:
             return names
-        return ["steps as CUDA graphs", *(["fused kernels"] if layers_of(model) else []), *names]
+        captured = [] if use.runs_own_code else ["steps as CUDA graphs"]
+        return [*captured, *(["fused kernels"] if layers_of(base) else []), *names]
+
+
+def trained_words(model: Model, use: TrainingUse) -> ReducedVocabulary | None:
+    """Return the word vectors that a training changes; None for all, which code of the user may read or call."""
+    if use.runs_own_code or not model.get_input_embeddings().weight.requires_grad:
+        return None
+    return choose_vocabulary(model, use.data_sets, use.weight_decay)
 
 
 def structure_of(
@@ -251,6 +284,8 @@ def structure_of(
     None if no other training can use its captured steps.
     """
     # A packed model is what its class builds from its config, but for the rates of dropout, which `repr` shows.
+    if is_adapted(model) or not all(weight.requires_grad for weight in model.parameters()):
+        return None  # frozen weights are not in the shared memory
     if why_not_packed(model) is not None or packing_form(model) != "layers" or (use.reads_weights and vocabulary is not None):
         return None  # the model's own modules, or its own table of word vectors, are not in the shared memory
     padding = model.get_input_embeddings().padding_idx or 0
@@ -287,10 +322,10 @@ def make_fast_model(
     vocabulary: ReducedVocabulary | None = None, low_precision_gradients: bool = False, memory: Memory | None = None,
 ) -> FastModel | InferenceLayers:  # fmt: skip
     """Return the fast form of a model: replaced layers where its family is known, else its own layers."""
-    packs = why_not_packed(model) is None
-    if not packs or packing_form(model) != "layers":
+    packs, on_cpu = why_not_packed(model) is None, next(model.parameters()).device.type == "cpu"
+    if not packs or packing_form(base_of(model)) != "layers":
         return OwnLayers(model, packs=packs, trains=trains, no_decay=no_decay)
-    if not trains and matmul_dtype is torch.float32 and next(model.parameters()).device.type == "cpu":
+    if not trains and matmul_dtype is torch.float32 and on_cpu and not is_adapted(model):
         return InferenceLayers(model)
     return ReplacedLayers(
         model, matmul_dtype, trains=trains, no_decay=no_decay, vocabulary=vocabulary,
@@ -323,6 +358,10 @@ TIMES_ROUNDING = 4.0  # in bf16, allow this many times the plain model's own dis
 SMALL = 1e-2  # gradients far below their typical size are rounding errors: those of key biases are zero in exact arithmetic
 
 
+class PaddedCallError(Exception):
+    """Code of a user calls the model in a way that cannot run packed."""
+
+
 class Figures(NamedTuple):
     """Logits of the compared rows, and the gradient of each weight by its name (none if only logits are compared)."""
 
@@ -344,19 +383,36 @@ def trial_loss(logits: torch.Tensor) -> torch.Tensor:
     return (logits * torch.linspace(-1.0, 2.0, logits.numel(), device=logits.device).view_as(logits)).mean()
 
 
-def plain_figures(model: nn.Module, batch: Batch, backend: PlainBackend, *, trains: bool) -> Figures:
-    with torch.set_grad_enabled(trains), backend.forward(model):
+def forward_pass(model: nn.Module, batch: Batch, backend: PlainBackend, batch_loss: BatchLoss | None) -> TensorPair:
+    """Return the logits of a batch and a loss of them; with the `batch_loss` of a script, that loss as both."""
+    with backend.forward(model):
+        if batch_loss is not None:
+            loss = batch_loss(model, batch)
+            return loss.view(1), loss
         logits = model(**backend.move(batch.inputs)).logits.float()
+    return logits, trial_loss(logits)
+
+
+def plain_figures(
+    model: nn.Module, batch: Batch, backend: PlainBackend, *, trains: bool, batch_loss: BatchLoss | None = None
+) -> Figures:
+    with torch.set_grad_enabled(trains):
+        logits, loss = forward_pass(model, batch, backend, batch_loss)
     if not trains:
         return Figures(logits, {})
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    gradients = torch.autograd.grad(trial_loss(logits), [*named.values()], allow_unused=True)
+    gradients = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
     pairs = zip(named, gradients, strict=True)
     return Figures(logits.detach(), {name: gradient for name, gradient in pairs if gradient is not None})
 
 
-def fast_figures(backend: PackedBackend, model: nn.Module, sample: Batches, use: TrainingUse | None) -> Figures:
-    """Return what the backend computes for the first batch. Captured steps are captured with the second one and replayed."""
+def fast_figures(
+    backend: PackedBackend, model: nn.Module, sample: Batches, use: TrainingUse | None, batch_loss: BatchLoss | None = None
+) -> Figures:
+    """Return what the backend computes for the first batch. Captured steps are captured with the second one and replayed.
+
+    Raises `PaddedCallError` if a `batch_loss` calls the model so that it runs padded.
+    """
     if use is None:
         with backend.evaluation_context(model):
             first, _ = backend.adapt_batches(sample, sample.rows).epoch()
@@ -365,9 +421,8 @@ def fast_figures(backend: PackedBackend, model: nn.Module, sample: Batches, use:
         return Figures(logits, {}, None if "packed" in first.inputs else first)
 
     def step(group: list[Batch]) -> torch.Tensor:
-        with backend.forward(model):
-            logits: torch.Tensor = model(**backend.move(group[0].inputs)).logits.float()
-        backend.backward(trial_loss(logits))
+        logits, loss = forward_pass(model, group[0], backend, batch_loss)
+        backend.backward(loss)
         backend.storage.zero_missing_gradients()
         backend.storage.clear_gradients()
         return logits.detach()
@@ -378,6 +433,8 @@ def fast_figures(backend: PackedBackend, model: nn.Module, sample: Batches, use:
         logits = backend.trial_step(step, [first], [second])
         named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
         gradients = {name: backend.storage.full_gradient(weight) for name, weight in named}
+        if batch_loss is not None and isinstance(backend.savings, FastModel) and (why := backend.savings.why_unpacked):
+            raise PaddedCallError(why)
     finally:
         backend.end_training()
     return Figures(logits, gradients, None if "packed" in first.inputs else first)
@@ -401,7 +458,10 @@ def distance(found: Figures, wanted: Figures) -> tuple[float, float]:
     return float(logits), float(shares.max())
 
 
-def compare(backend: Backend, model: nn.Module, sample: Batches, fast: Callable[[], Figures], *, trains: bool) -> Difference:
+def compare(
+    backend: Backend, model: nn.Module, sample: Batches, fast: Callable[[], Figures], *, trains: bool,
+    batch_loss: BatchLoss | None = None,
+) -> Difference:  # fmt: skip
     """Compare what `fast` computes for a sample with the plain model. Weights, gradients and random states do not change."""
     was_training, gradients = model.training, {weight: weight.grad for weight in model.parameters()}
     exact = PlainBackend(backend.device, "fp32")
@@ -410,26 +470,43 @@ def compare(backend: Backend, model: nn.Module, sample: Batches, fast: Callable[
     try:
         found = fast()  # first: it raises a clear error for tokens that the model does not know
         batch = next(iter(sample.epoch()))
-        wanted = plain_figures(model, batch, exact, trains=trains)
-        shares, allowed = distance(found, wanted), ALLOWED["fp32"]
-        if found.widened is not None:  # padding must not change logits; the rounding of bf16 would hide that it does
-            share = distance(plain_figures(model, found.widened, exact, trains=False), wanted)[0]
+        with true_fp32():
+            wanted = plain_figures(model, batch, exact, trains=trains, batch_loss=batch_loss)
+        shares, allowed, times = distance(found, wanted), ALLOWED["fp32"], None
+        if found.widened is not None:  # padding must not change logits; the rounding of bf16 or TF32 would hide that it does
+            with true_fp32():
+                share = distance(plain_figures(model, found.widened, exact, trains=False), wanted)[0]
             if not share <= ALLOWED_BY_PADDING:
                 return Difference(len(batch.numbers), share, None, ALLOWED_BY_PADDING, None)
         rounds_to_tf32 = backend.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
         if backend.precision != "fp32" or rounds_to_tf32:
             allowed = ALLOWED["bf16"]
             if not all(share <= most for share, most in zip(shares, allowed, strict=True)):
-                rounded = plain_figures(model, batch, PlainBackend(backend.device, backend.precision), trains=trains)
+                low = PlainBackend(backend.device, backend.precision)
+                rounded = plain_figures(model, batch, low, trains=trains, batch_loss=batch_loss)
                 rounding = distance(rounded, wanted)
                 allowed = (max(allowed[0], TIMES_ROUNDING * rounding[0]), max(allowed[1], TIMES_ROUNDING * rounding[1]))
+                times = TIMES_ROUNDING * max(share / most for share, most in zip(shares, allowed, strict=True))
     finally:
         model.train(was_training)
         for weight, gradient in gradients.items():
             weight.grad = gradient
     if not trains:
-        return Difference(len(batch.numbers), shares[0], None, allowed[0], None)
-    return Difference(len(batch.numbers), *shares, *allowed)
+        return Difference(len(batch.numbers), shares[0], None, allowed[0], None, times_rounding=times)
+    return Difference(len(batch.numbers), *shares, *allowed, times_rounding=times)
+
+
+@contextmanager
+def true_fp32() -> Iterator[None]:
+    """Multiply fp32 matrices in fp32 while the block runs: what others are compared with must not round to TF32 or bf16."""
+    before, of_convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.backends.cudnn.allow_tf32 = of_convolutions
 
 
 def supported_backend(backend: Backend, model: Model, say: Say = lambda line: None, reason: str | None = None) -> Backend:
@@ -458,6 +535,8 @@ def verified_backend(
         reason = why_not_columns(made)
         if reason is None and use is not None and why_not_packed(model) is None:  # an evaluation runs odd rows padded
             reason = packing.why_not_masks(made)
+        if reason is None and use is not None and use.batch_loss is not None:
+            reason = why_not_packed(model) or packing.why_not_twice(made)
     reason = reason or why_not_verified(backend, model, made, use)
     if reason is None:
         return backend
@@ -476,6 +555,13 @@ def why_not_verified(backend: PackedBackend, model: Model, batches: Batches, use
         try:
             with backend.training_context(), random_states_kept(backend.device):
                 known = backend.differences[model] = compare(backend, model, sample, fast, trains=use is not None)
+                if known.holds and use is not None and use.batch_loss is not None:
+                    fast = partial(fast_figures, backend, model, sample, use, use.batch_loss)
+                    found = compare(backend, model, sample, fast, trains=True, batch_loss=use.batch_loss)
+                    if not found.holds:
+                        return f"the loss of the script is another one on packed batches ({found.logits:.1e} of the loss)"
+        except PaddedCallError as error:
+            return f"{error} by the loss of the script"
         except GlassloopError:
             raise  # of the data, which the plain model would not take either
         except Exception as error:

@@ -135,6 +135,10 @@ class PlainBackend:
         """Return the `batches` of a data set, its `rows`, in the form this backend trains on."""
         return batches
 
+    def script_inputs(self, batch: interfaces.TrainingBatch) -> interfaces.Tensors:
+        """Return the padded inputs of a `batch` on the device, for a user's code that calls the model with them."""
+        return self.move({**batch.inputs})  # type: ignore[dict-item]  # batches consist of tensors
+
     def wrap_step(
         self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: interfaces.Say
     ) -> interfaces.StepFunction:

@@ -38,7 +38,7 @@ GROUPS = {
     "Study": ("vary", "strategy", "budget", "fold", "samples", "at_once", "on"),
     "Model": ("model", "new_head", "max_length"),
     TRAINING: (
-        *("method", "pooling", "pair_form", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
+        *("method", "pooling", "pair_form", "adapter", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
         *("learning_rate", "seed", "seeds"),
     ),
     "Optimizer": (
@@ -323,7 +323,7 @@ INSTEAD = {
     "torch_compile": COMPILE,
     **dict.fromkeys(("num_labels", "num_classes"), "omit it: the labels are counted in the training rows"),
     **dict.fromkeys(("do_train", "do_eval", "do_predict"), "omit it: use the commands train, evaluate and predict"),
-    **dict.fromkeys(("lora", "use_lora", "peft"), "use LoRA from Python: docs/how-to/lora.md"),
+    **dict.fromkeys(("lora", "use_lora", "peft"), "use --adapter lora"),
     **dict.fromkeys(("trust_remote_code", "use_auth_token"), "omit it: Glassloop never runs code from the hub"),
     **dict.fromkeys(("verbose", "log_level"), "omit it; --debug shows the traceback of an error"),
     "quiet": "redirect standard error to a file: 2> log.txt",

@@ -1,4 +1,4 @@
-"""What to write instead of a `compute_loss` that only computes a usual loss, so that the fast backends train it."""
+"""What to write instead of a `compute_loss` that only computes a usual loss, so that a GPU can capture its steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HARMLESS_FUNCTIONS = ("super", "len", "isinstance", "getattr", "hasattr", "float
 LOSSES = {"CrossEntropyLoss": "cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits"}
 FOCAL = ["Mult", "Pow", "Sub"]  # (1 - exp(-losses)) ** gamma * losses
 NOT_A_LITERAL = ...
-USE = "use Trainer itself; the fast backends then train it"
+USE = "use Trainer itself; on a GPU its steps are then captured as CUDA graphs"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, partialmethod
 from itertools import islice
@@ -57,7 +58,7 @@ from glassloop.trainer import DEFAULT_DIR, IGNORED, EvalPrediction, Metrics, Pre
 from glassloop.training import optimizer as optimization
 from glassloop.training.callbacks import Callback, State, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, Nested, PredictBatch, each_array, first_array
-from glassloop.training.interfaces import LRScheduler, Optimizer, Tensors
+from glassloop.training.interfaces import LRScheduler, Optimizer, Tensors, TrainingUse
 from glassloop.training.loop import TrainingBatch
 from glassloop.training.losses import other_loss
 from glassloop.training.session import STATE_NAME, Optimizers, ScriptParts, TrainingParts, log_history
@@ -133,6 +134,7 @@ class Trainer(core.Trainer):
     _loop_scores: list[dict[str, float]] | None = None  # what an evaluation of the loop has found so far, per data set
     _loop_parts: Sequence[dict[str, float]] = ()  # of the latest one
     _is_logging = False
+    _is_proving = False  # a fast backend is compared with plain
     _has_trained = False
     _accelerator: Accelerator | None = None
     _eval_loaders: Mapping[str, Loader] = {}
@@ -332,17 +334,16 @@ class Trainer(core.Trainer):
 
     def _why_plain(self) -> str | None:
         """Return why only the plain backend can train. What concerns evaluations alone does not count: `_why_padded`."""
-        methods = ("training_step", "compute_loss", "get_train_dataloader", "_get_train_sampler", *OPTIMIZERS)
-        passed = [name for name in ("compute_loss_func", "optimizer_cls_and_kwargs") if getattr(self, name) is not None]
+        methods = ("training_step", "get_train_dataloader", "_get_train_sampler", *OPTIMIZERS)
         reasons = {
             "the model is a plain torch module": is_bare(self.model),
             **{f"{name} is overridden": True for name in self._overrides(*methods)},
-            **{f"{name} is given": True for name in passed},
+            "optimizer_cls_and_kwargs is given": self.optimizer_cls_and_kwargs is not None,
             "the training data has no length": self.train_dataset is not None and not hasattr(self.train_dataset, "__len__"),
             "the optimizer is custom": self._own_optimizers() != (None, None),
             "a callback freezes or unfreezes weights": any(map(freezes_weights, self.callback_handler.callbacks)),
             **{f"{name} may read gradients": True for name in self._adapted.listeners(*UPDATES)},
-            "the loss is that of the model": self._model_loss,
+            "label_names is set": self._model_loss is not None and self._other_label_names(),
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -351,6 +352,8 @@ class Trainer(core.Trainer):
             return f"{replaced[0]} is overridden"
         if self._returns_more():
             return "the model returns hidden states or attentions"
+        if self._replaces_loss():
+            return "the loss of a script may depend on the rows of a batch"
         return "the rows have no length" if self._reads_loader(rows, training=False) else None
 
     def _find_loss(self) -> None:
@@ -409,7 +412,7 @@ class Trainer(core.Trainer):
     def compute_loss(
         self, model: Model, inputs: Inputs, return_outputs: bool = False, num_items_in_batch: int | None = None
     ) -> torch.Tensor | tuple[torch.Tensor, object]:
-        """Return the mean loss of a batch. A subclass may override this; then the plain backend trains.
+        """Return the mean loss of a batch. A subclass may override this; calling `model` with `inputs` runs packed.
 
         Args:
             model: The model.
@@ -451,8 +454,8 @@ class Trainer(core.Trainer):
         return self.backend.move(inputs)
 
     def _inputs_of(self, batch: TrainingBatch | Batch) -> Inputs:
-        inputs: Inputs = {**batch.inputs}  # type: ignore[dict-item]  # batches consist of tensors
-        return self.backend.move(inputs if batch.labels is None else {**inputs, "labels": batch.labels})
+        inputs = self.backend.script_inputs(batch)
+        return inputs if batch.labels is None else {**inputs, "labels": self.backend.move(batch.labels)}
 
     def _batch_loss(self, model: torch.nn.Module, batch: TrainingBatch) -> torch.Tensor:
         """Return the sum of the rows' losses by a `compute_loss` that returns their mean."""
@@ -557,6 +560,31 @@ class Trainer(core.Trainer):
             any_labels=own_loss or is_own(self.model) or self._other_label_names(),
             ignored=IGNORED,
         )
+
+    def _training_use(self) -> TrainingUse:
+        use = super()._training_use()
+        return replace(use, batch_loss=self._batch_loss if self._replaces_loss() else None)
+
+    def _prove(self, rows: Rows | None = None) -> None:
+        if rows is not None or not self._replaces_loss():
+            super()._prove(rows)
+            return
+        # The check calls the loss of a script, which may count its calls and log: numbers and lists in attributes are restored.
+        values, own = dict(vars(self)), ("backend", "_reported", "_readers")
+        data = (self.train_dataset, self.eval_dataset, self._eval_sets)
+        contents = [
+            (value, copy(value))
+            for name, value in values.items()
+            if name not in own and isinstance(value, list | dict | set) and not any(value is rows for rows in data)
+        ]
+        with assigned(self, _is_proving=True):
+            super()._prove(rows)
+        found = {name: value for name, value in vars(self).items() if name in own}
+        vars(self).clear()
+        vars(self).update(values | found)
+        for value, before in contents:
+            value.clear()
+            value.extend(before) if isinstance(value, list) else value.update(before)
 
     def _own_data_sets(self) -> list[Rows | None]:
         return [self.train_dataset, *(self._eval_sets.values() or [self.eval_dataset])]
@@ -915,6 +943,8 @@ class Trainer(core.Trainer):
 
         `start_time` is accepted for compatibility.
         """
+        if self._is_proving:
+            return
         state = self.state
         if self._is_logging:  # the loop has written the entry; a script's own `log` may have added to it
             if self.is_in_train:

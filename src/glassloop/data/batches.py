@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -252,6 +252,10 @@ class Batch:
     labels: Tensor | None = field(metadata={"help": "The labels of that share; None if the rows have none."})
     numbers: np.ndarray = field(metadata={"help": "Which rows of the data set the share holds."})
     size: int = field(metadata={"help": "Number of rows over all processes."})
+    padded: Callable[[], Batch] | None = field(
+        default=None,
+        metadata={"help": "Returns the same rows padded, if this batch is packed and code of a user calls the model."},
+    )
 
 
 class Batches:

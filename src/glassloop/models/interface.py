@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glassloop.base.errors import ModelError, counted, listed, visible
-from glassloop.data.encoding import LengthLimit
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.models.families import FAMILIES
 from glassloop.settings.training import CLASSES, SCORE, repeated
@@ -18,6 +17,7 @@ from glassloop.settings.training import CLASSES, SCORE, repeated
 if TYPE_CHECKING:
     import torch
 
+    from glassloop.data.encoding import LengthLimit
     from glassloop.data.examples import Examples
 
 GENERIC_LABEL = re.compile(r"LABEL_\d+")
@@ -88,6 +88,8 @@ def length_limit(examples: Examples, tokenizer: Tokenizer, config: Config, max_l
     """Return how long the rows of `examples` may be: `max_length` tokens, by default as many as the model takes."""
     most = longest_input(tokenizer, config)
     pairs = examples.columns.text_pair is not None
+    from glassloop.data.encoding import LengthLimit  # which those who ask what a model takes need not load
+
     return LengthLimit(most if max_length is None else max_length, most, tokenizer.truncation_side, pairs)
 
 
@@ -154,13 +156,20 @@ def merged(model: Model, weights: Mapping[str, torch.Tensor]) -> Model:
     # would need the base model, under a name that may be a path on another machine.
     from torch.nn import Parameter
 
-    copies: dict[int, torch.Tensor] = {}
+    copies: dict[int, object] = {}
     for name, tensor in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
         if name in weights:
             copied = weights[name].detach().to("cpu", copy=True)
             copies[id(tensor)] = Parameter(copied, requires_grad=False) if isinstance(tensor, Parameter) else copied
+    # What a fast backend has put in place refers to gradients and moments: it is shared and then removed.
+    for part in model.modules():
+        in_place = (vars(part).get("forward"), *part._forward_hooks.values(), *part._forward_pre_hooks.values())
+        copies |= {id(value): value for value in in_place if value is not None}
     # deepcopy takes the copies in place of the live weights, which training may be changing.
-    return deepcopy(model, copies).merge_and_unload()
+    copy = deepcopy(model, copies)
+    for part in copy.modules():
+        vars(part).pop("forward", None)
+    return copy.merge_and_unload()
 
 
 def save_whole(model: Model, folder: Path, weights: dict[str, torch.Tensor] | None = None) -> None:

@@ -160,7 +160,10 @@ class PooledClassifier(nn.Module):
         With towers, `token_type_ids` says which of the two texts a token belongs to, or `input_ids` has the shape
         (pairs, 2, tokens): both texts of each pair, already apart.
         """
-        logits = self.classify(self.vectors(input_ids, attention_mask, token_type_ids))
+        return self.output(self.classify(self.vectors(input_ids, attention_mask, token_type_ids)), labels)
+
+    def output(self, logits: torch.Tensor, labels: torch.Tensor | None = None) -> LogitsOutput | SequenceClassifierOutput:
+        """Return the logits of rows, and their mean loss if there are labels."""
         if labels is None:
             return LogitsOutput(logits)
         from glassloop.models.interface import task_of

@@ -289,6 +289,9 @@ class Difference:
     allowed_logits: float
     allowed_gradients: float | None
     earlier: bool = False  # found by an earlier run with the same model, code and machine, on other rows
+    times_rounding: float | None = (
+        None  # in low precision, if it is above the usual limit: over that of plain in this precision
+    )
 
     @property
     def holds(self) -> bool:
@@ -302,6 +305,9 @@ class Difference:
     @property
     def in_words(self) -> tuple[str, ...]:
         """The difference of logits and that of gradients, each with what it is a fraction of, and how much is allowed."""
+        if self.times_rounding is not None and self.holds:  # large fractions that plain itself shows would frighten
+            times = f"{self.times_rounding:.1f} times its rounding"
+            return (f"results are as close to fp32 as those of plain in this precision ({times})",)
         logits = f"{self.logits:.1e} of the largest logit (allowed: {self.allowed_logits:.1e})"
         if self.gradients is None or self.allowed_gradients is None:
             return (f"logits differ from the plain model by {logits}",)

@@ -7,7 +7,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from glassloop.base.errors import counted, listed
-from glassloop.settings.training import AUTO, FAMILY_HEAD, FINE_TUNE, FROZEN, ONE_SEQUENCE, TWO_TOWERS, TrainingArguments
+from glassloop.settings.training import (
+    AUTO,
+    FAMILY_HEAD,
+    FINE_TUNE,
+    FROZEN,
+    LORA,
+    ONE_SEQUENCE,
+    TWO_TOWERS,
+    TrainingArguments,
+)
 
 BATCH_SIZES = {1_000: 8, 10_000: 16}  # up to so many rows; beyond, LARGE_BATCH
 LARGE_BATCH = 32
@@ -16,6 +25,7 @@ LEAST_EPOCHS, MOST_EPOCHS = 3, 20
 BASE_RATE, BASE_WEIGHTS = 3e-5, 12 * 12 * 768**2  # the learning rate of an encoder of 12 layers of width 768
 MOST_RATE = 3e-4
 MOST_FEW_STEPS = 2.0  # how much higher the learning rate is at most if there are fewer steps than wanted
+LORA_RATE = 10.0  # times the learning rate of all weights: adapters start at zero, and are usually trained with about this
 WARMUP, LEAST_STEPS_WITH_WARMUP = 0.1, 20  # a step of warm-up begins at a learning rate of zero
 # A head that starts from a regression on the embeddings needs only a short training, at a lower learning rate (docs/log.md,
 # "Learning rates of pooled heads").
@@ -126,7 +136,7 @@ def choose_settings(args: TrainingArguments, given: Collection[str], facts: Fact
     epochs = rates.get("num_train_epochs", args.num_train_epochs)
     steps = args.max_steps if args.max_steps > 0 else math.ceil(per_epoch * epochs)
     if "learning_rate" not in given:
-        rates["learning_rate"] = start.rate(facts.rows, facts.weights, steps)
+        rates["learning_rate"] = start.rate(facts.rows, facts.weights, steps) * (LORA_RATE if args.adapter == LORA else 1.0)
     if "warmup_steps" not in given:
         rates["warmup_steps"] = WARMUP if steps >= LEAST_STEPS_WITH_WARMUP else 0.0
     chosen |= rates if resolved.method != FROZEN else {}  # which takes no steps

@@ -35,6 +35,7 @@ SCHEDULES = (
 AUTO, FINE_TUNE, FROZEN = "auto", "fine_tune", "frozen"
 FAMILY_HEAD, POOLING_MODES = "head", ("mean", "cls", "max", "last")
 ONE_SEQUENCE, TWO_TOWERS = "one_sequence", "two_towers"
+NO_ADAPTER, LORA, ALL_LINEAR = "none", "lora", "all-linear"
 OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop")
 CHOICES: dict[str, tuple[str, ...]] = {
     "eval_strategy": ("no", "steps", "epoch"),
@@ -48,6 +49,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "method": (AUTO, FINE_TUNE, FROZEN),
     "pooling": (AUTO, FAMILY_HEAD, *POOLING_MODES),
     "pair_form": (AUTO, ONE_SEQUENCE, TWO_TOWERS),
+    "adapter": (NO_ADAPTER, LORA),
 }
 # Settings of the steps, and of what happens between them: the method frozen takes none.
 OF_STEPS = (
@@ -89,6 +91,9 @@ def refuse_methods(args: TrainingArguments) -> None:
     if args.pair_form != AUTO:
         remedy = "choose it where the rows are tokenized, or use glassloop train"
         problems.append(SettingsError(f"pair_form {args.pair_form} has no effect on the rows of a Trainer", remedy))
+    if args.adapter != NO_ADAPTER:
+        remedy = "wrap the model first (docs/how-to/lora.md), or use glassloop train"
+        problems.append(SettingsError(f"adapter {args.adapter} has no effect on the model of a Trainer", remedy))
     refuse(problems)
 
 
@@ -381,6 +386,15 @@ class TrainingArguments:
         "How a pair is encoded: one_sequence (both texts together), two_towers (each text encoded separately), or auto "
         "(chosen from the number of rows).",
     )
+    adapter: str = setting(
+        NO_ADAPTER, "Adapter: none (all weights are trained), or lora (low-rank adapters and the head; needs glassloop[peft])."
+    )
+    lora_r: int = setting(8, "Rank of LoRA.")
+    lora_alpha: int = setting(16, "Scale of LoRA: its contribution is multiplied by lora_alpha / lora_r.")
+    lora_dropout: float = setting(0.05, "Dropout of the inputs of LoRA.")
+    lora_target_modules: str = setting(
+        ALL_LINEAR, "Linear layers of the encoder with LoRA: names such as query,value, or all-linear."
+    )
     baselines: bool = setting(
         True, "Fit simple baselines before training and compare the run with them. Disable with --no_baselines."
     )
@@ -580,7 +594,9 @@ RULES: Rules = (
     ),
     (["seed"], "below 2**63", lambda value: value < 2**63),
     (["adam_beta1", "adam_beta2", "label_smoothing_factor"], "a fraction from 0 to less than 1", lambda value: 0 <= value < 1),
-    (["adam_epsilon"], "above 0", lambda value: value > 0),
+    (["lora_r"], "1 or more", lambda value: value >= 1),
+    (["lora_dropout"], "a fraction from 0 to less than 1", lambda value: 0 <= value < 1),
+    (["adam_epsilon", "lora_alpha"], "above 0", lambda value: value > 0),
     (["max_steps"], "1 or more (or -1)", lambda value: value == -1 or value >= 1),
     (["run_name"], "a name", lambda value: value not in (".", "..")),
     (["lr_scheduler_kwargs"], 'JSON such as {"num_cycles": 2}', is_json_object),
@@ -594,6 +610,11 @@ def wrong_values(args: TrainingArguments) -> list[SettingsError]:
     if args.num_train_epochs <= 0 and args.max_steps < 1:
         text = f"num_train_epochs is {args.num_train_epochs} and max_steps is {args.max_steps}, so there is nothing to train"
         problems.append(SettingsError(text, "set num_train_epochs above 0, or max_steps to 1 or more"))
+    if args.adapter != NO_ADAPTER and args.method == FROZEN:
+        problems.append(SettingsError("method frozen takes no steps, so an adapter has no effect", "omit adapter or method"))
+    of_lora = {entry.name: entry.default for entry in fields(args) if entry.name.startswith("lora_")}
+    if args.adapter == NO_ADAPTER and (set_names := [name for name in of_lora if getattr(args, name) != of_lora[name]]):
+        problems.append(SettingsError(f"{listed(set_names)} without an adapter has no effect", f"set adapter to {LORA}"))
     wanted = {"load_best_model_at_end": args.load_best_model_at_end, "early_stopping_patience": args.early_stopping_patience}
     for name, value in {**wanted, "save_strategy best": args.save_strategy == "best"}.items():
         if args.eval_strategy == "no" and value not in (None, False):

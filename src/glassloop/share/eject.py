@@ -26,6 +26,7 @@ from glassloop.models.pooled import (
     encoder_options,
 )
 from glassloop.runs.record import START_HEAD_NAME, RunRecord, held_out_splits, read_run, split_changes
+from glassloop.settings.training import NO_ADAPTER
 
 SCRIPT_NAME = "train.py"
 
@@ -40,6 +41,7 @@ def eject_run(run_dir: Path, target: Path) -> Path:
     unsupported = {
         "loaded its best weights at the end": (run.settings.load_best_model_at_end, "train without load_best_model_at_end"),
         "stopped before its last step": (run.stop_reason, "train without early stopping"),
+        "trained an adapter": (run.settings.adapter != NO_ADAPTER, "train without an adapter"),
         "replaced the head of its model": (run.model.new_head, "train without --new_head"),
     }
     for what, (happened, remedy) in unsupported.items():

@@ -35,8 +35,9 @@ from glassloop.data.examples import Examples, length_facts
 from glassloop.data.interfaces import Config, Model, Tokenizer
 from glassloop.data.sources import load_examples
 from glassloop.markup.terminal import show_timing
+from glassloop.models.adapters import with_lora
 from glassloop.models.described import KnownModel, describe, is_described, known_model, with_new_head
-from glassloop.models.interface import carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
+from glassloop.models.interface import base_of, carried_labels, encoder_weights, length_limit, refuse_unknown_tokens
 from glassloop.models.loading import declared_by, load_config, load_model, load_tokenizer
 from glassloop.models.pooled import PooledClassifier, Pooling, can_be_pooled, frozen_copy, pooling_of, reads_tokens
 from glassloop.models.words import WordsRegression
@@ -65,6 +66,7 @@ from glassloop.settings.training import (
     AUTO,
     FAMILY_HEAD,
     FROZEN,
+    LORA,
     OF_STEPS,
     ONE_SEQUENCE,
     SCORE,
@@ -170,23 +172,26 @@ class SharedParts:
         return encoded
 
     def model(
-        self, name: str, examples: Examples, *, new_head: bool, seed: int, pooling: Pooling | None = None
+        self, name: str, examples: Examples, *, new_head: bool, seed: int, pooling: Pooling | None = None, adapted: bool = False
     ) -> tuple[Model, Mapping[str, str]]:
-        """Return a model to train and the digests of its weights. A new head is drawn with the seed, as always."""
+        """Return a model to train and the digests of its weights. A new head is drawn with the seed, as always.
+
+        One that is to be `adapted` has modules of transformers, which peft wraps: a described model reads weights without them.
+        """
 
         def load() -> Model:
             labels, task, known = examples.labels, examples.task, self.known.get(name)
             first = self.initial[1] if self.drawn and self.initial else None
             if first and is_described(first) and (new_head or pooling != pooling_of(self.config(name))):
                 return cast(Model, with_new_head(first.config, first.base_model, seed))  # only the head depends on the seed
-            if known and pooling and (found := known.load(labels, task, pooling, new_head=new_head, seed=seed)):
+            if known and pooling and not adapted and (found := known.load(labels, task, pooling, new_head=new_head, seed=seed)):
                 return cast(Model, found)
             return load_model(name, labels=labels, task=task, new_head=new_head, seed=seed, pooling=pooling)
 
         if not self.keeps:
             network = load()
             return network, tensor_digests(network.state_dict())
-        key = (name, examples.labels, examples.task, new_head, pooling)
+        key = (name, examples.labels, examples.task, new_head, pooling, adapted)
         if self.initial is None or self.initial[0] != key:
             self.initial = (key, load())  # only the last model: those of a study may be large
             self.drawn = {}
@@ -535,8 +540,9 @@ def prepared(
     """Load the model of a run, fit what it starts from and what it is compared with, and check it."""
     with stage(LOADING):
         network, digests = shared.model(
-            inputs.model, inputs.examples, new_head=inputs.given.new_head, seed=inputs.args.seed, pooling=inputs.pooling
-        )
+            inputs.model, inputs.examples, new_head=inputs.given.new_head, seed=inputs.args.seed, pooling=inputs.pooling,
+            adapted=inputs.args.adapter == LORA,
+        )  # fmt: skip
     start: FrozenClassifier | None = None
     with backend.processes.main_first():
         network.to(backend.device)
@@ -559,7 +565,9 @@ def prepared(
             reason = f"a {inputs.config.model_type} encoder does not give one vector for each token"
             inputs = inputs.with_notes([f"the frozen encoder is not compared: {reason}"])
         baselines = run_baselines(inputs, frozen, rows, shared, words)
-    held_out = next(iter(inputs.held_out), None)
+    held_out, args = next(iter(inputs.held_out), None), inputs.args
+    if args.adapter == LORA:
+        network = with_lora(network, args.lora_r, args.lora_alpha, args.lora_dropout, args.lora_target_modules, args.seed)
     trainer = Trainer(
         network,
         inputs.args,
@@ -619,7 +627,7 @@ def comparison_key(trainer: Trainer, inputs: RunInputs, backend: PackedBackend, 
     config = json.loads(trainer.model.config.to_json_string(use_diff=False))
     known = {
         "code": package_sources(),
-        "libraries": [package_version(name) for name in ("torch", "transformers", "triton")],
+        "libraries": [package_version(name) for name in ("torch", "transformers", "triton", "peft")],
         "machine": session.machine_name(str(backend.device)),
         "backend": [backend.name, backend.precision],
         "weights": fingerprint_of(digests, f"{getattr(trainer.model, 'base_model_prefix', '')}."),  # of the encoder
@@ -641,7 +649,7 @@ def package_sources() -> str:
 
 def first_record(inputs: RunInputs, parts: session.TrainingParts, fingerprint: str) -> records.RunRecord:
     """Return the record of a run before its first step; `fingerprint` is that of the weights that were loaded."""
-    examples, network = inputs.examples, parts.model
+    examples, network = inputs.examples, base_of(parts.model)
     data = records.DataRecord(
         source=absolute_name(inputs.given.source or "quickstart"),
         settings=data_settings(inputs.given.data).with_absolute_paths(),
@@ -864,7 +872,10 @@ def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: 
         ("data", f"{near_name(record.data.source)}: {splits}"),
         ("task", examples.task.replace("_", " ") + (f": {listed(examples.labels.names, 8)}" if examples.labels else "")),
         ("model", f"{near_name(model.name)} ({model.type}, {model.parameters / 1e6:.1f} M parameters)"),
-        ("method", f"{args.method}, {head_words(record)}"),
+        (
+            "method",
+            f"{args.method}{f' with {LORA} of rank {args.lora_r}' if args.adapter == LORA else ''}, {head_words(record)}",
+        ),
     ]
     if takes_steps:
         rate = f"{args.learning_rate:g}, {args.lr_scheduler_type} schedule, {plan.warmup_steps:,} warm-up steps"

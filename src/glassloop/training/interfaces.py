@@ -67,6 +67,13 @@ class TrainingUse:
     reads_gradients: bool = False  # `on_gradients` is given: gradients must be complete and in full precision
     adds_gradients: bool = False  # gradients of several batches are added up in one step
     reads_weights: bool = False  # a callback may read the model's weights after each step
+    # Replaces the forward pass and the loss of a batch, as in `train_step`: code of a user calls the model.
+    batch_loss: Callable[[torch.nn.Module, TrainingBatch], torch.Tensor] | None = None
+
+    @property
+    def runs_own_code(self) -> bool:
+        """Whether code of the user runs within each step: gradients must be complete, and a step cannot be captured."""
+        return self.reads_gradients or self.batch_loss is not None
 
 
 class EvaluationBackend(StepBackend, Protocol):
@@ -89,6 +96,7 @@ class Backend(EvaluationBackend, Protocol):
     def prepare(self, model: torch.nn.Module, optimizer: Optimizer, scheduler: LRScheduler) -> Prepared: ...
     def unwrap(self, model: torch.nn.Module) -> torch.nn.Module: ...
     def adapt_batches(self, batches: Batches, rows: object) -> RowBatches: ...
+    def script_inputs(self, batch: TrainingBatch) -> Tensors: ...
     def wrap_step(
         self, step: Callable[..., torch.Tensor], optimizer: Optimizer, scheduler: LRScheduler, say: Say
     ) -> StepFunction: ...

@@ -26,19 +26,17 @@ def test_what_knows_the_model_is_kept_and_plain_is_not_compared(batches: Batches
     assert admission.supported_backend(plain, tiny_model("deberta-v2"), pytest.fail) is plain
     monkeypatch.setattr(admission, "compare", None)
     assert verified_backend(plain, tiny_model(), lambda: batches) is plain
-    assert verified_backend(backend, frozen(), lambda: batches) is backend, "its passes are plain anyway"
+    assert verified_backend(backend, in_half_precision(), lambda: batches) is backend, "its passes are plain anyway"
 
 
-def frozen() -> Any:
-    model = tiny_model()
-    model.base_model.requires_grad_(False)
-    return model
+def in_half_precision() -> Any:
+    return tiny_model().to(torch.bfloat16)
 
 
 @pytest.mark.parametrize(
     ("make", "backend", "reason", "line"),
     [
-        (frozen, PackedBackend(), None, "39 weights are frozen"),
+        (in_half_precision, PackedBackend(), None, "the weights are not fp32"),
         (partial(tiny_model, hidden_act="relu"), PackedBackend(), None, "has layers without a fast form"),
         (partial(tiny_model, "deberta-v2"), PackedBackend(), None, "is not a classifier that can be packed"),
         (tiny_model, PackedBackend("cpu", "fp16"), None, "fp16 needs a scaler"),
@@ -98,6 +96,35 @@ def test_a_difference_is_plain_or_an_error(use: bool, batches: Batches, monkeypa
     for _ in range(2):
         with pytest.raises(ModelError, match="backend packed: logits differ"):
             verified_backend(backend, model, lambda: batches, by_name=True, **given)
+
+
+def test_what_is_within_the_rounding_of_plain_is_said_as_that() -> None:
+    close = Difference(4, 2e-3, 2.6e-1, 1e-2, 1.2, times_rounding=0.867)
+    assert str(close) == "results are as close to fp32 as those of plain in this precision (0.9 times its rounding)"
+    far = Difference(4, 2e-3, 2.6e-1, 1e-2, 1e-1, times_rounding=10.4)
+    assert "gradients by 2.6e-01 of a weight's gradient norm (allowed: 1.0e-01)" in str(far)
+
+
+def test_plain_is_computed_in_true_fp32_whatever_the_user_allows(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 would make padding look as if it changed logits."""
+    seen: list[tuple[str, bool]] = []
+    plain = admission.plain_figures
+
+    def watched(*given: Any, **named: Any) -> Figures:
+        seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+        return plain(*given, **named)
+
+    monkeypatch.setattr(admission, "plain_figures", watched)
+    model, sample = tiny_model(), sample_batches(batches)
+    widened = next(iter(sample.epoch()))
+    fast = plain(model, widened, PlainBackend(), trains=True)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        admission.compare(PackedBackend(), model, sample, lambda: fast._replace(widened=widened), trains=True)
+        assert seen == [("highest", False)] * 2
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def batches_of(lengths: list[int]) -> Batches:

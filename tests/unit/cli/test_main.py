@@ -406,7 +406,7 @@ def test_every_setting_has_a_flag_that_reaches_it_and_some_have_short_names(comm
     values |= {"eval_strategy": "epoch", "save_strategy": "steps", "lr_scheduler_type": "cosine", "optim": "adamw_torch"}
     values |= {"precision": "fp32", "device": "cpu", "backend": "plain", "report_to": "none", "lr_scheduler_kwargs": "{}"}
     values |= {"logging_strategy": "steps", "optim_args": "momentum=0.9"}
-    values |= {"method": "fine_tune", "pooling": "max", "pair_form": "two_towers"}
+    values |= {"method": "fine_tune", "pooling": "max", "pair_form": "two_towers", "adapter": "lora"}
     flags = [part for name, value in values.items() for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
     _, _, training, settings = command(*flags)
     assert training == values

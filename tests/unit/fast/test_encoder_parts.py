@@ -35,7 +35,6 @@ def set_weight(module: torch.nn.Module, weight: torch.Tensor) -> None:
 
 
 FLAT = {
-    "5 weights are frozen": lambda model: model.base_model.embeddings.requires_grad_(False),
     "the weights are not fp32": lambda model: model.classifier.to(torch.bfloat16),
     "weights have hooks or a type of their own": lambda model: model.classifier.weight.register_hook(lambda grad: grad),
     "weights share memory": lambda model: set_weight(model.classifier, model.bert.pooler.dense.weight.detach()[:2]),

@@ -22,7 +22,16 @@ from torch.nn.modules import module as torch_module
 
 from glassloop.data.interfaces import Model
 from glassloop.models import pooled
+from glassloop.models.adapters import (
+    AdaptedLinear,
+    LinearPart,
+    adapted_linear,
+    is_adapter,
+    modules_of,
+    why_not_adapter,
+)
 from glassloop.models.families import FAMILIES, GELU_APPROXIMATIONS
+from glassloop.models.interface import base_of, is_adapted
 from glassloop.models.pooled import PooledClassifier
 
 
@@ -31,13 +40,13 @@ class LayerParts:
     """Attention (query, key, value, out), a sum and its norm; feed-forward (up, GELU, down), a sum and its norm."""
 
     module: nn.Module
-    query: nn.Linear
-    key: nn.Linear
-    value: nn.Linear
-    out: nn.Linear
+    query: LinearPart
+    key: LinearPart
+    value: LinearPart
+    out: LinearPart
     out_norm: nn.LayerNorm
-    up: nn.Linear
-    down: nn.Linear
+    up: LinearPart
+    down: LinearPart
     down_norm: nn.LayerNorm
     heads: int
     gelu_approximate: str
@@ -51,7 +60,19 @@ class LayerParts:
     def matrices(self) -> list[list[torch.Tensor]]:
         """Return groups of weights that are multiplied as one matrix: query, key and value are."""
         groups = [[self.query, self.key, self.value], [self.out], [self.up], [self.down]]
-        return [[part.weight for part in group] for group in groups]
+        adapters = [[matrix] for part in self.adapters for matrix in (part.shrink, part.expand)]
+        return [*([part.weight for part in group] for group in groups), *adapters]
+
+    @property
+    def adapters(self) -> list[AdaptedLinear]:
+        parts = (self.query, self.key, self.value, self.out, self.up, self.down)
+        return [part for part in parts if isinstance(part, AdaptedLinear)]
+
+    @property
+    def anchor(self) -> torch.Tensor:
+        """Return a weight that is trained, so that autograd calls the backward method of the layer; any other if none is."""
+        weights = [weight for group in (*self.matrices, self.vectors) for weight in group]
+        return next((weight for weight in weights if weight.requires_grad), weights[0])
 
     @property
     def vectors(self) -> list[torch.Tensor]:
@@ -120,7 +141,8 @@ def layers_of(model: Model) -> list[LayerParts]:
             layers = [layer for start in layers for layer in attrgetter(path)(start)]
         for layer in layers:
             dropouts = [attrgetter(path)(layer) if path else None for path in layout.dropouts]
-            found.append(LayerParts(*[layer, *parts_of(layer), approximate, dropouts]))
+            parts = [adapted_linear(part) if is_adapter(part) else part for part in parts_of(layer)]
+            found.append(LayerParts(*[layer, *parts, approximate, dropouts]))
         return found
     return []
 
@@ -205,10 +227,11 @@ def why_not_packed(model: Model) -> str | None:
     """Return why a model cannot take packed batches; None if it can."""
     # What is supported is listed, not what is excluded: a gap in a list of exclusions would be a wrong result without
     # an error. The tree built on the meta device takes 10 to 30 ms and no memory.
+    given, model = model, base_of(model)
     kind, form = type(model).__name__, packing_form(model)
     if form == "none":
         return f"{kind} is not a classifier that can be packed"
-    if (changed := why_not_unmodified(model)) is not None or form == "modules":
+    if (changed := why_not_unmodified(given)) is not None or form == "modules":
         return changed
     layers, embeddings = layers_of(model), embeddings_of(model)
     if not layers:
@@ -225,6 +248,10 @@ def why_not_packed(model: Model) -> str | None:
     for name, weight in model.base_model.named_parameters():
         if id(weight) not in known and not name.startswith(run_as_they_are):
             return f"the weight {name} is not part of a known layer or embedding table"
+    groups = [group for layer in layers for group in (*layer.matrices, layer.vectors)]
+    for group in (*groups, [*embeddings.tables, *embeddings.vectors]):
+        if len({weight.requires_grad for weight in group}) > 1:
+            return "some weights of a layer are frozen and others are not"
     return None
 
 
@@ -232,14 +259,22 @@ def why_not_unmodified(model: Model) -> str | None:
     """Return how a model differs from what transformers builds from its config; None if it does not."""
     # A fast path reads weights without calling their modules, and a captured CUDA graph calls no Python at all: a part that
     # was replaced, patched or hooked would be ignored.
+    if adapted := is_adapted(model):
+        if {str(settings.peft_type.value) for settings in model.peft_config.values()} != {"LORA"}:
+            return "the adapter is not plain LoRA"
+        if reason := next(filter(None, (why_not_adapter(part) for part in model.modules() if is_adapter(part))), None):
+            return reason
+        model = base_of(model)
     kind = type(model)
     if not kind.__module__.startswith("transformers.models.") and kind is not PooledClassifier:
         return f"{kind.__name__} is not a class of transformers"
     if any(getattr(torch_module, f"_global{name}", None) for name in HOOKS):
         return "hooks are registered for all modules"
     built, shared = blueprints_of(model)
-    parts = dict(model.named_modules())
-    methods = {part: replaced_method(part) for part in {*map(type, model.modules())}}
+    parts = modules_of(model) if adapted else dict(model.named_modules())
+    methods = {kind: replaced_method(kind) for kind in {*map(type, parts.values())}}
+    if adapted and any(vars(part).get(hooks) for part in model.modules() for hooks in HOOKS):
+        return f"{kind.__name__} has hooks"
     for name in [*parts, *built]:
         part, wanted, title = parts.get(name), built.get(name), name or kind.__name__
         if part is None or wanted is None or not wanted.is_like(part):
@@ -249,7 +284,7 @@ def why_not_unmodified(model: Model) -> str | None:
         added = (name for name, value in vars(part).items() if callable(value) and name not in wanted.functions)
         if method := next((name for name in added if hasattr(type(part), name)), None) or methods[type(part)]:
             return f"the {method} method of {title} was replaced"
-    if different := {*shared_weights(model)} ^ {*shared}:
+    if different := {*shared_weights(parts if adapted else dict(model.named_modules(remove_duplicate=False)))} ^ {*shared}:
         return f"{min(min(names) for names in different)} is shared differently than transformers builds it"
     return None
 
@@ -257,8 +292,6 @@ def why_not_unmodified(model: Model) -> str | None:
 def why_not_flat(model: Model) -> str | None:
     """Return why the weights of a model cannot be stored flat; None if they can."""
     weights = [*model.parameters()]
-    if frozen := sum(not weight.requires_grad for weight in weights):
-        return f"{frozen:,} weights are frozen"
     if any(weight.dtype != torch.float32 for weight in weights):
         return "the weights are not fp32"
     hooks = ("_backward_hooks", "_post_accumulate_grad_hooks")  # called with a gradient before or after it is added
@@ -289,10 +322,11 @@ def weight_shapes(part: nn.Module) -> dict[str, torch.Size | None]:
     return {name: None if value is None else value.shape for name, value in {**part._parameters, **part._buffers}.items()}
 
 
-def shared_weights(model: nn.Module) -> list[frozenset[str]]:
+def shared_weights(parts: dict[str, nn.Module]) -> list[frozenset[str]]:
     names = defaultdict(list)
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        names[id(weight)].append(name)
+    for place, part in parts.items():
+        for name, weight in part.named_parameters(recurse=False, remove_duplicate=False):
+            names[id(weight)].append(f"{place}.{name}" if place else name)
     return [frozenset(group) for group in names.values() if len(group) > 1]
 
 
@@ -307,7 +341,7 @@ def blueprints_of(model: Model) -> Built:
         with torch.device("meta"), torch.random.fork_rng(devices=[]):  # without memory for weights
             fresh = type(model)(deepcopy(model.config))
         built = {name: Blueprint(part) for name, part in fresh.named_modules()}
-        BLUEPRINTS[model] = (settings, (built, shared_weights(fresh)))
+        BLUEPRINTS[model] = (settings, (built, shared_weights(dict(fresh.named_modules(remove_duplicate=False)))))
     return BLUEPRINTS[model][1]
 
 

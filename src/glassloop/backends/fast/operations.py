@@ -6,10 +6,10 @@ fp32. `saved` is what a forward function keeps for its backward function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from glassloop.backends.fast.packing import Grids, Packing
 from glassloop.backends.fast.storage import FlatStorage
+from glassloop.models.adapters import AdaptedLinear, LinearPart
 
 aten = torch.ops.aten
 RATE_STEPS = 65536  # dropout rates are multiples of 1/65,536 here; kept values are scaled by the rate that was really used
@@ -99,6 +100,32 @@ class DropoutMasks:
         else:
             kept = torch.rand(like.shape, device=self.device).ge_(part / RATE_STEPS)
         return kept.mul_(gain).to(like.dtype)
+
+    def drop(self, x: torch.Tensor, rate: float) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return x after dropout, and its mask for `drop_backward`; on a GPU by one kernel."""
+        if rate <= 0.0:
+            return x, None
+        if self.device.type == "cpu":
+            mask = self.draw(x, rate)
+            return apply_mask(x, mask), mask
+        dropped, mask = aten.native_dropout(x, rate, True)
+        return dropped, mask
+
+
+def drop_backward(grad: torch.Tensor, mask: torch.Tensor | None, rate: float) -> torch.Tensor:
+    if mask is None or mask.dtype is not torch.bool:
+        return apply_mask(grad, mask)
+    found: torch.Tensor = aten.native_dropout_backward(grad, mask, 1.0 / (1.0 - rate) if rate < 1.0 else 0.0)
+    return found
+
+
+class Shrunk(NamedTuple):
+    """The input of a linear layer in the low rank of its adapter, times the scale, and the dropout that the adapter used."""
+
+    low_rank: torch.Tensor
+    mask: torch.Tensor | None
+    rate: float
+    linear: AdaptedLinear
 
 
 def can_flash(query: torch.Tensor) -> bool:
@@ -270,15 +297,43 @@ class TorchOperations:
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.addmm(bias, x, weight.t())
 
+    def shrink(self, x: torch.Tensor, linear: LinearPart, storage: FlatStorage, training: bool) -> Shrunk | None:
+        """Return the input of an adapter in its low rank; None for a linear layer without one."""
+        if not isinstance(linear, AdaptedLinear):
+            return None
+        rate = linear.rate if training and linear.dropout.training else 0.0
+        dropped, mask = self.masks.drop(x, rate)
+        low_rank = torch.mm(dropped, storage.matmul_weight(linear.shrink).t()).mul_(linear.scale)
+        return Shrunk(low_rank, mask, rate, linear)
+
+    def expand(self, product: torch.Tensor, shrunk: Shrunk | None, storage: FlatStorage) -> torch.Tensor:
+        """Add what an adapter contributes to the product of its linear layer, in place."""
+        return product if shrunk is None else product.addmm_(shrunk.low_rank, storage.matmul_weight(shrunk.linear.expand).t())
+
+    def adapter_backward(
+        self, grad: torch.Tensor, x: torch.Tensor, shrunk: Shrunk | None, storage: FlatStorage, total: torch.Tensor | None
+    ) -> None:
+        """Add the gradients of an adapter to the storage, and that of `x` to `total`; `grad` is that of the product."""
+        if shrunk is None:
+            return
+        linear = shrunk.linear
+        storage.add_matmul_gradient([linear.expand], grad, shrunk.low_rank)
+        grad_low = torch.mm(grad, storage.matmul_weight(linear.expand)).mul_(linear.scale)
+        storage.add_matmul_gradient([linear.shrink], grad_low, drop_backward(x, shrunk.mask, shrunk.rate))
+        if total is not None:
+            total.add_(drop_backward(torch.mm(grad_low, storage.matmul_weight(linear.shrink)), shrunk.mask, shrunk.rate))
+
     def add_matmul(self, total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, defer: bool = False) -> torch.Tensor:
         """Add left @ right to `total` in place; with `defer` a subclass may leave the sum to the next backward method."""
         return total.addmm_(left, right) if total.dtype == left.dtype else total.add_(left @ right)
 
     def add_and_norm(
-        self, x: torch.Tensor, linear: nn.Linear, residual: torch.Tensor, norm: nn.LayerNorm, rate: float, storage: FlatStorage
-    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:
+        self, x: torch.Tensor, linear: LinearPart, residual: torch.Tensor, norm: nn.LayerNorm, rate: float,
+        storage: FlatStorage, shrunk: Shrunk | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
         """Return norm(residual + dropout(linear(x))), its copy for matrix multiplications, and `saved`."""
         product = self.linear(x, storage.matmul_weight(linear.weight), linear.bias.to(self.matmul_dtype))
+        product = self.expand(product, shrunk, storage)
         mask = self.masks.draw(product, rate)
         product = product if mask is None else product.mul_(mask)
         total = product.add_(residual) if product.dtype == residual.dtype else residual + product
@@ -286,13 +341,14 @@ class TorchOperations:
         return y, y.to(self.matmul_dtype), (total, mean, inverse_std, mask)
 
     def add_and_norm_backward(
-        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear, norm: nn.LayerNorm,
+        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: LinearPart, norm: nn.LayerNorm,
         storage: FlatStorage,
     ) -> TensorPair:  # fmt: skip
         """Return the gradients of the residual and of the product; the gradient of y is `grad` plus `extra_grad`."""
         grad_total = self.norm_backward(grad if extra_grad is None else grad + extra_grad, saved, norm, storage)
         grad_product = apply_mask(grad_total.to(self.matmul_dtype), saved[3])
-        storage.add(linear.bias, grad_product.sum(0, dtype=torch.float32))
+        if storage.trains_weight(linear.bias):
+            storage.add(linear.bias, grad_product.sum(0, dtype=torch.float32))
         return grad_total, grad_product
 
     def embed(
@@ -315,11 +371,13 @@ class TorchOperations:
     def norm_backward(self, grad: torch.Tensor, saved: Saved, norm: nn.LayerNorm, storage: FlatStorage) -> torch.Tensor:
         total, mean, inverse_std, _ = saved
         grad_total: torch.Tensor
+        trained = storage.trains_weight(norm.weight)
         grad_total, grad_gain, grad_shift = aten.native_layer_norm_backward(
-            grad.contiguous(), total, total.shape[1:], mean, inverse_std, norm.weight, norm.bias, [True, True, True]
+            grad.contiguous(), total, total.shape[1:], mean, inverse_std, norm.weight, norm.bias, [True, trained, trained]
         )
-        storage.add(norm.weight, grad_gain)
-        storage.add(norm.bias, grad_shift)
+        if trained:
+            storage.add(norm.weight, grad_gain)
+            storage.add(norm.bias, grad_shift)
         return grad_total
 
     def add_table_gradient(
@@ -336,7 +394,7 @@ class TorchOperations:
             self.touched_rows[id(weight)] = []
         where = rows.long()
         slot.index_add_(0, where, grad)
-        self.touched_rows[id(weight)].append(where)
+        self.touched_rows.setdefault(id(weight), []).append(where)
         if padding >= 0:
             slot[padding].zero_()
         storage.mark_written(weight)
@@ -346,21 +404,27 @@ class TorchOperations:
         is_type = rows[None] == torch.arange(len(weight), device=rows.device)[:, None]
         storage.add(weight, is_type.to(grad.dtype) @ grad)
 
-    def linear_gelu(self, x: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage) -> TensorPair:
+    def linear_gelu(
+        self, x: torch.Tensor, linear: LinearPart, approximate: str, storage: FlatStorage, shrunk: Shrunk | None = None
+    ) -> TensorPair:
         pre_activation = self.linear(x, storage.matmul_weight(linear.weight), linear.bias.to(self.matmul_dtype))
+        pre_activation = self.expand(pre_activation, shrunk, storage)
         activate = functional.gelu if self.needs_gradients else aten.gelu_  # in place if no backward pass reads its input
         return pre_activation, activate(pre_activation, approximate=approximate)
 
     def linear_gelu_backward(
-        self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
+        self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: LinearPart, approximate: str, storage: FlatStorage
     ) -> torch.Tensor:
         found: torch.Tensor = aten.gelu_backward(grad, pre_activation, approximate=approximate)
-        storage.add(linear.bias, found.sum(0, dtype=torch.float32))
+        if storage.trains_weight(linear.bias):
+            storage.add(linear.bias, found.sum(0, dtype=torch.float32))
         return found
 
-    def join_gradients(self, parts: list[torch.Tensor], linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
+    def join_gradients(self, parts: list[torch.Tensor], linears: Sequence[LinearPart], storage: FlatStorage) -> torch.Tensor:
         """Return the gradients of adjacent linear layers side by side; one part may hold them all."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        if not storage.trains_weight(linears[0].bias):
+            return joined
         sums = joined.sum(0, dtype=torch.float32).view(len(linears), -1)
         for part, linear in zip(sums, linears, strict=True):
             storage.add(linear.bias, part)

@@ -58,6 +58,8 @@ class FlatAdamW(torch.optim.AdamW):
         """Copy the learning rate of the schedule to the device, where a captured CUDA graph of the step reads it."""
         if not all(map(REQUIRES_GRAD, self.storage.parameters)):
             raise SettingsError("weights were frozen during training", "freeze them before it starts, or use backend plain")
+        if any(weight.requires_grad for group in self.storage.frozen for weight in group):
+            raise SettingsError("weights were unfrozen during training", "unfreeze them before it starts, or use backend plain")
         self._opt_called = True  # else a schedule warns if the first step is replayed, which calls no method of the optimizer
         if self.kernel is not None:
             self.learning_rate.fill_(float(self.param_groups[0]["lr"]))

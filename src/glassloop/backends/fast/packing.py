@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 import numpy as np
@@ -220,6 +220,11 @@ def why_not_masks(batches: Batches) -> str | None:
     return HIDDEN if hides else None
 
 
+def why_not_twice(batches: Batches) -> str | None:
+    """Return why the rows of a batch cannot be read packed and padded; None if they can."""
+    return None if batches.repeats is Repeats.SAME else "the training rows differ between reads"
+
+
 def first_row(batches: Batches) -> Row:
     rows = batches.rows
     return rows.first if isinstance(rows, RowReader) else batches.read(np.zeros(1, dtype=np.int64))[0]
@@ -270,11 +275,12 @@ class PackedBatches:
 
     # Positions start after the id `uncounted` and skip it. `vocabulary` is the new id of each token id, if only some word
     # vectors are trained. `limits` are the most tokens of a row, and the number of word vectors. With `towers`, a row is two
-    # sequences.
+    # sequences. With `keeps_padded`, a batch can also return its rows padded.
     def __init__(
         self, batches: Batches, device: torch.device, uncounted: int | None = None, vocabulary: torch.Tensor | None = None,
-        limits: tuple[int, int] | None = None, *, flash: bool = False, towers: bool = False,
+        limits: tuple[int, int] | None = None, *, flash: bool = False, towers: bool = False, keeps_padded: bool = False,
     ) -> None:  # fmt: skip
+        self.keeps_padded = keeps_padded
         self.padded, self.device, self.uncounted, self.limits, self.towers = batches, device, uncounted, limits, towers
         self.multiples = (LENGTH_MULTIPLE, FLASH_MULTIPLE if flash else LENGTH_MULTIPLE) if device.type == "cuda" else None
         self.batch_size, self.order, self.row_hashes = batches.batch_size, batches.order, batches.row_hashes
@@ -325,7 +331,8 @@ class PackedBatches:
             arrays = [labels for _, labels, _ in pending if labels is not None]
             labels: list[torch.Tensor] | list[None] = to_device(arrays, self.device) if arrays else [None] * len(pending)
             for (inputs, _, rows), line, label in zip(pending, lines, labels, strict=True):
-                yield Batch({**inputs, "packed": line}, label, rows, len(rows))  # type: ignore[dict-item]
+                padded = partial(self.padded.batch, rows, rows) if self.keeps_padded else None
+                yield Batch({**inputs, "packed": line}, label, rows, len(rows), padded)  # type: ignore[dict-item]
             pending = []
 
     def columns(self, numbers: np.ndarray) -> tuple[dict[str, Ragged], dict[str, np.ndarray | list[np.ndarray]]]:

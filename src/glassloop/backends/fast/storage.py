@@ -101,6 +101,10 @@ class Region(NamedTuple):
         return slice(self.start, self.stop)
 
 
+def is_frozen(weights: Sequence[torch.Tensor]) -> bool:
+    return not any(weight.requires_grad for weight in weights)
+
+
 # Weights are fp32 with a bf16 copy of the matrices, which AdamW writes. The residual stream and the head stay fp32, as
 # under autocast.
 class FlatStorage:
@@ -125,9 +129,18 @@ class FlatStorage:
         self.gradients_exposed = False  # whether the user's code may write into gradients
         matrices = [group for layer in layers for group in layer.matrices]
         vectors = [*([embedding_vectors] if embedding_vectors else []), *(layer.vectors for layer in layers)]
+        # Of frozen weights, only what is read in one piece is copied. They have neither a gradient nor moments.
+        joined = [*matrices, *([layer.query.bias, layer.key.bias, layer.value.bias] for layer in layers)]
+        self.frozen = [group for group in joined if is_frozen(group)] if trains else []
+        self.pieces: dict[int, tuple[torch.Tensor, int]] = {}  # by weight: the copy of its group, and where it starts there
+        self.num_frozen_values = 0  # at least as many as the kernels write for the vectors of one frozen layer
+        if trains:
+            sizes = [len(weight) for group in vectors if is_frozen(group) for weight in group]
+            self.num_frozen_values = 3 * max(sizes, default=0)
+            matrices, vectors = ([group for group in groups if not is_frozen(group)] for groups in (matrices, vectors))
         self.vectors = [weight for group in vectors for weight in group]
         known = {id(weight) for group in (*matrices, self.vectors) for weight in group}
-        rest = [weight for weight in model.parameters() if id(weight) not in known and trains]
+        rest = [weight for weight in model.parameters() if id(weight) not in known and trains and weight.requires_grad]
         sections: list[tuple[list[list[torch.Tensor]], bool, bool]] = [
             (matrices, True, True),
             ([[weight] for weight in rest if id(weight) not in no_decay], True, False),
@@ -166,6 +179,23 @@ class FlatStorage:
             if id(weight) not in self.tables:
                 weight.data = self.view(self.weights, id(weight))
         self.refresh_low_copies()
+        self.copy_frozen()
+
+    def copy_frozen(self) -> None:
+        """Copy the frozen weights that layers read in one piece, in the dtype of matrix multiplications."""
+        for group in self.frozen:
+            values = [weight.detach().to(self.matmul_dtype) for weight in group]
+            piece = values[0] if len(values) == 1 else torch.cat(values)
+            starts = np.cumsum([0, *map(len, values)])
+            self.pieces |= {id(weight): (piece, int(start)) for weight, start in zip(group, starts, strict=False)}
+
+    def frozen_piece(self, weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """Return adjacent frozen weights in the dtype of matrix multiplications, joined; None for those that are trained."""
+        piece, start = self.pieces.get(id(weights[0]), (None, 0))
+        return piece if piece is None else piece[start : start + sum(map(len, weights))]
+
+    def trains_weight(self, weight: torch.Tensor) -> bool:
+        return id(weight) in self.locations
 
     def open_for_training(self) -> None:
         size, zeros = self.weights.numel(), partial(self.memory.zeros, like=self.weights)
@@ -214,16 +244,25 @@ class FlatStorage:
 
     def matmul_weight(self, *weights: torch.Tensor) -> torch.Tensor:
         """Return matrices of a layer in the dtype of matrix multiplications; several are joined."""
+        if (piece := self.frozen_piece(weights)) is not None:
+            return piece
         return self.joined_view(weights, self.weights if self.low_matrices is None else self.low_matrices)
 
     def matmul_bias(self, *weights: torch.Tensor) -> torch.Tensor:
         """Return adjacent biases of a layer in the dtype of matrix multiplications, joined."""
+        if (piece := self.frozen_piece(weights)) is not None:
+            return piece
         if self.low_matrices is None:
             return self.joined_view(weights, self.weights)
         return self.joined_view(weights, self.low_vectors, self.first_vector)
 
     def add_matmul_gradient(self, weights: Sequence[torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> None:
-        """Add left^T @ right to the joined gradient of `weights`; a batch of products fills the rows one after the other."""
+        """Add left^T @ right to the joined gradient of `weights`; a batch of products fills the rows one after the other.
+
+        Does nothing for frozen weights.
+        """
+        if not self.trains_weight(weights[0]):
+            return
         slot = self.joined_view(weights, self.matrix_gradients)
         slot = slot.view(*left.shape[:-2], -1, slot.shape[-1])
         transposed = left.mT
@@ -236,6 +275,8 @@ class FlatStorage:
         self.mark_written(*weights)
 
     def add(self, weight: torch.Tensor, value: torch.Tensor) -> None:
+        if not self.trains_weight(weight):
+            return
         slot = self.gradient(weight)
         slot.add_(value) if id(weight) in self.written else slot.copy_(value)
         self.mark_written(weight)
@@ -289,6 +330,7 @@ class FlatStorage:
     def release(self) -> None:
         """Give every parameter its own memory again; free what training needed first."""
         self.views.clear()
+        self.pieces.clear()
         if not self.trains:
             return
         if hasattr(self, "moments"):  # else gradients were not ours

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 from torch import nn
 
 from glassloop.backends.fast import triton_kernels as kernels
-from glassloop.backends.fast.operations import KernelLauncher, Saved, TensorPair, TorchOperations
+from glassloop.backends.fast.operations import KernelLauncher, Saved, Shrunk, TensorPair, TorchOperations
 from glassloop.backends.fast.packing import Packing
 from glassloop.backends.fast.storage import FlatStorage
+from glassloop.models.adapters import LinearPart
 
 MIN_ROWS_PER_PROGRAM = 2
 MAX_PARTIAL_SUMS = 264  # column sums are first taken over at most this many groups of rows
@@ -39,7 +42,7 @@ class TritonOperations(TorchOperations):
         self.num_partial_sums = min(triton.cdiv(packing.tokens, MIN_ROWS_PER_PROGRAM), MAX_PARTIAL_SUMS)
         self.summed.clear()
         if self.partial_sums is None and hasattr(storage, "other_gradients"):
-            shape = (MAX_PARTIAL_SUMS, storage.num_vector_values)
+            shape = (MAX_PARTIAL_SUMS, storage.num_vector_values + storage.num_frozen_values)
             self.partial_sums = storage.memory.zeros("partial sums", *shape, like=storage.weights)
 
     def after_backward(self, storage: FlatStorage) -> None:
@@ -47,14 +50,21 @@ class TritonOperations(TorchOperations):
         if self.partial_sums is None or not self.summed:
             return
         slot = storage.vector_gradients
+        sums = self.partial_sums[: self.num_partial_sums, : storage.num_vector_values]
         if id(storage.vectors[0]) in storage.written:
-            slot.add_(self.partial_sums[: self.num_partial_sums].sum(0))
+            slot.add_(sums.sum(0))
         else:
-            torch.sum(self.partial_sums[: self.num_partial_sums], 0, out=slot)
+            torch.sum(sums, 0, out=slot)
         storage.mark_written(*storage.vectors)
+
+    @property
+    def num_columns(self) -> int:
+        return 0 if self.partial_sums is None else self.partial_sums.shape[1]
 
     def columns_of(self, storage: FlatStorage, *weights: torch.Tensor) -> tuple[list[int], bool]:
         """Return where the columns of these vectors start in the partial sums, and whether they hold sums of this pass."""
+        if not storage.trains_weight(weights[0]):  # the kernels write sums in any case; nobody reads the last columns
+            return [storage.num_vector_values] * len(weights), False
         starts = [storage.locations[id(weight)][0] - storage.first_vector for weight in weights]
         accumulate = starts[0] in self.summed
         self.summed.add(starts[0])
@@ -75,9 +85,10 @@ class TritonOperations(TorchOperations):
         return deferred[1] if deferred is not None and deferred[0] == grad.data_ptr() else None
 
     def add_and_norm(
-        self, x: torch.Tensor, linear: nn.Linear, residual: torch.Tensor, norm: nn.LayerNorm, rate: float, storage: FlatStorage
-    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:
-        product = x @ storage.matmul_weight(linear.weight).t()
+        self, x: torch.Tensor, linear: LinearPart, residual: torch.Tensor, norm: nn.LayerNorm, rate: float,
+        storage: FlatStorage, shrunk: Shrunk | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, Saved]:  # fmt: skip
+        product = self.expand(x @ storage.matmul_weight(linear.weight).t(), shrunk, storage)
         rows, width = product.shape
         y, normed = torch.empty_like(residual), torch.empty_like(residual)
         low_y = torch.empty_like(product) if self.has_low_copy else y
@@ -93,7 +104,7 @@ class TritonOperations(TorchOperations):
         return y, low_y, (normed, inverse_std, self.seed, salt, rate)
 
     def add_and_norm_backward(
-        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear, norm: nn.LayerNorm,
+        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: LinearPart, norm: nn.LayerNorm,
         storage: FlatStorage,
     ) -> TensorPair:  # fmt: skip
         grad_residual = torch.empty_like(saved[0])
@@ -102,7 +113,7 @@ class TritonOperations(TorchOperations):
         return grad_residual, grad_product
 
     def launch_norm_backward(
-        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: nn.Linear | None, norm: nn.LayerNorm,
+        self, grad: torch.Tensor, extra_grad: torch.Tensor | None, saved: Saved, linear: LinearPart | None, norm: nn.LayerNorm,
         storage: FlatStorage, grad_total: torch.Tensor, grad_product: torch.Tensor,
     ) -> None:  # fmt: skip
         """Fill `grad_total`, and `grad_product` with that of a linear layer before the norm; embeddings have none."""
@@ -114,7 +125,7 @@ class TritonOperations(TorchOperations):
         self.launch(
             kernels.norm_backward_kernel, (self.num_partial_sums,),
             grad.contiguous(), grad if extra_grad is None else extra_grad, normed, inverse_std, norm.weight,
-            grad_total, grad_product, self.partial_sums, storage.num_vector_values, *([0] if linear is None else []), *starts,
+            grad_total, grad_product, self.partial_sums, self.num_columns, *([0] if linear is None else []), *starts,
             seed, salt, rate, rows, width,
             HAS_EXTRA_GRAD=extra_grad is not None, HAS_DROPOUT=rate > 0, DROPOUT_AFTER_NORM=linear is None,
             ACCUMULATE=accumulate, BLOCK=triton.next_power_of_2(width), num_warps=8 if width > 512 else 4,
@@ -158,9 +169,11 @@ class TritonOperations(TorchOperations):
         )  # fmt: skip
         storage.mark_written(weight)
 
-    def linear_gelu(self, x: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage) -> TensorPair:
+    def linear_gelu(
+        self, x: torch.Tensor, linear: LinearPart, approximate: str, storage: FlatStorage, shrunk: Shrunk | None = None
+    ) -> TensorPair:
         """Return x @ weight^T without the bias, and the GELU of both together."""
-        pre_activation = x @ storage.matmul_weight(linear.weight).t()
+        pre_activation = self.expand(x @ storage.matmul_weight(linear.weight).t(), shrunk, storage)
         activation = torch.empty_like(pre_activation)
         size = pre_activation.numel()
         self.launch(
@@ -171,19 +184,19 @@ class TritonOperations(TorchOperations):
         return pre_activation, activation
 
     def linear_gelu_backward(
-        self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: nn.Linear, approximate: str, storage: FlatStorage
+        self, grad: torch.Tensor, pre_activation: torch.Tensor, linear: LinearPart, approximate: str, storage: FlatStorage
     ) -> torch.Tensor:
         rows, width = pre_activation.shape
         found = torch.empty_like(pre_activation)
         (bias_start,), accumulate = self.columns_of(storage, linear.bias)
         self.launch(
             kernels.gelu_backward_kernel, (triton.cdiv(width, 256), self.num_partial_sums),
-            grad, pre_activation, linear.bias, found, self.partial_sums, storage.num_vector_values, bias_start, rows, width,
+            grad, pre_activation, linear.bias, found, self.partial_sums, self.num_columns, bias_start, rows, width,
             TANH=approximate == "tanh", ACCUMULATE=accumulate, BLOCK=256, num_warps=4,
         )  # fmt: skip
         return found
 
-    def join_gradients(self, parts: list[torch.Tensor], linears: list[nn.Linear], storage: FlatStorage) -> torch.Tensor:
+    def join_gradients(self, parts: list[torch.Tensor], linears: Sequence[LinearPart], storage: FlatStorage) -> torch.Tensor:
         if len(parts) < len(linears):
             parts = list(parts[0].chunk(len(linears), 1))
         rows, width = parts[0].shape
@@ -192,7 +205,7 @@ class TritonOperations(TorchOperations):
         sources = [part.contiguous() for part in parts]
         self.launch(
             kernels.join_gradients_kernel, (triton.cdiv(width, 256), len(parts), self.num_partial_sums),
-            sources[0], sources[min(1, len(parts) - 1)], sources[-1], joined, self.partial_sums, storage.num_vector_values,
+            sources[0], sources[min(1, len(parts) - 1)], sources[-1], joined, self.partial_sums, self.num_columns,
             bias_start, rows, width, len(parts),
             ACCUMULATE=accumulate, BLOCK=256, num_warps=2,
         )  # fmt: skip
