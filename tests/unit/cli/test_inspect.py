@@ -1,4 +1,4 @@
-"""`glassloop data`: every part of the overview is there, its figures are right, and no text of the data is taken for orders."""
+"""`glassloop inspect`: every part of the overview is there, its figures are right, and no text is taken for orders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from glassloop.cli.data import describe_data, example_table, histogram, padding_table, show_data
+from glassloop.cli.inspect import example_table, histogram, inspect, padding_table, show_data
 from glassloop.data import encoding as tokenizing
 from glassloop.data.batches import epoch_order, padding_waste
 from glassloop.data.encoding import Encoding, LengthLimit, Truncation, encode
@@ -78,15 +78,15 @@ def section(output: str, title: str) -> list[str]:
 def test_the_settings_reach_the_data_and_the_model_has_a_longest_input(says, write, tiny_model_dir: Path, capsys) -> None:
     rows = "body,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))
     path, model = str(write("rows.csv", rows)), str(tiny_model_dir)
-    describe_data(path, model, batch_size=4, text="body", validation_share=0)
+    inspect(path, model, batch_size=4, text="body", validation_share=0)
     out = capsys.readouterr().out
     assert "Padding of train in batches of 4" in out
     assert "at most 64 tokens" in out
     assert "validation" not in out
-    describe_data(path, model, 8, 4, text="body")
+    inspect(path, model, 8, 4, text="body")
     assert "at most 8 tokens" in capsys.readouterr().out
     with says("max_length is 0", "use a whole number of 8 or more"):
-        describe_data(path, model, 0, 4, text="body")
+        inspect(path, model, 0, 4, text="body")
 
 
 # --- every part
