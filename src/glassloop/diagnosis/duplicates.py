@@ -14,7 +14,7 @@ from glassloop.scores.metrics import Array
 from glassloop.settings.training import SCORE
 
 CANDIDATE = 0.80  # cosine of neighbors whose words are compared
-ALIKE = 0.70  # share of words, and of pairs of words, that near duplicates have in common
+ALIKE = 0.60  # share of words, and of pairs of words, that near duplicates have in common
 LEAST_WORDS = 3  # of near duplicates: shorter texts differ in all that they say
 OTHER_SCORE = 0.5  # standard deviations of all scores, from which the scores of two equal texts contradict each other
 WORDS = re.compile(r"\w+")

@@ -52,7 +52,9 @@ def sampled(survey: Survey, model: str, max_length: int | None, device: str, mos
     for place, name in enumerate(survey.names):
         places = survey.places[rows[survey.splits[rows] == place]]
         if len(places):
-            vectors.append(encoder.vectors(encoded[name].rows, places)[0])
+            # Without labels, so that the vectors are in the cache after a label has changed.
+            tokens = [column for column in encoded[name].rows.column_names if column != "labels"]
+            vectors.append(encoder.vectors(encoded[name].rows.select_columns(tokens), places)[0])
             refuse_infinite(vectors[-1], survey.numbers[rows[survey.splits[rows] == place]] - 1, name)
     if not vectors:
         raise DataError("there are no rows to embed", "add rows")

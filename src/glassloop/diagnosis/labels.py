@@ -84,8 +84,8 @@ def with_neighbors(held: HeldOut, neighbors: Neighbors, groups: Array) -> HeldOu
         votes[rows, held.targets[near[:, column]]] += weights[:, column]
     both = np.sqrt(held.expected * votes)
     both /= np.maximum(both.sum(axis=1, keepdims=True), 1e-300)
-    alone, together = (np.log(np.maximum(one[rows, held.targets], 1e-12)).mean() for one in (held.expected, both))
-    return replace(held, expected=both) if together > alone else held
+    alone, together = (int((one.argmax(axis=1) == held.targets).sum()) for one in (held.expected, both))
+    return replace(held, expected=both) if together >= alone else held
 
 
 def expected_of(outputs: Array, task: str) -> Array:
@@ -103,7 +103,7 @@ def confident_classes(expected: Array, given: Array) -> Array:
 
 
 def suspects_of(held: HeldOut) -> Suspects:
-    """Return the rows whose labels the model contradicts while it is as sure as it usually is."""
+    """Return the rows whose labels the model contradicts, as many as it is usually confident of."""
     if held.task == SCORE:
         residuals = held.expected[:, 0] - held.targets
         spread = NORMAL * float(np.median(np.abs(residuals - np.median(residuals)))) or float(residuals.std()) or 1.0
@@ -115,11 +115,38 @@ def suspects_of(held: HeldOut) -> Suspects:
         return suspected_sets(held)
     given, expected = held.targets, held.expected
     known = np.bincount(given, minlength=expected.shape[1])[given] >= LEAST_OF_CLASS
-    confident, answer = confident_classes(expected, given), expected.argmax(axis=1)
-    suspected = known & (confident >= 0) & (confident != given) & (answer != given)
-    rows = np.flatnonzero(suspected)
+    answer = expected.argmax(axis=1)
+    rows = np.flatnonzero(known & (answer != given) & likely_errors(expected, given))
     rows = rows[np.argsort(expected[rows, given[rows]], kind="stable")]
     return Suspects(rows, answer[rows], expected[rows, given[rows]], expected[rows, answer[rows]])
+
+
+def confident_shares(expected: Array, given: Array) -> Array:
+    """Return, for the rows of each given class, the share of which the model is confident that they are of each class."""
+    size, confident = expected.shape[1], confident_classes(expected, given)
+    counts = np.zeros((size, size))
+    np.add.at(counts, (given[confident >= 0], confident[confident >= 0]), 1.0)
+    counts[np.arange(size), np.arange(size)] += counts.sum(axis=1) == 0
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def likely_errors(expected: Array, given: Array) -> Array:
+    """Return which rows are among the likely errors of their class, and of their class and some other one.
+
+    How many rows these are follows from the shares of confident rows. Which ones they are follows from the probability of the
+    given class, and from how much more likely the other class is (Northcutt 2021: prune by class and by noise rate).
+    """
+    shares = confident_shares(expected, given)
+    by_class, by_other = np.zeros(len(given), dtype=bool), np.zeros(len(given), dtype=bool)
+    for place in np.unique(given):
+        inside = np.flatnonzero(given == place)
+        numbers = np.round(shares[place] * len(inside)).astype(np.int64)
+        by_class[inside[np.argsort(expected[inside, place], kind="stable")[: len(inside) - numbers[place]]]] = True
+        for other in np.flatnonzero(numbers):
+            if other != place:
+                margins = expected[inside, place] - expected[inside, other]
+                by_other[inside[np.argsort(margins, kind="stable")[: numbers[other]]]] = True
+    return by_class & by_other
 
 
 def suspected_sets(held: HeldOut) -> Suspects:
@@ -128,8 +155,7 @@ def suspected_sets(held: HeldOut) -> Suspects:
     for place, given in enumerate(held.targets.T):
         if min(int(given.sum()), len(given) - int(given.sum())) >= LEAST_OF_CLASS:
             both = np.stack([1 - held.expected[:, place], held.expected[:, place]], axis=1)
-            confident = confident_classes(both, given)
-            wrong[:, place] = (confident >= 0) & (confident != given) & (both.argmax(axis=1) != given)
+            wrong[:, place] = (both.argmax(axis=1) != given) & likely_errors(both, given)
     chosen = np.where(held.targets == 1, held.expected, 1 - held.expected)
     doubt = np.where(wrong, chosen, 1.0).min(axis=1)
     rows = np.flatnonzero(wrong.any(axis=1))
