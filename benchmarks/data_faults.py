@@ -13,7 +13,8 @@ with five folds, as its tutorials do.
 - contrary: training rows are added with another label.
 - word: a word that no row has is put into 30% of the rows of one class.
 
-Precision does not count rows that are also found without the planted faults. `clean` is the share of rows that are found there.
+Of copies, swapped and contrary rows, only the added rows count: one that is found for another reason is a false alarm. Rows
+that are also found without the planted faults do not count. `clean` is the share of rows that are found there.
 """
 
 from __future__ import annotations

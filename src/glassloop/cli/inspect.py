@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from glassloop.data.encoding import Encoding, LengthLimit
     from glassloop.data.examples import Examples
     from glassloop.diagnosis.findings import Diagnosis
+    from glassloop.diagnosis.learning_curve import LearningCurve
 
 DEEP_HELP = "Also look for wrong labels, duplicates, leaks between splits, broken texts and shortcuts, by embeddings."
 SUGGESTIONS_HELP = "CSV file for the suspected label errors, to edit and pass to glassloop clean --relabel."
 FAIL_HELP = "Exit with status 8 if --deep finds one of these: codes such as GL101, or error, warning, info."
 SAMPLE_HELP = "Number of rows to embed at most, drawn at random. Default: 20,000, on a GPU 100,000."
+CURVE_HELP = "Measure how the score grows with the rows, and what more labelled rows would bring."
 SHOWN_SUSPECTS = 10
+SHOWN_CLASSES = 10
 HISTOGRAM_BINS = 10
 BAR_WIDTH = 40
 SHOWN_PADDING = 4
@@ -43,6 +46,7 @@ def inspect(
     max_length: Annotated[int | None, Option(help="Maximum number of tokens per row.")] = None,
     batch_size: Annotated[int, Option(help="Batch size used to measure padding.")] = 8,
     deep: Annotated[bool, Option("--deep", help=DEEP_HELP)] = False,
+    learning_curve: Annotated[bool, Option("--learning_curve", help=CURVE_HELP)] = False,
     out: Annotated[str | None, Option("-o", "--out", help="HTML file for all findings of --deep, with their rows.")] = None,
     suggestions: Annotated[str | None, Option(help=SUGGESTIONS_HELP)] = None,
     fail_on: Annotated[list[str] | None, Option(metavar="<str>", help=FAIL_HELP)] = None,
@@ -59,11 +63,14 @@ def inspect(
         from glassloop.training.evaluate import data_content
 
     given = given_for(DataSettings, options)
-    only_deep = {"out": out, "suggestions": suggestions, "fail_on": fail_on, "sample": sample}
+    only_deep = {"out": out, "suggestions": suggestions, "fail_on": fail_on, **({} if learning_curve else {"sample": sample})}
     if not deep and (names := [f"--{name}" for name, value in only_deep.items() if value is not None]):
         raise SettingsError(f"{listed(names)} needs --deep", "add --deep")
+    curve = measured_curve(data, model, max_length, given, sample, device) if learning_curve else None
     if deep:
-        return inspect_deep(data, model, max_length, given, out, suggestions, fail_on or [], sample, device)
+        return inspect_deep(data, model, max_length, given, out, suggestions, fail_on or [], sample, device, curve)
+    if curve:
+        return CommandResult({"data": data, "model": model, "learning_curve": curve})
     examples = load_examples(data, **asdict(data_settings(given)))
     with stage("loading the tokenizer"):
         tokenizer = load_tokenizer(model)
@@ -74,7 +81,7 @@ def inspect(
 
 def inspect_deep(
     data: str, model: str, max_length: int | None, given: dict[str, object], out: str | None, suggestions: str | None,
-    fail_on: list[str], sample: int | None, device: str,
+    fail_on: list[str], sample: int | None, device: str, curve: LearningCurve | None,
 ) -> CommandResult:  # fmt: skip
     """Find what is wrong in the rows, print it, and write the files that were asked for."""
     with starting():
@@ -90,7 +97,7 @@ def inspect_deep(
     found = findings.diagnose(examples, model, max_length=max_length, device=device, most_rows=sample)
     show_findings(found)
     if page_path:
-        write_text(page_path, page.inspection_page(found, data, examples))
+        write_text(page_path, page.inspection_page(found, data, examples, curve))
     if list_path:
         cleaning.write_suggestions(list_path, found.suspects, examples.columns.texts)
     for path in filter(None, (page_path, list_path)):
@@ -99,8 +106,38 @@ def inspect_deep(
     if failed:
         say(f"--fail_on: found {listed(failed, 30)}")
     content = {"data": data, "model": model, "task": examples.task, "columns": examples.columns, **found.content()}
-    content |= {"out": page_path, "suggestions": list_path, "failed": failed}
+    content |= {"out": page_path, "suggestions": list_path, "failed": failed, "learning_curve": curve}
     return CommandResult(content, findings.FOUND_STATUS if failed else 0)
+
+
+def measured_curve(
+    data: str, model: str, max_length: int | None, given: dict[str, object], sample: int | None, device: str
+) -> LearningCurve:
+    """Measure the learning curve and print it with what more rows are expected to bring."""
+    from rich.console import Console
+
+    with starting():
+        from glassloop.data.sources import load_examples
+        from glassloop.diagnosis import learning_curve as curves
+
+    examples = load_examples(data, **asdict(data_settings({"validation_share": 0, **given})))
+    curve = curves.learning_curve(examples, model, max_length=max_length, device=device, most_rows=sample)
+    console = Console()
+    console.print(cell(curve.sentence(), "bold"))
+    table = titled_table("Regression on the embeddings", "training rows", curve.metric, "95% interval", "gain")
+    for point in curve.points:
+        table.add_row(f"{point.rows:,}", f"{point.mean:.4f}", "", "")
+    for one in curve.forecasts:
+        gain = f"{curves.points_of(one.gain)} points ({curves.span_of(one)})"
+        table.add_row(cell(f"{one.rows:,}", "dim"), f"{one.score:.4f}", f"{one.low:.4f} to {one.high:.4f}", gain)
+    console.print(table)
+    gaining = [one for one in curve.classes if one.low > 0][:SHOWN_CLASSES]
+    if gaining:
+        classes = titled_table("Classes that gained when the rows were doubled", "label", "rows", "recall before", "after")
+        for label in gaining:
+            classes.add_row(cell(label.label), f"{label.rows:,}", f"{label.before:.3f}", f"{label.after:.3f}")
+        console.print(classes)
+    return curve
 
 
 def show_findings(found: Diagnosis) -> None:

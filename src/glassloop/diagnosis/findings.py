@@ -308,11 +308,13 @@ def suspect_rows(finder: Finder, sample: Sample, neighbors: Neighbors, held: Hel
     return rows
 
 
-def find_label_errors(finder: Finder, suspects: Sequence[Row], read: Callable[[str], int]) -> None:
+def find_label_errors(finder: Finder, suspects: Sequence[Row], held: HeldOut, read: Callable[[str], int]) -> None:
+    # Of a model that is often wrong, most suspects are rows that it does not understand: the reader must know.
+    sure = "" if held.task == SCORE else f"; the model is right about {float(held.right.mean()):.0%} of all rows"
     for split in finder.survey.names:
         inside = [row for row in suspects if row.split == split]
         if inside:
-            told = f"{len(inside) / max(read(split), 1):.1%} of the rows that were read"
+            told = f"{len(inside) / max(read(split), 1):.1%} of the rows that were read{sure}"
             finder.findings.append(Finding("GL301", split, [row.row for row in inside], inside[:MOST_SUSPECTS], told))
 
 
@@ -351,7 +353,9 @@ def diagnose(
             suspects = suspect_rows(finder, sample, neighbors, likely, suspects_of(likely))
             names = examples.labels.names if examples.labels else ()
             noise, score = noise_shares(likely, tuple(names)), float(held.right.mean())
-            find_label_errors(finder, suspects, lambda split: int((sample.splits[rows] == survey.names.index(split)).sum()))
+            find_label_errors(
+                finder, suspects, held, lambda split: int((sample.splits[rows] == survey.names.index(split)).sum())
+            )
             find_shortcuts(finder, sample, held)
     findings = sorted(finder.findings, key=lambda finding: (finding.code, survey.names.index(finding.split)))
     seconds = time.perf_counter() - began

@@ -7,8 +7,9 @@ from itertools import groupby
 from glassloop.data.examples import Examples
 from glassloop.diagnosis.codes import CODES, SEVERITIES
 from glassloop.diagnosis.findings import Diagnosis, Finding
+from glassloop.diagnosis.learning_curve import LearningCurve, points_of, span_of
 from glassloop.markup.templates import PERCENT, piece
-from glassloop.report.charts import Axis, DotChart, Dots
+from glassloop.report.charts import COUNT, Axis, DotChart, Dots, LineChart, Series
 from glassloop.report.page import Cell, Number, Section, figure, page
 from glassloop.settings.training import CLASSES, SCORE
 
@@ -18,13 +19,15 @@ SHOWN_CLASSES = 20
 SCORED = {CLASSES: "accuracy", SCORE: "mean error, negative"}
 
 
-def inspection_page(found: Diagnosis, data: str, examples: Examples) -> str:
-    """Return the page of a diagnosis as HTML."""
+def inspection_page(found: Diagnosis, data: str, examples: Examples, curve: LearningCurve | None = None) -> str:
+    """Return the page of a diagnosis, and of a learning curve, as HTML."""
     sections = [Section("overview", "Findings", overview(found, examples.task))]
     for code, each in groupby(found.findings, key=lambda finding: finding.code):
         sections.append(Section(code, f"{code}: {CODES[code].title}", finding_section([*each]), code))
     if found.noise:
         sections.append(Section("noise", "Estimated share of wrong labels", noise_section(found), "Wrong labels"))
+    if curve:
+        sections.append(Section("learning-curve", "What more rows would bring", curve_section(curve), "More rows"))
     title = f"Inspection of {data.rpartition('/')[2] or data}"
     return page(title, sections, subtitle=piece(TEMPLATE, "subtitle", found, data), footer=piece(TEMPLATE, "footer"))
 
@@ -64,3 +67,22 @@ def noise_section(found: Diagnosis) -> str:
         for one, span in zip(found.noise, interval, strict=True)
     ]
     return piece(TEMPLATE, "noise", [figure(chart)], rows)
+
+
+def curve_section(curve: LearningCurve) -> str:
+    """Return the chart of the measured and expected scores, and the tables of gains."""
+    measured = [(float(point.rows), point.mean) for point in curve.points]
+    lines = [Series("measured", measured, dots=True)]
+    ends = {"expected": "score", "lower end of the 95 % interval": "low", "upper end": "high"}
+    lines += [Series(name, [(float(one.rows), getattr(one, key)) for one in curve.forecasts]) for name, key in ends.items()]
+    chart = LineChart("Learning curve", curve.sentence(), Axis("training rows", COUNT, low=0), Axis(curve.metric), lines)
+    rows: list[list[Cell]] = [
+        [one.more, Number(one.score, f"{one.score:.4f}"), Number(one.gain, f"{points_of(one.gain)} points"), span_of(one)]
+        for one in curve.forecasts
+    ]
+    classes: list[list[Cell]] = [
+        [one.label, one.rows, Number(one.before, f"{one.before:.3f}"), Number(one.after, f"{one.after:.3f}")]
+        for one in curve.classes
+        if one.low > 0
+    ]
+    return piece(TEMPLATE, "curve", curve, [figure(chart)], rows, classes)

@@ -40,7 +40,7 @@ TRAINED = "--model --config --new_head --resume"
 FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
     "inspect": (
         "data",
-        "--model --max_length --batch_size --deep -o --out --suggestions --fail_on --sample --device --json",
+        "--model --max_length --batch_size --deep --learning_curve -o --out --suggestions --fail_on --sample --device --json",
         DATA,
     ),
     "clean": ("file", "-o --out --drop --relabel --undo --overwrite --model --device --json", DATA),
@@ -292,7 +292,18 @@ def test_every_command_with_json_prints_one_document(run, text_run, seeds_folder
     for name in ("inspect", "data"):  # the former name of the command
         assert keys_of(name, data, "--model", model)[:4] == ["data", "model", "max_length", "task"]
     found = keys_of("inspect", data, "--model", model, "--deep", "--device", "cpu")
-    assert found == ["data", "model", "task", "columns", "findings", "diagnosis", "out", "suggestions", "failed"]
+    assert found == [
+        "data",
+        "model",
+        "task",
+        "columns",
+        "findings",
+        "diagnosis",
+        "out",
+        "suggestions",
+        "failed",
+        "learning_curve",
+    ]
     assert keys_of("predict", str(text_run), "good", "--device", "cpu") == ["run", "predictions"]
     assert keys_of("predict", str(seeds_folder), "good", "--device", "cpu") == ["run", "predictions"]
     out = str(tmp_path / "rows.csv")
