@@ -35,11 +35,11 @@ def refuse_suggestions(path: Path) -> None:
     refuse_existing(path)
 
 
-def write_suggestions(path: Path, suspects: Sequence[Row], text_columns: Sequence[str], separator: str = "|") -> None:
-    """Write the suspected label errors, the most suspicious one first, for a person to edit."""
+def write_suggestions(path: Path, suspects: Sequence[Row], text_columns: Sequence[str]) -> None:
+    """Write the suspected label errors, the most suspicious one first, for a person to edit. Bars separate several labels."""
 
     def cell(label: object) -> object:
-        return separator.join(map(str, label)) if isinstance(label, list) else label
+        return "|".join(map(str, label)) if isinstance(label, list) else label
 
     names = [f"text {name}" if name in (ROW, SPLIT, LABEL, SUGGESTED, PROBABILITY) else name for name in text_columns]
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as opened:
@@ -194,7 +194,8 @@ def clean_file(
             if number in changes.relabel:
                 left.discard(number)
                 before, after = changes.relabel[number]
-                new = relabelled(row[column], before, after, known, labels, f"{path.name}, row {number:,}", scores=scores)
+                where, separator = f"{path.name}, row {number:,}", settings.label_separator
+                new = relabelled(row[column], before, after, known, labels, where, scores=scores, separator=separator)
                 if new != row[column]:
                     write_line(lines, {"change": "relabel", ROW: number, "column": column, "before": row[column], "after": new})
                     row = {**row, column: new}
@@ -208,8 +209,9 @@ def clean_file(
 
 
 def relabelled(
-    cell: object, before: str, after: str, known: Mapping[str, object], labels: LabelSet | None, where: str, *, scores: bool
-) -> object:
+    cell: object, before: str, after: str, known: Mapping[str, object], labels: LabelSet | None, where: str, *,
+    scores: bool, separator: str | None,
+) -> object:  # fmt: skip
     """Return the new cell. Raise `DataError` if the old one is not what the suggestion was made for."""
     # After the file has changed, the numbers of rows mean other rows.
     if scores:
@@ -219,12 +221,19 @@ def relabelled(
             raise DataError(f"{where}: {visible(after)} is not a score", "write a number, or empty the cell") from error
         if is_same:
             return type(cell)(after) if isinstance(cell, str) else new
+    elif separator is not None or isinstance(cell, list):
+        names = labels.names if labels else ()
+        parts = [*map(str, cell)] if isinstance(cell, list) else str(cell or "").split(separator)
+        wanted = after.split("|")
+        if wrong := [name for name in wanted if name not in names]:
+            raise DataError(
+                f"{where}: there is no label {visible(wrong[0])}", f"use some of {listed(names)}, or empty the cell"
+            )
+        if {part.strip() for part in parts if part.strip()} == {part for part in before.split("|") if part}:
+            return wanted if isinstance(cell, list) else str(separator).join(wanted)
     elif known.get(before, before) == cell or str(cell) == before:
         if after in known:
             return known[after]
-        parts = after.split("|")
-        if isinstance(cell, str) and len(parts) > 1 and all(part in (labels.names if labels else ()) for part in parts):
-            return after
         raise DataError(f"{where}: there is no label {visible(after)}", f"use one of {listed(known)}, or empty the cell")
     problem = f"{where}: the label is {visible(cell)}, but the suggestion was made for {visible(before)}"
     raise DataError(problem, "inspect the file again: it has changed since")

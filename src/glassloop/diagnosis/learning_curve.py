@@ -208,9 +208,13 @@ def forecast(points: Sequence[Point], now: int, more: Sequence[int], evaluated: 
     usual = float(errors[-1])
     of_rows = max((max(usual * (1 - usual), 0.0) / evaluated) ** 0.5, float(deviation[-1]))
     noise = of_rows * random.normal(size=DRAWS)
+    # What the same rows change between two sizes differs from seed to seed, beyond what the law can say.
+    steps = np.subtract(points[-1].scores, points[-2].scores) if len(points) > 1 else np.zeros(1)
+    unsteady = float(np.std(steps, ddof=1)) / len(steps) ** 0.5 if len(steps) > 1 else 0.0
+    shift = unsteady * random.normal(size=DRAWS)
     found = []
     for extra in more:
-        gain = slope * (1 - (1 + extra / now) ** -exponents[chosen])
+        gain = slope * (1 - (1 + extra / now) ** -exponents[chosen]) + shift
         scores = 1 - floors[chosen] - slope * (1 + extra / now) ** -exponents[chosen] + noise
         ends = [*np.quantile(scores, LEVEL), *np.quantile(gain, LEVEL)]
         low, high, gain_low, gain_high = (float(end) for end in ends)

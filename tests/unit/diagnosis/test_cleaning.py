@@ -95,6 +95,28 @@ def test_jsonl_keeps_lists_and_the_spelling_of_numbers(tmp_path: Path) -> None:
     assert kept == wanted[:5] + wanted[6:]
 
 
+def test_several_labels_are_changed_in_the_way_the_file_writes_them(tmp_path: Path) -> None:
+    rows = [[f"one {sign}", ("joy;anger", "fear; joy", "fear")[place % 3], "x"] for place, sign in enumerate("abcdefghi")]
+    path, out = write(tmp_path / "rows.csv", rows), tmp_path / "clean.csv"
+    asked = suggest(tmp_path / "s.csv", (1, "anger|joy", "joy"), (2, "fear|joy", "anger|fear"))
+    assert clean(str(path), str(out), relabel=asked, label_separator=";").content["relabelled"] == 2
+    assert [row[1] for row in read(out)][:3] == ["joy", "anger;fear", "fear"]
+    for wrong, told in (((3, "joy", "fear"), "was made for"), ((3, "fear", "rage"), 'there is no label "rage"')):
+        asked = suggest(tmp_path / "s.csv", wrong)
+        with pytest.raises(DataError, match=told):
+            clean(str(path), str(tmp_path / "x.csv"), relabel=asked, label_separator=";")
+
+
+def test_scores_are_changed_and_written_as_they_are_given(tmp_path: Path) -> None:
+    rows = [[f"one {sign}", f"{place}.50", "x"] for place, sign in enumerate("abcdefghijklmnopqrstuvwxyz")]
+    path, out = write(tmp_path / "rows.csv", rows), tmp_path / "clean.csv"
+    clean(str(path), str(out), relabel=suggest(tmp_path / "s.csv", (4, "3.5", "7.25")), task="regression")
+    assert [row[1] for row in read(out)][2:5] == ["2.50", "7.25", "4.50"]
+    asked = suggest(tmp_path / "s.csv", (4, "3.5", "high"))
+    with pytest.raises(DataError, match='"high" is not a score'):
+        clean(str(path), str(tmp_path / "x.csv"), relabel=asked, task="regression")
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
