@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 
 quickstart: $(READY) ## Train MiniLM on generated pairs with default settings, evaluate it, predict one pair (about three minutes).
 	@echo "==> Inspecting the data"
-	$(BIN)/glassloop data quickstart --batch_size 16
+	$(BIN)/glassloop inspect quickstart --batch_size 16
 	@echo "==> Training, evaluating and predicting in a new folder in runs/"
 	run=runs/quickstart-$$(date +%Y%m%d-%H%M%S) && \
 	$(BIN)/glassloop train quickstart --output_dir $$run && \

@@ -12,6 +12,7 @@ import typer
 import glassloop
 from glassloop.cli.main import app
 from glassloop.cli.options import ALIASES
+from glassloop.diagnosis.codes import CODES
 from glassloop.models.families import FAMILIES
 from glassloop.settings.training import DataSettings, TrainingArguments
 from glassloop.settings.transformers_names import SETTINGS as THEIR_SETTINGS
@@ -156,11 +157,20 @@ def directive(name: str) -> str:
     return f".. autoclass:: glassloop.{name}\n{members}"
 
 
+def findings() -> str:
+    """Return a table of every code of a finding."""
+    rows = [
+        (f"`{code.code}`", code.title, code.severity, with_code(code.why), with_code(code.remedy)) for code in CODES.values()
+    ]
+    return table(("Code", "Finding", "Severity", "Why it matters", "What to do"), rows)
+
+
 GENERATED: dict[str, Callable[..., str]] = {
     "settings_of_transformers": settings_of_transformers,
     "settings": settings,
     "commands": commands,
     "short_names": short_names,
     "families": families,
+    "findings": findings,
     "python": python_names,
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 
@@ -23,6 +24,9 @@ class GivenSplit:
 
     def row_name(self, row: int) -> str:
         return f"{self.source}, row {row + 2:,}"
+
+    def row_numbers(self) -> np.ndarray:
+        return np.arange(1, sum(part.num_rows for part in self.parts) + 1)
 
 
 class Watched:

@@ -28,7 +28,7 @@ CORE = (
 )
 DOORS = ("trainer", "predictor")
 # A slice uses the core and the doors, never another slice.
-SLICES = ("study", "serve", "share", "compat", "web")
+SLICES = ("study", "diagnosis", "serve", "share", "compat", "web")
 ENTRIES = ("__init__", "cli", "__main__")
 LEVELS = {room: level for level, room in enumerate((*CORE, *DOORS, *SLICES, *ENTRIES))}
 

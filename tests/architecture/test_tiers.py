@@ -55,7 +55,7 @@ CHECKED_ELSEWHERE = {
         "test_48_the_launcher_ends_when_a_process_is_killed": f"{PROCESSES}::test_one_error_and_its_code",
         "test_49_an_error_of_all_processes_is_one_message_with_its_exit_code": f"{PROCESSES}::test_one_error_and_its_code",
     },
-    "tests/unit/cli/test_verification.py": {
+    "tests/unit/study/test_verification.py": {
         "test_the_run_is_killed_in_the_middle": "::test_all_claims_hold",
         "test_two_processes_have_the_losses_of_one": SAME_NUMBERS,
     },

@@ -37,11 +37,12 @@ app = typer.Typer(
 )
 
 COMMANDS = (  # in the order of the help page; each has a module of its name
-    *("data", "train", "evaluate", "calibrate", "study", "predict", "serve", "push", "export", "report", "compare"),
+    *("inspect", "clean", "train", "evaluate", "calibrate", "study", "predict", "serve", "push", "export", "report", "compare"),
     *("list", "init", "eject", "port", "run", "verify", "doctor", "ui"),
 )
-FUNCTIONS = {"data": "describe_data", "list": "list_runs", "run": "run_script"}  # others have the names of their commands
-FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui"}
+FUNCTIONS = {"list": "list_runs", "run": "run_script"}  # others have the names of their commands
+FORMER = {"data": "inspect"}  # former names of commands, for one release: no help page lists them
+FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui", "clean"}
 FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of commands that print their result without them
 BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
 
@@ -50,6 +51,8 @@ for name in COMMANDS:
     interspersed = {"allow_interspersed_args": name != "run"}  # what follows the script belongs to it
     function = getattr(import_module(f"glassloop.cli.{name}"), FUNCTIONS.get(name, name))
     app.command(name, cls=GroupedCommand, context_settings=interspersed)(function)
+    for former in (old for old, new in FORMER.items() if new == name):
+        app.command(former, cls=GroupedCommand, hidden=True)(function)
 
 
 def command() -> None:

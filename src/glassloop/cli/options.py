@@ -307,7 +307,9 @@ MEANT = {
 }
 
 # Words for what is an argument, and how each command takes it.
-DATA_USAGE = {verb: f"{verb} DATA" for verb in ("data", "train", "init", "verify")} | {"evaluate": "evaluate RUN DATA"}
+DATA_USAGE = {verb: f"{verb} DATA" for verb in ("inspect", "data", "train", "init", "verify")} | {
+    "evaluate": "evaluate RUN DATA"
+}
 RUN_USAGE = {verb: f"{verb} RUN" for verb in ("evaluate", "predict", "eject", "verify")}
 MEANT_AS_ARGUMENT = (
     (DATA_WORDS, "data", DATA_USAGE),

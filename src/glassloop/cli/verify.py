@@ -26,9 +26,9 @@ def verify(
     with starting(lines=False):
         from rich.console import Console
 
-        from glassloop.cli.verification import BATCH, STEPS, check_claims, usual_pooling
         from glassloop.markup.terminal import bare_table, text
         from glassloop.models.pooled import decoded_pooling
+        from glassloop.study.verification import BATCH, STEPS, check_claims, usual_pooling
 
     data, trained_from = what, "quickstart"
     given = given_for(DataSettings, options)

@@ -36,6 +36,7 @@ LEAST_MEMBERS = 5  # texts of a class, from which one is always held out
 LENGTH_BINS = 24  # of the histogram in the record of a run
 DESCRIPTION_NAME = "examples.json"
 BAD_ROWS_NAME = "skipped-rows.csv"
+NUMBERS_SUFFIX = ".numbers.npy"
 
 
 @described
@@ -50,6 +51,9 @@ class Examples:
     facts: dict[str, SplitFacts] = field(metadata={"help": "What was counted in each split."})
     notes: list[str] = field(metadata={"help": "What a person should know before training."})
     measures: Measures = field(metadata={"help": "The metrics that fit the data."})
+    numbers: dict[str, np.ndarray] = field(
+        default_factory=dict, metadata={"help": "The number of each row in the file of its split: 1 is the first row of data."}
+    )
 
     @cached_property
     def splits(self) -> DatasetDict:
@@ -77,6 +81,7 @@ class RawSplit(Protocol):
     def bad(self) -> BadRows | None: ...  # rows that were skipped because they cannot be read; None if there cannot be any
     def tables(self) -> Iterator[pa.Table]: ...  # of a bounded size; may be called several times
     def row_name(self, row: int) -> str: ...  # what a person calls a row, such as its file and its number there
+    def row_numbers(self) -> np.ndarray: ...  # the number of each row, from 1, which also counts rows that were skipped
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,7 @@ def prepare(raw: Mapping[str, RawSplit], settings: DataSettings, known: Known, f
     for name, part in parts.items():
         train_keys = parts["train"].keys if name != "train" and "train" in parts else None
         written = write_split(folder / f"{name}.arrow", part, task, labels, settings)
+        np.save(folder / f"{name}{NUMBERS_SUFFIX}", part.raw.row_numbers()[part.rows])
         facts[name] = replace(facts_of(part, labels, train_keys), fingerprint=written, num_skipped=skipped.get(name, 0))
     bad = BadRows(skip=True)
     for split in raw.values():
@@ -176,7 +182,8 @@ def load_prepared(folder: Path) -> Examples:
     if num_bad := described["num_bad_rows"]:
         skipped = counted(num_bad, "row", "rows")
         notes = [f"skipped {skipped} that cannot be read; {folder / BAD_ROWS_NAME} lists them", *notes]
-    return Examples(rows, columns, described["task"], labels, facts, notes, measures)
+    numbers = {name: np.load(folder / f"{name}{NUMBERS_SUFFIX}", "r", allow_pickle=False) for name in facts}
+    return Examples(rows, columns, described["task"], labels, facts, notes, measures, numbers)
 
 
 def measured_by(known: Known, task: str, labels: LabelSet | None, values: list[str]) -> Measures:

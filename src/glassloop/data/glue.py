@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from glassloop.base.errors import DataError, counted, did_you_mean, listed, visible
@@ -15,7 +16,7 @@ from glassloop.base.records import Json
 from glassloop.data.columns import UNLABELLED, Known
 from glassloop.data.examples import Source
 from glassloop.data.readers import BadRows, SpooledSplit, checksums, opened_text, read_delimited
-from glassloop.data.rows import arrow_array
+from glassloop.data.rows import arrow_array, numbers_of
 from glassloop.scores.metrics import GLUE
 from glassloop.settings.training import CLASSES, SCORE, DataSettings
 
@@ -162,3 +163,6 @@ class GlueSplit(SpooledSplit):
                 return f"{self.source}, row {table['idx'][row].as_py() + self.has_header + 1:,}"
             row -= table.num_rows
         return self.source
+
+    def row_numbers(self) -> np.ndarray:
+        return np.concatenate([numbers_of(table["idx"].combine_chunks()) for table in self.tables()]).astype(np.int64) + 1

@@ -24,6 +24,7 @@ from operator import not_
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TextIO, TypeAlias, TypeGuard, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 
 from glassloop.base.errors import DataError, SettingsError, counted, did_you_mean, listed, visible
@@ -706,3 +707,6 @@ class SpooledSplit:
 
     def row_name(self, row: int) -> str:
         return f"{self.source}, row {row + 1:,}"
+
+    def row_numbers(self) -> np.ndarray:
+        return np.arange(1, self.num_rows + 1)

@@ -353,7 +353,7 @@ def collator_repeats(collate: Collator, rows: Sequence[Row]) -> Repeats:
 @contextmanager
 def random_states_kept(device: torch.device | None = None, seed: int | None = None) -> Iterator[None]:
     """Restore the global random number generators, and that of `device`, after a block that may start with a `seed`."""
-    import torch  # here, because `glassloop data` does not load it
+    import torch  # here, because `glassloop inspect` does not load it
 
     python, numpy = random.getstate(), np.random.get_state()
     devices = [torch.cuda.current_device()] if device is not None and device.type == "cuda" else []

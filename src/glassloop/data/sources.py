@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -213,6 +214,15 @@ class FileSplit(SpooledSplit):
         number = row - start + readers.first_row_number(path, self.settings)
         return f"{path.name}, row {self.bad.number_of(path, number):,}"
 
+    def row_numbers(self) -> np.ndarray:
+        numbers = super().row_numbers()
+        for start, path in self.starts:  # the numbers of several files continue
+            later = numbers[start:]
+            before = int(later[0]) - readers.first_row_number(path, self.settings) if len(later) else 0
+            for skipped in sorted(self.bad.rows.get(path, ())):
+                later[later >= skipped + before] += 1
+        return numbers
+
 
 def files_by_split(folder: Path) -> dict[str, list[Path]]:
     """Return the data files of a folder by split: train.csv, validation.csv, train-00000-of-00002.parquet."""
@@ -298,6 +308,9 @@ class ObjectSplit:
 
     def row_name(self, row: int) -> str:
         return f"{self.source}, row {row + 1:,}"
+
+    def row_numbers(self) -> np.ndarray:
+        return np.arange(1, len(self.data) + 1)
 
 
 def object_source(data: object, label: tuple[str, ...] = ()) -> Source:

@@ -46,6 +46,7 @@ class LinearModel:
     bias: Array
     strength: float  # the chosen inverse penalty
     held_out: Array  # the loss of each row for a model that was fitted without its fold; NaN if no fold held it out
+    held_out_outputs: Array | None = None  # what that model gives each row, if it was asked for
 
     def outputs(self, features: Array) -> Array:
         """Return logits, or a score, of each row."""
@@ -54,7 +55,7 @@ class LinearModel:
 
 def fit_linear(
     features: Array, targets: Array, task: str, num_outputs: int, groups: Array | None = None,
-    class_weights: Sequence[float] | None = None,
+    class_weights: Sequence[float] | None = None, *, all_held_out: bool = False,
 ) -> LinearModel:  # fmt: skip
     """Fit classes, several labels (0 and 1) or scores to features.
 
@@ -65,6 +66,7 @@ def fit_linear(
         num_outputs: The number of classes or labels; 1 for scores.
         groups: Rows with equal numbers, such as those with the same text, are always held out together.
         class_weights: The weight of each class or label in the loss; None if all count the same.
+        all_held_out: Keep the held-out outputs, and let every fold hold out its rows, also of a large problem.
 
     Raises:
         DataError: A feature is not finite.
@@ -77,7 +79,7 @@ def fit_linear(
     dtype = torch.float32 if size > LARGE else torch.float64
     folds = assigned_folds(targets, task, groups)
     used = [fold for fold in range(FOLDS) if (folds == fold).any() and (folds[rows] != fold).any()]
-    used = used if size <= VERY_LARGE else used[:1]
+    used = used if size <= VERY_LARGE or all_held_out else used[:1]
     weights_of_classes = None if class_weights is None else mean_one(class_weights, targets, task)
     # numpy, scipy and torch each have threads that wait in empty loops, so together they are up to a hundred times slower
     # than one thread. Small problems are solved in one thread, large ones in those of torch.
@@ -88,21 +90,25 @@ def fit_linear(
         paths = [fit(folds[rows] != fold) for fold in used]
         best, place, worse = np.inf, 0, 0
         found = np.full(len(features), np.nan)
+        kept = np.zeros((len(features) if all_held_out else 0, num_outputs), dtype=np.float32)
         held = np.isin(folds, used)
         for number in range(len(STRENGTHS)):
-            losses = np.full_like(found, np.nan)
+            losses, given = np.full_like(found, np.nan), np.full_like(kept, np.nan)
             for fold, path in zip(used, paths, strict=True):
                 weights, bias = next(path)
                 outputs = torch.addmm(bias.to(dtype), scaled[folds == fold], weights.to(dtype)).double().numpy()
                 losses[folds == fold] = output_losses(outputs, targets[folds == fold], task, weights_of_classes)
+                if all_held_out:
+                    given[folds == fold] = outputs
             loss = float(losses[held].mean()) if held.any() else 0.0
             if loss < best:
-                best, place, found, worse = loss, number, losses, 0
+                best, place, found, kept, worse = loss, number, losses, given, 0
             elif (worse := worse + 1) >= WORSE_IN_A_ROW:
                 break
         weights, bias = next(islice(fit(np.ones(len(rows), dtype=bool)), place, None))
         weights = weights * factor
-        return LinearModel(weights.numpy(), (bias - center @ weights).numpy(), STRENGTHS[place], found)
+        held_out = kept if all_held_out else None
+        return LinearModel(weights.numpy(), (bias - center @ weights).numpy(), STRENGTHS[place], found, held_out)
 
 
 def mean_one(class_weights: Sequence[float], targets: Array, task: str) -> Array:

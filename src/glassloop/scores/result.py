@@ -467,5 +467,5 @@ def advice_on(facts: TrainingFacts) -> tuple[str, ...]:
         tips.append(f"--learning_rate {facts.usual_rate:g}: {facts.rate:g} is high for this model, and {fell}")
     elif facts.fall and last < FELL_FAR * first:
         tips.append(f"more training rows, or fewer epochs: {fell}, so the model only learned its training rows")
-    other = f"check texts and labels with glassloop data: {fell}" if did_not_fall else "more training rows, or another model"
+    other = f"check texts and labels with glassloop inspect: {fell}" if did_not_fall else "more training rows, or another model"
     return tuple(tips or [other])

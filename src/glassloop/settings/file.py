@@ -90,7 +90,7 @@ def read_settings(path: str | None) -> GivenSettings:
         del content[name]
     data = content.get("data", {})
     known = [entry.name for entry in fields(DataSettings)]
-    problems += training.unknown_names(data, known, "glassloop data --help lists all data settings", where=" in [data]")
+    problems += training.unknown_names(data, known, "glassloop inspect --help lists all data settings", where=" in [data]")
     # under their present names, so that flags override them
     arguments, unknown = training.translated(content.get("training", {}), TrainingArguments)
     problems += unknown

@@ -28,7 +28,7 @@ from glassloop.settings.file import GivenSettings, RunSettings
 from glassloop.settings.study import StudySettings
 from glassloop.settings.training import FILE_SETTINGS, DataSettings, TrainingArguments
 
-COMMANDS = typer.main.get_command(cli.app).commands
+COMMANDS = {name: one for name, one in typer.main.get_command(cli.app).commands.items() if not one.hidden}
 
 DATA_FLAGS = """--name --data_dir --validation --test --text --text_pair --label --labels --task --label_separator --delimiter
     --header --columns --encoding --sheet --bad_rows --empty --unknown_labels --validation_share --selection_fold --split_seed
@@ -38,7 +38,12 @@ DATA, BOTH = (DataSettings,), (TrainingArguments, DataSettings)
 TRAINED = "--model --config --new_head --resume"
 # Every command: its arguments, its own flags, and the settings whose fields are flags too.
 FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
-    "data": ("data", "--model --max_length --batch_size --json", DATA),
+    "inspect": (
+        "data",
+        "--model --max_length --batch_size --deep --learning_curve -o --out --suggestions --fail_on --sample --device --json",
+        DATA,
+    ),
+    "clean": ("file", "-o --out --drop --relabel --undo --overwrite --model --device --json", DATA),
     "train": ("data", f"{TRAINED} --restart --processes --seeds --seeds_at_once --no_report --timing --json", BOTH),
     "evaluate": ("run data", "--split --metric --positive_label -o --out --overwrite --device --batch_size --json", DATA),
     "calibrate": ("run", "--target --recall --precision --cost --split --positive_label --folds --force --remove --json", ()),
@@ -165,10 +170,13 @@ def test_a_terminal_without_a_character_gets_its_number(monkeypatch: pytest.Monk
 # --- wrong words
 def test_unknown_words_have_exit_code_2(run) -> None:
     for arguments, told in (
-        (["dta"], 'there is no command "dta" try: use glassloop data'),
-        (["data", "--nosuch"], "glassloop data has no option --nosuch try: glassloop data --help-all lists the options"),
+        (["insect"], 'there is no command "insect" try: use glassloop inspect'),
+        (
+            ["inspect", "--nosuch"],
+            "glassloop inspect has no option --nosuch try: glassloop inspect --help-all lists the options",
+        ),
         (["data", "--split_seed", "x"], "split_seed is 'x', not a whole number"),
-        (["data", "--max_length"], "option '--max_length' requires an argument try: see glassloop data --help"),
+        (["inspect", "--max_length"], "option '--max_length' requires an argument try: see glassloop inspect --help"),
         (["data", "a", "b"], "got unexpected extra argument"),
         (["--nosuch"], "glassloop has no option --nosuch try: glassloop --help lists the options"),
         (["evaluate"], "missing argument 'run' try: see glassloop evaluate --help"),
@@ -281,7 +289,21 @@ def test_every_command_with_json_prints_one_document(run, text_run, seeds_folder
     assert keys_of("push", str(tmp_path / "copy"), "me/it", "--dry_run")[:2] == ["run", "repository"]
     assert keys_of("compare", str(text_run), str(seeds_folder))[:3] == ["split", "rows", "positive_label"]
     assert keys_of("list", str(seeds_folder)) == ["folder", "runs", "links", "complete"]
-    assert keys_of("data", data, "--model", model)[:4] == ["data", "model", "max_length", "task"]
+    for name in ("inspect", "data"):  # the former name of the command
+        assert keys_of(name, data, "--model", model)[:4] == ["data", "model", "max_length", "task"]
+    found = keys_of("inspect", data, "--model", model, "--deep", "--device", "cpu")
+    assert found == [
+        "data",
+        "model",
+        "task",
+        "columns",
+        "findings",
+        "diagnosis",
+        "out",
+        "suggestions",
+        "failed",
+        "learning_curve",
+    ]
     assert keys_of("predict", str(text_run), "good", "--device", "cpu") == ["run", "predictions"]
     assert keys_of("predict", str(seeds_folder), "good", "--device", "cpu") == ["run", "predictions"]
     out = str(tmp_path / "rows.csv")

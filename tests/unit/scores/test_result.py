@@ -237,7 +237,7 @@ def test_advice_needs_facts_and_a_reason() -> None:
         ({"counts": {**RARE, "c": 0}}, NO_REASON),
         ({"counts": RARE, "weighted": True}, NO_REASON),
         ({"losses": (0.7, 0.5, 0.2, 0.1, 0.01)}, MEMORIZED),
-        ({"losses": FLAT}, "check texts and labels with glassloop data: the training loss went from 0.7000 to 0.7000"),
+        ({"losses": FLAT}, "check texts and labels with glassloop inspect: the training loss went from 0.7000 to 0.7000"),
     ]:
         assert verdict_on(LOST, 0, replace(USUAL, **facts)).advice == (advice,)
 

@@ -57,7 +57,7 @@ WRONG = {
         'unknown entry "other"; unknown setting "txt" in [data]; did you mean "text"?; '
         'unknown setting "learning_rat"; did you mean "learning_rate"?; '
         "deepspeed is not supported",
-        f"{ENTRIES}; glassloop data --help lists all data settings; glassloop train --help lists all settings; "
+        f"{ENTRIES}; glassloop inspect --help lists all data settings; glassloop train --help lists all settings; "
         "deepspeed: use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)",
     ),
     "names and values": (
@@ -65,7 +65,7 @@ WRONG = {
         'unknown setting "txt" in [data]; did you mean "text"?; unknown setting "nonsense"; '
         "num_train_epochs is 'x', not a finite number; learning_rate is -1, not 0 or more; "
         "rows is 3, not a whole number of 10 or more",
-        "glassloop data --help lists all data settings; glassloop train --help lists all settings; "
+        "glassloop inspect --help lists all data settings; glassloop train --help lists all settings; "
         "set num_train_epochs to a finite number; set learning_rate to 0 or more; set rows to a whole number of 10 or more",
     ),
     "no TOML": (

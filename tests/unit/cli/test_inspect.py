@@ -1,9 +1,10 @@
-"""`glassloop data`: every part of the overview is there, its figures are right, and no text of the data is taken for orders."""
+"""`glassloop inspect`: every part of the overview is there, its figures are right, and no text is taken for orders."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable
 from copy import copy, deepcopy
@@ -17,7 +18,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from glassloop.cli.data import describe_data, example_table, histogram, padding_table, show_data
+from glassloop.cli.inspect import example_table, histogram, inspect, padding_table, show_data
 from glassloop.data import encoding as tokenizing
 from glassloop.data.batches import epoch_order, padding_waste
 from glassloop.data.encoding import Encoding, LengthLimit, Truncation, encode
@@ -78,15 +79,43 @@ def section(output: str, title: str) -> list[str]:
 def test_the_settings_reach_the_data_and_the_model_has_a_longest_input(says, write, tiny_model_dir: Path, capsys) -> None:
     rows = "body,label\n" + "".join(f"good film {number},{'ab'[number % 2]}\n" for number in range(20))
     path, model = str(write("rows.csv", rows)), str(tiny_model_dir)
-    describe_data(path, model, batch_size=4, text="body", validation_share=0)
+    inspect(path, model, batch_size=4, text="body", validation_share=0)
     out = capsys.readouterr().out
     assert "Padding of train in batches of 4" in out
     assert "at most 64 tokens" in out
     assert "validation" not in out
-    describe_data(path, model, 8, 4, text="body")
+    inspect(path, model, 8, 4, text="body")
     assert "at most 8 tokens" in capsys.readouterr().out
     with says("max_length is 0", "use a whole number of 8 or more"):
-        describe_data(path, model, 0, 4, text="body")
+        inspect(path, model, 0, 4, text="body")
+
+
+def test_deep_prints_findings_and_fails_on_those_that_are_named(write, tiny_model_dir: Path, tmp_path: Path, capsys) -> None:
+    texts = [
+        f"{'the a is was film story'.split()[number % 6]} {'good' if number % 2 else 'bad'} {number}" for number in range(40)
+    ]
+    texts[30] = texts[6]
+    path = str(write("rows.csv", csv_of(["text", "label"], [(text, "ab"[place % 2]) for place, text in enumerate(texts)])))
+    model, page = str(tiny_model_dir), tmp_path / "page.html"
+    found = inspect(path, model, deep=True, fail_on=["GL202,error"], out=str(page), device="cpu")
+    assert (found.exit_status, found.content["failed"]) == (8, ["GL202"])
+    printed = capsys.readouterr()
+    assert re.search(r"GL202 +Duplicates +info +train +2", printed.out)
+    assert "--fail_on: found GL202" in printed.err
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    content = json.loads(str(found))
+    one = next(finding for finding in content["findings"] if finding["code"] == "GL202")
+    assert (one["severity"], one["count"], one["rows"], one["drop"]) == ("info", 2, [7, 31], [31])
+    assert [example["row"] for example in one["examples"]] == [7, 31]
+    assert inspect(path, model, deep=True, fail_on=["error"], device="cpu").exit_status == 0
+
+
+def test_what_belongs_to_deep_is_refused_without_it(says, write) -> None:
+    path = str(write("rows.csv", MANY_PAIRS))
+    with says("--out, --fail_on needs --deep", "add --deep"):
+        inspect(path, out="page.html", fail_on=["error"])
+    with says("x.txt: suggestions are written as .csv", "choose a name that ends in .csv"):
+        inspect(path, deep=True, suggestions="x.txt")
 
 
 # --- every part

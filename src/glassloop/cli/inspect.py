@@ -1,4 +1,4 @@
-"""`glassloop data`: show the splits, labels, lengths and padding of a data set."""
+"""`glassloop inspect`: show splits, labels, lengths and padding of a data set, and what is wrong in its rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from glassloop.base.errors import counted, printable
-from glassloop.base.output import CommandResult, stage
-from glassloop.cli.options import DATA_HELP, Json, given_for, with_settings
+from glassloop.base.errors import SettingsError, counted, listed, printable, shortened
+from glassloop.base.files import user_path, write_text
+from glassloop.base.output import CommandResult, say, show, stage
+from glassloop.cli.options import DATA_HELP, Device, Json, given_for, with_settings
 from glassloop.data.interfaces import Tokenizer
 from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
 from glassloop.training.progress import starting
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
 
     from glassloop.data.encoding import Encoding, LengthLimit
     from glassloop.data.examples import Examples
+    from glassloop.diagnosis.findings import Diagnosis
+    from glassloop.diagnosis.learning_curve import LearningCurve
 
+DEEP_HELP = "Also look for wrong labels, duplicates, leaks between splits, broken texts and shortcuts, by embeddings."
+SUGGESTIONS_HELP = "CSV file for the suspected label errors, to edit and pass to glassloop clean --relabel."
+FAIL_HELP = "Exit with status 8 if --deep finds one of these: codes such as GL101, or error, warning, info."
+SAMPLE_HELP = "Number of rows to embed at most, drawn at random. Default: 20,000, on a GPU 100,000."
+CURVE_HELP = "Measure how the score grows with the rows, and what more labelled rows would bring."
+SHOWN_SUSPECTS = 10
+SHOWN_CLASSES = 10
 HISTOGRAM_BINS = 10
 BAR_WIDTH = 40
 SHOWN_PADDING = 4
@@ -30,27 +40,133 @@ BLOCKS = "▏▎▍▌▋▊▉█"
 
 
 @with_settings(DataSettings)
-def describe_data(
+def inspect(
     data: Annotated[str, Argument(help=DATA_HELP.format("show"))] = "quickstart",
-    model: Annotated[str, Option(help="Model whose tokenizer to use.")] = "quickstart",
+    model: Annotated[str, Option(help="Model whose tokenizer and, with --deep, whose embeddings to use.")] = "quickstart",
     max_length: Annotated[int | None, Option(help="Maximum number of tokens per row.")] = None,
     batch_size: Annotated[int, Option(help="Batch size used to measure padding.")] = 8,
+    deep: Annotated[bool, Option("--deep", help=DEEP_HELP)] = False,
+    learning_curve: Annotated[bool, Option("--learning_curve", help=CURVE_HELP)] = False,
+    out: Annotated[str | None, Option("-o", "--out", help="HTML file for all findings of --deep, with their rows.")] = None,
+    suggestions: Annotated[str | None, Option(help=SUGGESTIONS_HELP)] = None,
+    fail_on: Annotated[list[str] | None, Option(metavar="<str>", help=FAIL_HELP)] = None,
+    sample: Annotated[int | None, Option(min=10, metavar="<int>", help=SAMPLE_HELP)] = None,
+    device: Device = "auto",
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
-    """Show the splits, labels, lengths and padding of a data set."""
+    """Show a data set and, with --deep, what is wrong in it."""
     with starting():
         from glassloop.data.sources import load_examples
         from glassloop.models.interface import length_limit
         from glassloop.models.loading import load_config, load_tokenizer
         from glassloop.training.evaluate import data_content
 
-    examples = load_examples(data, **asdict(data_settings(given_for(DataSettings, options))))
+    given = given_for(DataSettings, options)
+    only_deep = {"out": out, "suggestions": suggestions, "fail_on": fail_on, **({} if learning_curve else {"sample": sample})}
+    if not deep and (names := [f"--{name}" for name, value in only_deep.items() if value is not None]):
+        raise SettingsError(f"{listed(names)} needs --deep", "add --deep")
+    curve = measured_curve(data, model, max_length, given, sample, device) if learning_curve else None
+    if deep:
+        return inspect_deep(data, model, max_length, given, out, suggestions, fail_on or [], sample, device, curve)
+    if curve:
+        return CommandResult({"data": data, "model": model, "learning_curve": curve})
+    examples = load_examples(data, **asdict(data_settings(given)))
     with stage("loading the tokenizer"):
         tokenizer = load_tokenizer(model)
         limit = length_limit(examples, tokenizer, load_config(model), max_length)
     encoded = show_data(examples, tokenizer, limit, batch_size, TrainingArguments.seed, (data, model))
     return CommandResult(data_content(examples, encoded, data, model, limit))
+
+
+def inspect_deep(
+    data: str, model: str, max_length: int | None, given: dict[str, object], out: str | None, suggestions: str | None,
+    fail_on: list[str], sample: int | None, device: str, curve: LearningCurve | None,
+) -> CommandResult:  # fmt: skip
+    """Find what is wrong in the rows, print it, and write the files that were asked for."""
+    with starting():
+        from glassloop.data.sources import load_examples
+        from glassloop.diagnosis import cleaning, findings, page
+
+    fails = findings.wanted_codes(fail_on)
+    page_path, list_path = (user_path(name) if name is not None else None for name in (out, suggestions))
+    if list_path:
+        cleaning.refuse_suggestions(list_path)
+    # A held-out part would only move findings from one split to another: each file is one split.
+    examples = load_examples(data, **asdict(data_settings({"validation_share": 0, **given})))
+    found = findings.diagnose(examples, model, max_length=max_length, device=device, most_rows=sample)
+    show_findings(found)
+    if page_path:
+        write_text(page_path, page.inspection_page(found, data, examples, curve))
+    if list_path:
+        cleaning.write_suggestions(list_path, found.suspects, examples.columns.texts)
+    for path in filter(None, (page_path, list_path)):
+        show(f"→ {path}")
+    failed = sorted({finding.code for finding in found.findings} & fails)
+    if failed:
+        say(f"--fail_on: found {listed(failed, 30)}")
+    content = {"data": data, "model": model, "task": examples.task, "columns": examples.columns, **found.content()}
+    content |= {"out": page_path, "suggestions": list_path, "failed": failed, "learning_curve": curve}
+    return CommandResult(content, findings.FOUND_STATUS if failed else 0)
+
+
+def measured_curve(
+    data: str, model: str, max_length: int | None, given: dict[str, object], sample: int | None, device: str
+) -> LearningCurve:
+    """Measure the learning curve and print it with what more rows are expected to bring."""
+    from rich.console import Console
+
+    with starting():
+        from glassloop.data.sources import load_examples
+        from glassloop.diagnosis import learning_curve as curves
+
+    examples = load_examples(data, **asdict(data_settings({"validation_share": 0, **given})))
+    curve = curves.learning_curve(examples, model, max_length=max_length, device=device, most_rows=sample)
+    console = Console()
+    console.print(cell(curve.sentence(), "bold"))
+    table = titled_table("Regression on the embeddings", "training rows", curve.metric, "95% interval", "gain")
+    for point in curve.points:
+        table.add_row(f"{point.rows:,}", f"{point.mean:.4f}", "", "")
+    for one in curve.forecasts:
+        gain = f"{curves.points_of(one.gain)} points ({curves.span_of(one)})"
+        table.add_row(cell(f"{one.rows:,}", "dim"), f"{one.score:.4f}", f"{one.low:.4f} to {one.high:.4f}", gain)
+    console.print(table)
+    gaining = [one for one in curve.classes if one.low > 0][:SHOWN_CLASSES]
+    if gaining:
+        classes = titled_table("Classes that gained when the rows were doubled", "label", "rows", "recall before", "after")
+        for label in gaining:
+            classes.add_row(cell(label.label), f"{label.rows:,}", f"{label.before:.3f}", f"{label.after:.3f}")
+        console.print(classes)
+    return curve
+
+
+def show_findings(found: Diagnosis) -> None:
+    """Print a table of all findings, and the rows that are suspected most."""
+    from rich.console import Console
+
+    from glassloop.diagnosis.findings import summary
+
+    console = Console()
+    console.print(cell(summary(found), "bold"))
+    table = titled_table("Findings", "code", "finding", "severity", "split", "rows", "detail")
+    for column in table.columns[1:]:
+        column.justify = "left"
+    table.columns[4].justify = "right"
+    styles = {"error": "red", "warning": "yellow"}
+    for finding in found.findings:
+        about = finding.about
+        shown = (cell(finding.code), cell(about.title), cell(about.severity, styles.get(about.severity, "dim")))
+        table.add_row(*shown, cell(finding.split), f"{len(finding.rows):,}", cell(finding.told, "dim"))
+    if found.findings:
+        console.print(table)
+    for row in found.suspects[:SHOWN_SUSPECTS]:
+        suggested = "" if row.probability is None else f", probability {row.probability:.2f}"
+        told = f"{row.split} {row.row:,}: {row.label} → {row.suggested}{suggested}  {' | '.join(row.texts)}"
+        console.print(cell(shortened(told, console.width)))
+    if len(found.suspects) > SHOWN_SUSPECTS:
+        console.print(
+            cell(f"and {len(found.suspects) - SHOWN_SUSPECTS:,} more suspected label errors: --out, --suggestions", "dim")
+        )
 
 
 def show_data(

@@ -14,13 +14,13 @@ import torch
 from trials import Servers, Trial
 
 from glassloop.base.errors import SettingsError
-from glassloop.cli import verification
-from glassloop.cli.verification import Claim, check_claims, weight_difference
 from glassloop.cli.verify import verify
 from glassloop.models.pooled import PooledClassifier, Pooling
 from glassloop.settings.file import GivenSettings
 from glassloop.settings.training import DataSettings
+from glassloop.study import verification
 from glassloop.study.run import train_run
+from glassloop.study.verification import Claim, check_claims, weight_difference
 
 
 @pytest.fixture
