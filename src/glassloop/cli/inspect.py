@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from glassloop.base.errors import SettingsError, counted, listed, printable, shortened
+from glassloop.base.errors import SettingsError, counted, listed, printable, shortened, visible
 from glassloop.base.files import user_path, write_text
 from glassloop.base.output import CommandResult, say, show, stage
 from glassloop.cli.options import DATA_HELP, Device, Json, given_for, with_settings
 from glassloop.data.interfaces import Tokenizer
-from glassloop.settings.training import DataSettings, TrainingArguments, data_settings
+from glassloop.settings.training import FINE_TUNE, FROZEN, DataSettings, TrainingArguments, data_settings
 from glassloop.training.progress import starting
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ SUGGESTIONS_HELP = "CSV file for the suspected label errors, to edit and pass to
 FAIL_HELP = "Exit with status 8 if --deep finds one of these: codes such as GL101, or error, warning, info."
 SAMPLE_HELP = "Number of rows to embed at most, drawn at random. Default: 20,000, on a GPU 100,000."
 CURVE_HELP = "Measure how the score grows with the rows, and what more labelled rows would bring."
+METHOD_HELP = "How --deep predicts rows it did not see: frozen, regressions on embeddings, or fine_tune. Default: frozen."
+FOLDS_HELP = "Number of trainings of --method fine_tune, each without one fold. Default: 5."
+USUAL_FOLDS = 5
 SHOWN_SUSPECTS = 10
 SHOWN_CLASSES = 10
 HISTOGRAM_BINS = 10
@@ -50,6 +53,8 @@ def inspect(
     out: Annotated[str | None, Option("-o", "--out", help="HTML file for all findings of --deep, with their rows.")] = None,
     suggestions: Annotated[str | None, Option(help=SUGGESTIONS_HELP)] = None,
     fail_on: Annotated[list[str] | None, Option(metavar="<str>", help=FAIL_HELP)] = None,
+    method: Annotated[str | None, Option(metavar="<str>", help=METHOD_HELP)] = None,
+    folds: Annotated[int | None, Option(metavar="<int>", help=FOLDS_HELP)] = None,
     sample: Annotated[int | None, Option(min=10, metavar="<int>", help=SAMPLE_HELP)] = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -63,12 +68,24 @@ def inspect(
         from glassloop.training.evaluate import data_content
 
     given = given_for(DataSettings, options)
-    only_deep = {"out": out, "suggestions": suggestions, "fail_on": fail_on, **({} if learning_curve else {"sample": sample})}
+    only_deep = {
+        "method": method,
+        "folds": folds,
+        "out": out,
+        "suggestions": suggestions,
+        "fail_on": fail_on,
+        **({} if learning_curve else {"sample": sample}),
+    }
     if not deep and (names := [f"--{name}" for name, value in only_deep.items() if value is not None]):
         raise SettingsError(f"{listed(names)} needs --deep", "add --deep")
+    if method not in (None, FROZEN, FINE_TUNE):
+        raise SettingsError(f"--method is {visible(method)}", f"use {FROZEN} or {FINE_TUNE}")
+    if folds is not None and method != FINE_TUNE:
+        raise SettingsError(f"--folds needs --method {FINE_TUNE}", "omit --folds: regressions have five")
+    trained = (folds or USUAL_FOLDS) if method == FINE_TUNE else None
     curve = measured_curve(data, model, max_length, given, sample, device) if learning_curve else None
     if deep:
-        return inspect_deep(data, model, max_length, given, out, suggestions, fail_on or [], sample, device, curve)
+        return inspect_deep(data, model, max_length, given, out, suggestions, fail_on or [], sample, device, curve, trained)
     if curve:
         return CommandResult({"data": data, "model": model, "learning_curve": curve})
     examples = load_examples(data, **asdict(data_settings(given)))
@@ -81,12 +98,13 @@ def inspect(
 
 def inspect_deep(
     data: str, model: str, max_length: int | None, given: dict[str, object], out: str | None, suggestions: str | None,
-    fail_on: list[str], sample: int | None, device: str, curve: LearningCurve | None,
+    fail_on: list[str], sample: int | None, device: str, curve: LearningCurve | None, folds: int | None,
 ) -> CommandResult:  # fmt: skip
-    """Find what is wrong in the rows, print it, and write the files that were asked for."""
+    """Find what is wrong in the rows, print it, and write the files that were asked for. `folds` are those of trainings."""
     with starting():
         from glassloop.data.sources import load_examples
         from glassloop.diagnosis import cleaning, findings, page
+        from glassloop.diagnosis.fine_tuning import held_out_by_training
 
     fails = findings.wanted_codes(fail_on)
     page_path, list_path = (user_path(name) if name is not None else None for name in (out, suggestions))
@@ -94,7 +112,10 @@ def inspect_deep(
         cleaning.refuse_suggestions(list_path)
     # A held-out part would only move findings from one split to another: each file is one split.
     examples = load_examples(data, **asdict(data_settings({"validation_share": 0, **given})))
-    found = findings.diagnose(examples, model, max_length=max_length, device=device, most_rows=sample)
+    held_out, method = (held_out_by_training(folds, device), FINE_TUNE) if folds is not None else (None, FROZEN)
+    found = findings.diagnose(
+        examples, model, max_length=max_length, device=device, most_rows=sample, held_out=held_out, method=method
+    )
     show_findings(found)
     if page_path:
         write_text(page_path, page.inspection_page(found, data, examples, curve))

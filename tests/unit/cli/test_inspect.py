@@ -110,10 +110,24 @@ def test_deep_prints_findings_and_fails_on_those_that_are_named(write, tiny_mode
     assert inspect(path, model, deep=True, fail_on=["error"], device="cpu").exit_status == 0
 
 
+def test_fine_tuned_folds_look_for_label_errors(write, tiny_model_dir: Path, capsys) -> None:
+    rows = [(f"{'good' if number % 2 else 'bad'} film {number}", "ab"[number % 2]) for number in range(24)]
+    path = str(write("rows.csv", csv_of(["text", "label"], rows)))
+    found = inspect(path, str(tiny_model_dir), deep=True, method="fine_tune", folds=2, device="cpu")
+    assert found.content["diagnosis"]["method"] == "fine_tune"
+    assert "training fold 2 of 2 on 12 rows" in capsys.readouterr().err
+
+
 def test_what_belongs_to_deep_is_refused_without_it(says, write) -> None:
     path = str(write("rows.csv", MANY_PAIRS))
     with says("--out, --fail_on needs --deep", "add --deep"):
         inspect(path, out="page.html", fail_on=["error"])
+    with says("--method needs --deep", "add --deep"):
+        inspect(path, method="fine_tune")
+    with says('--method is "knn"', "use frozen or fine_tune"):
+        inspect(path, deep=True, method="knn")
+    with says("--folds needs --method fine_tune", "omit --folds: regressions have five"):
+        inspect(path, deep=True, folds=3)
     with says("x.txt: suggestions are written as .csv", "choose a name that ends in .csv"):
         inspect(path, deep=True, suggestions="x.txt")
 

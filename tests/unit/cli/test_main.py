@@ -40,7 +40,8 @@ TRAINED = "--model --config --new_head --resume"
 FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
     "inspect": (
         "data",
-        "--model --max_length --batch_size --deep --learning_curve -o --out --suggestions --fail_on --sample --device --json",
+        "--model --max_length --batch_size --deep --learning_curve -o --out --suggestions --fail_on --method --folds --sample "
+        "--device --json",
         DATA,
     ),
     "clean": ("file", "-o --out --drop --relabel --undo --overwrite --model --device --json", DATA),
