@@ -16,7 +16,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "site_
 exclude_patterns = ["*.py"]
 nitpicky = False
 show_warning_types = True
-smartquotes_action = "D"  # only dashes
+smartquotes = False  # else --header becomes a dash
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["deflist"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import re
 import shlex
 import subprocess
@@ -12,15 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+import conf
 import generate_reference
+import house
 import pytest
 import transformers
 import typer
 from check_site import problems_of
 from site_pages import with_links
 
-from glassloop import PUBLIC, DataSettings
+from glassloop import PUBLIC, DataSettings, Trainer
 from glassloop.cli.main import app
+from glassloop.runs.record import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from glassloop.settings.training import TrainingArguments
 
 ROOT = Path(__file__).parents[2]
@@ -257,6 +261,40 @@ def test_files_and_commands_of_the_project_that_documents_name_exist() -> None:
         lost += [f"{name_of(path)}: {name}" for name in files if not (ROOT / name).exists()]
         lost += [f"{name_of(path)}: make {name}" for name in re.findall(r"`make ([a-z-]+)", text) if name not in targets]
     assert not lost
+
+
+def texts_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module that are no docstrings."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_messages_cite_no_file_of_the_repository() -> None:
+    """A user who installed the wheel does not have it."""
+    cited = re.compile(r"\b(?:docs|tests|benchmarks|tools|examples)/[\w/.-]+\.(?:md|py|ipynb)|\bCONTRIBUTING\.md")
+    found = [(module, text) for module in house.PATHS for text in texts_in(house.tree_of(module)) if cited.search(text)]
+    assert not found
+    assert cited.search("use LoRA from Python: docs/how-to/lora.md")
+
+
+def test_the_documents_list_what_the_code_has() -> None:
+    """The variables that users set, the statuses of a run, and the arguments that only our Trainer has."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    internal = {"GLASSLOOP_ERROR_FILE", "GLASSLOOP_SHARE", "GLASSLOOP_FAULT"}  # between processes, and for tests
+    page = (ROOT / "docs/reference/run-folder.md").read_text(encoding="utf-8")
+    listed = {*re.findall(r"^\| `(GLASSLOOP_[A-Z_]+)`", page, re.MULTILINE)}
+    assert {*re.findall(r"\bGLASSLOOP_[A-Z_]+", sources)} - internal == listed
+    guide = (ROOT / "docs/how-to/notebooks.md").read_text(encoding="utf-8")
+    assert all(f'"{status}"' in guide for status in (RUNNING, FINISHED, STOPPED, FAILED, KILLED))
+    arguments = inspect.signature(Trainer).parameters
+    assert {"loss", "on_gradients", "accelerator", "backend", "measures", "quiet"} <= {*arguments}
+
+
+def test_option_names_stay_as_they_are_on_the_site() -> None:
+    """Smart quotes make a dash of the two in --header."""
+    assert not conf.smartquotes
 
 
 # --- the site ----------------------------------------------------------------------------------------------------

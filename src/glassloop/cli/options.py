@@ -94,6 +94,7 @@ class GroupedCommand(TyperCommand):
         super().__init__(*arguments, params=params, **options)  # type: ignore[arg-type]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        can_hide = any(param.name == "every_option" for param in self.params)  # else there is no --help-all
         every = bool(ctx.meta.get(EVERY))
         groups: dict[str, list[tuple[str, str]]] = {group: [] for group in (ARGUMENTS, *GROUPS)}
         hidden = 0
@@ -101,7 +102,7 @@ class GroupedCommand(TyperCommand):
         for param in sorted(self.get_params(ctx), key=lambda param: order.get(param.name or "", len(order))):
             record, name = param.get_help_record(ctx), param.name or ""
             is_argument = param.param_type_name == "argument"
-            if record and (is_argument or every or is_common(name)):
+            if record and (is_argument or every or not can_hide or is_common(name)):
                 group = ARGUMENTS if is_argument else group_of(name)
                 groups[group].append((record[0].split(" / --no-")[0], record[1]))
             elif record:
@@ -323,7 +324,7 @@ INSTEAD = {
     "torch_compile": COMPILE,
     **dict.fromkeys(("num_labels", "num_classes"), "omit it: the labels are counted in the training rows"),
     **dict.fromkeys(("do_train", "do_eval", "do_predict"), "omit it: use the commands train, evaluate and predict"),
-    **dict.fromkeys(("lora", "use_lora", "peft"), "use LoRA from Python: docs/how-to/lora.md"),
+    **dict.fromkeys(("lora", "use_lora", "peft"), "wrap the model with peft in Python, and pass it to glassloop.Trainer"),
     **dict.fromkeys(("trust_remote_code", "use_auth_token"), "omit it: Glassloop never runs code from the hub"),
     **dict.fromkeys(("verbose", "log_level"), "omit it; --debug shows the traceback of an error"),
     "quiet": "redirect standard error to a file: 2> log.txt",

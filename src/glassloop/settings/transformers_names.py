@@ -67,7 +67,7 @@ def group(
 
 LOADER = "rows are memory-mapped and read in the main process, so there are no workers to configure"
 COMPILE = "it changes the speed only; the fast backends have kernels of their own and compile nothing during a run"
-LAUNCH = "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)"
+LAUNCH = "use --processes or torchrun; for FSDP use the config file of accelerate"
 INPUTS = "read the inputs from the data set: predictions are in its order"
 SAMPLINGS = ("random", SEQUENTIAL, "group_by_length")
 SAMPLING = "use random, sequential (the order of the rows) or group_by_length"

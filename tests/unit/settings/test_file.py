@@ -58,7 +58,7 @@ WRONG = {
         'unknown setting "learning_rat"; did you mean "learning_rate"?; '
         "deepspeed is not supported",
         f"{ENTRIES}; glassloop data --help lists all data settings; glassloop train --help lists all settings; "
-        "deepspeed: use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)",
+        "deepspeed: use --processes or torchrun; for FSDP use the config file of accelerate",
     ),
     "names and values": (
         "[data]\ntxt = 1\nrows = 3\n[training]\nnonsense = 1\nlearning_rate = -1\nnum_train_epochs = 'x'\n",
