@@ -24,10 +24,10 @@ PACKING = {
 }
 # The public names by what a reader looks for; a public name that is missing here is listed under "Other".
 GROUPS = {
+    "One call": "train Run",
     "Train and evaluate": "Trainer TrainingArguments EvalPrediction Callback",
     "Several random seeds": "train_seeds resume_seeds RunSettings SeedsRecord SeedRecord",
     "Find good settings": "Study StudyRecord",
-    "Read a run": "Run",
     "Predict": "Predictor decide",
     "Data": "load_examples load_dataset DataSettings Examples LabelSet encode Encoding",
     "Batches": "Batches Batch PaddingCollator epoch_order padding_waste",
@@ -88,6 +88,8 @@ def commands() -> str:
     """Return a section for each verb: usage, description, arguments and options."""
     parts = []
     for verb, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        if command.hidden:  # the former name of another one
+            continue
         arguments = [entry for entry in command.params if entry.param_type_name == "argument"]
         options = [entry for entry in command.params if entry.param_type_name == "option"]
         kinds = [kind for kind, of in SETTINGS.items() if settings_of(of) <= {entry.name for entry in options}]

@@ -315,6 +315,8 @@ def test_the_reference_lists_every_setting_command_and_public_name() -> None:
             )
     commands = generate_reference.commands()
     for verb, command in COMMANDS.commands.items():
+        if command.hidden:
+            continue
         section = commands.partition(f"## {verb}\n")[2].partition("\n## ")[0]
         assert command.help.splitlines()[0] in section.replace("`", "")
         kinds = [kind for kind in (TrainingArguments, DataSettings) if f"settings.md#{kind.__name__.lower()}" in section]

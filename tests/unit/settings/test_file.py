@@ -71,7 +71,7 @@ WRONG = {
     "no TOML": (
         "learning_rate: 1",
         "not TOML: Expected '=' after a key in a key/value pair (at line 1, column 14)",
-        "create one with glassloop init DATA",
+        "create one with glassloop config DATA",
     ),
 }
 
@@ -103,7 +103,7 @@ def test_what_is_no_file_of_settings_is_not_read(says, write, tmp_path: Path) ->
         (Path("/dev/zero"), "a device, not a file"),
         (write("large.toml", "#" * 1_000_001), "1,000,001 bytes are too many for settings"),
     ):
-        with says(f"config {path}: {problem}", "create one with glassloop init DATA"):
+        with says(f"config {path}: {problem}", "create one with glassloop config DATA"):
             read_settings(str(path))
 
 
