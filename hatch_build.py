@@ -1,4 +1,4 @@
-"""Give the package README.md with absolute addresses: its page on PyPI has neither the images nor the files of the repository."""
+"""Give the package README.md with absolute addresses: its page on PyPI has no images and files of the repository."""
 
 from __future__ import annotations
 

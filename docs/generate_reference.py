@@ -43,7 +43,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table."""
     lines = [[*head]]
     lines += [["---"] * len(lines[0]), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return "{.stacked}\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def default_of(value: object) -> str:
@@ -61,11 +61,12 @@ def settings(name: str) -> str:
 
 
 def settings_of_transformers() -> str:
-    """Return a table of every setting of transformers' `TrainingArguments`: what Glassloop does with it."""
-    own = {entry.name: ("works", entry.metadata["help"]) for entry in dataclasses.fields(TrainingArguments)}
-    others = {name: (one.outcome, one.text) for name, one in THEIR_SETTINGS.items()}
-    rows = [(f"`{name}`", outcome, with_code(text)) for name, (outcome, text) in sorted({**own, **others}.items())]
-    return table(("Setting", "Outcome", "Description"), rows)
+    """Return the settings of transformers' `TrainingArguments` that are not Glassloop's own, by outcome and reason."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for name, one in sorted(THEIR_SETTINGS.items()):
+        grouped.setdefault((one.outcome, one.text), []).append(f"`{name}`")
+    rows = [(", ".join(names), outcome, with_code(text)) for (outcome, text), names in sorted(grouped.items())]
+    return table(("Settings", "Outcome", "Description"), rows)
 
 
 def described(entry: dataclasses.Field[object]) -> str:
@@ -76,7 +77,7 @@ def described(entry: dataclasses.Field[object]) -> str:
 
 def with_code(text: str) -> str:
     """Return a help text with its options as code."""
-    return re.sub(r"(?<!\S)(--[a-z_]+)", r"`\1`", text)
+    return re.sub(r"(?<![\w`-])(--[a-z_-]+)", r"`\1`", text)
 
 
 def type_of(entry: dataclasses.Field[object]) -> str:
