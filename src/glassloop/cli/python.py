@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 from glassloop.base.errors import SettingsError, did_you_mean, visible
 from glassloop.base.output import Clock, show_on
-from glassloop.cli.options import ALIASES, DATA_SETTINGS, TRAINING_SETTINGS, meant_option, underscored
-from glassloop.cli.train import refuse_wrong
 from glassloop.report.build import RunFolder
 from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.settings.training import TrainingArguments, refuse, translated
 from glassloop.settings.transformers_names import SETTINGS
-from glassloop.training.progress import choose_display
 
 if TYPE_CHECKING:
     from glassloop.data.interfaces import Data
@@ -59,6 +56,9 @@ def train(
         ModelError: If the model cannot be used.
         KeyboardInterrupt: If Ctrl-C stopped the run. `train(resume=run_folder)` continues it.
     """
+    from glassloop.cli.train import refuse_wrong  # not at the top: `Run` needs neither typer nor rich
+    from glassloop.training.progress import choose_display
+
     choose_display(plain=bool(settings.get("disable_tqdm")))
     try:
         clock = Clock()
@@ -76,6 +76,8 @@ def given_from_python(
     data: Data | None, model: str | Path | None, config: str | Path | None, new_head: bool, settings: dict[str, object]
 ) -> GivenSettings:
     """Return the arguments of `train` as the settings of a run. Raise one `SettingsError` with everything that is wrong."""
+    from glassloop.cli.options import DATA_SETTINGS, TRAINING_SETTINGS
+
     names = (*DATA_SETTINGS, *TRAINING_SETTINGS)
     refuse([unknown_setting(name, names) for name in settings if name not in (*names, *SETTINGS)])
     for_data = {name: value for name, value in settings.items() if name in DATA_SETTINGS and value is not None}
@@ -93,6 +95,8 @@ def given_from_python(
 
 def unknown_setting(name: str, names: Sequence[str]) -> SettingsError:
     """Return the problem of a name that is no setting. A word of other libraries, such as `epochs`, is answered by ours."""
+    from glassloop.cli.options import ALIASES, meant_option, underscored
+
     short = {underscored(option): setting for setting, option in ALIASES.items()}
     meant = underscored(meant_option(name, (*names, *short)) or "")
     remedy = (
