@@ -27,7 +27,7 @@ GROUPS = {
     "One call": "train Run",
     "Train and evaluate": "Trainer TrainingArguments EvalPrediction Callback",
     "Several random seeds": "train_seeds resume_seeds RunSettings SeedsRecord SeedRecord",
-    "Find good settings": "Study StudyRecord",
+    "Compare configurations": "Study StudyRecord",
     "Predict": "Predictor decide",
     "Data": "load_examples load_dataset DataSettings Examples LabelSet encode Encoding",
     "Batches": "Batches Batch PaddingCollator epoch_order padding_waste",
@@ -156,6 +156,7 @@ def directive(name: str) -> str:
     if not inspect.isclass(getattr(glassloop, name)):
         return f".. autofunction:: glassloop.{name}\n"
     members = "" if name in SETTINGS else "   :members:\n"
+    members += "   :inherited-members:\n" if name in ("Run", "Trainer") else ""  # whose methods come from the core
     return f".. autoclass:: glassloop.{name}\n{members}"
 
 

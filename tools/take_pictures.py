@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
@@ -38,10 +38,13 @@ PAIR = ("The storm struck the airport at 5:00.", "At five o'clock, the gale stru
 
 @contextmanager
 def running(*arguments: str, folder: Path) -> Iterator[str]:
-    """Run a command that serves a page, and yield its address when it answers."""
+    """Run a command that serves a page, and yield its address, as printed, when it answers."""
     address = f"http://127.0.0.1:{PORT}/"
-    with subprocess.Popen([GLASSLOOP, *arguments, "--port", str(PORT)], cwd=folder) as process:
+    command = [GLASSLOOP, *arguments, "--port", str(PORT)]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         try:
+            if arguments[0] == "ui":  # its address contains a token
+                address = process.stdout.readline().strip()  # type: ignore[union-attr]
             for _ in range(120):
                 try:
                     urlopen(address, timeout=5).close()
@@ -53,11 +56,17 @@ def running(*arguments: str, folder: Path) -> Iterator[str]:
             process.terminate()
 
 
-def shoot(page: Page, address: str, name: str) -> None:
-    """Take a picture of the top of a page."""
+def shoot(page: Page, address: str, name: str, texts: Sequence[str] = ()) -> None:
+    """Take a picture of the top of a page; of that of the server, with the answer for `texts`."""
     page.goto(address)
+    for number, text in enumerate(texts):
+        page.locator("textarea").nth(number).fill(text)
+    if texts:
+        page.get_by_role("button", name="Predict").click()
     page.wait_for_timeout(1500)
-    page.screenshot(path=str(IMAGES / f"{name}.png"))
+    top = 190 if name == "live" else 0  # above it is the path of the folder on this machine
+    clip = {"x": 0, "y": top, "width": WIDTH, "height": HEIGHT - top}
+    page.screenshot(path=str(IMAGES / f"{name}.png"), clip=clip)
     print(f"==> {IMAGES / name}.png", flush=True)
 
 
@@ -91,7 +100,7 @@ def main() -> None:
                 shoot(page, address, "live")
         if "serve" in wanted:
             with running("serve", "runs/first", folder=folder) as address:
-                shoot(page, address, "serve")
+                shoot(page, address, "serve", PAIR)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ PAGES = {
     "docs/explanation/loop-line-by-line.md": "",
     "docs/explanation/gradients.md": "",
 }
-GOOD = ("bad", "good")
+GOOD = ("negative", "positive")
 FILES = {
     "reviews.csv": ("review,sentiment", lambda row: f"a {GOOD[row % 2]} film {row},{GOOD[row % 2]}"),
     "new.csv": ("review", lambda row: f"film {row}"),
