@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from docutils import nodes
 from generate_reference import GENERATED
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -110,8 +111,16 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, str], str]]:
         yield f"source/{name}", {"title": name, "body": f"<h1>{escape(name)}</h1>{code}"}, "page.html"
 
 
+def draw_dashes(app: Sphinx, tree: nodes.document) -> None:
+    """Write a dash between a parameter and its description. Smart quotes would also change the names of options."""
+    for text in [*tree.findall(nodes.Text)]:
+        if text.astext() == " -- ":
+            text.parent.replace(text, nodes.Text(" – "))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.connect("source-read", fill_page)
+    app.connect("doctree-read", draw_dashes)
     app.connect("html-collect-pages", source_pages)
     return {"parallel_read_safe": False, "parallel_write_safe": True}
