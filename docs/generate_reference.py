@@ -25,10 +25,10 @@ PACKING = {
 }
 # The public names by what a reader looks for; a public name that is missing here is listed under "Other".
 GROUPS = {
+    "One call": "train Run",
     "Train and evaluate": "Trainer TrainingArguments EvalPrediction Callback",
     "Several random seeds": "train_seeds resume_seeds RunSettings SeedsRecord SeedRecord",
-    "Find good settings": "Study StudyRecord",
-    "Read a run": "Run",
+    "Compare configurations": "Study StudyRecord",
     "Predict": "Predictor decide",
     "Data": "load_examples load_dataset DataSettings Examples LabelSet encode Encoding",
     "Batches": "Batches Batch PaddingCollator epoch_order padding_waste",
@@ -44,7 +44,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table."""
     lines = [[*head]]
     lines += [["---"] * len(lines[0]), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return "{.stacked}\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def default_of(value: object) -> str:
@@ -62,11 +62,12 @@ def settings(name: str) -> str:
 
 
 def settings_of_transformers() -> str:
-    """Return a table of every setting of transformers' `TrainingArguments`: what Glassloop does with it."""
-    own = {entry.name: ("works", entry.metadata["help"]) for entry in dataclasses.fields(TrainingArguments)}
-    others = {name: (one.outcome, one.text) for name, one in THEIR_SETTINGS.items()}
-    rows = [(f"`{name}`", outcome, with_code(text)) for name, (outcome, text) in sorted({**own, **others}.items())]
-    return table(("Setting", "Outcome", "Description"), rows)
+    """Return the settings of transformers' `TrainingArguments` that are not Glassloop's own, by outcome and reason."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for name, one in sorted(THEIR_SETTINGS.items()):
+        grouped.setdefault((one.outcome, one.text), []).append(f"`{name}`")
+    rows = [(", ".join(names), outcome, with_code(text)) for (outcome, text), names in sorted(grouped.items())]
+    return table(("Settings", "Outcome", "Description"), rows)
 
 
 def described(entry: dataclasses.Field[object]) -> str:
@@ -77,7 +78,7 @@ def described(entry: dataclasses.Field[object]) -> str:
 
 def with_code(text: str) -> str:
     """Return a help text with its options as code."""
-    return re.sub(r"(?<!\S)(--[a-z_]+)", r"`\1`", text)
+    return re.sub(r"(?<![\w`-])(--[a-z_-]+)", r"`\1`", text)
 
 
 def type_of(entry: dataclasses.Field[object]) -> str:
@@ -89,6 +90,8 @@ def commands() -> str:
     """Return a section for each verb: usage, description, arguments and options."""
     parts = []
     for verb, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        if command.hidden:  # the former name of another one
+            continue
         arguments = [entry for entry in command.params if entry.param_type_name == "argument"]
         options = [entry for entry in command.params if entry.param_type_name == "option"]
         kinds = [kind for kind, of in SETTINGS.items() if settings_of(of) <= {entry.name for entry in options}]
@@ -154,6 +157,7 @@ def directive(name: str) -> str:
     if not inspect.isclass(getattr(glassloop, name)):
         return f".. autofunction:: glassloop.{name}\n"
     members = "" if name in SETTINGS else "   :members:\n"
+    members += "   :inherited-members:\n" if name in ("Run", "Trainer") else ""  # whose methods come from the core
     return f".. autoclass:: glassloop.{name}\n{members}"
 
 

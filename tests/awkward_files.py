@@ -1,4 +1,4 @@
-"""Awkward data files, and what each one gets. `python tests/awkward_files.py` writes the table of docs/reference/files.md."""
+"""Awkward data files, and what each one gets. `python tests/awkward_files.py` writes docs/reference/awkward-files.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from workbooks import ods, xls, xlsx, zipped
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "files.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "awkward-files.md"
 START, END = "<!-- table: written by tests/awkward_files.py -->", "<!-- /table -->"
 ROWS = 12
 TEXTS = [f"text number {row}" for row in range(ROWS)]

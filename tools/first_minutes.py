@@ -32,7 +32,7 @@ USERS: dict[str, list[str]] = {
         "glassloop doctor",
         "glassloop train quickstart --rows 240 --epochs 1 --eval_strategy epoch -o runs/first",
         "python student.py",
-        "glassloop eject runs/first",
+        "glassloop export runs/first --to script",
     ],
     "researcher": [
         "glassloop train quickstart --rows 240 --epochs 1 --seeds 2 -o runs/seeds",

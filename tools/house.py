@@ -29,7 +29,7 @@ CORE = (
 DOORS = ("trainer", "predictor")
 # A slice uses the core and the doors, never another slice.
 SLICES = ("study", "diagnosis", "serve", "share", "compat", "web")
-ENTRIES = ("__init__", "cli", "__main__")
+ENTRIES = ("cli", "__init__", "__main__")  # what Python imports is above the commands, which `train` is one of
 LEVELS = {room: level for level, room in enumerate((*CORE, *DOORS, *SLICES, *ENTRIES))}
 
 

@@ -46,6 +46,8 @@ def is_code(cell: Mapping[str, object]) -> bool:
 
 def run_cell(source: str, names: dict[str, object], title: str) -> list[Cell]:
     """Run one cell with the names of the cells before it; return what it prints, and the value of its last line."""
+    if source.startswith("%pip"):  # of Jupyter: here everything is installed
+        return []
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     out, value = io.StringIO(), None

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from glassloop.backends.accelerate import AccelerateBackend as AccelerateBackend
     from glassloop.backends.plain import PlainBackend as PlainBackend
     from glassloop.base.errors import GlassloopError as GlassloopError
+    from glassloop.cli.python import Run as Run
+    from glassloop.cli.python import train as train
     from glassloop.compat.arguments import TrainingArguments as TrainingArguments
     from glassloop.compat.trainer import Trainer as Trainer
     from glassloop.data.batches import Batch as Batch
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from glassloop.models.loading import load_tokenizer as load_tokenizer
     from glassloop.models.loading import quickstart_model as quickstart_model
     from glassloop.predictor import Predictor as Predictor
-    from glassloop.report.build import Run as Run
     from glassloop.runs.record import Plan as Plan
     from glassloop.runs.study import SeedRecord as SeedRecord
     from glassloop.runs.study import SeedsRecord as SeedsRecord
@@ -61,6 +62,7 @@ PUBLIC = {
         "backends.accelerate": "AccelerateBackend",
         "backends.plain": "PlainBackend",
         "base.errors": "GlassloopError",
+        "cli.python": "Run train",
         "compat.arguments": "TrainingArguments",
         "compat.trainer": "Trainer",
         "data.batches": "Batch Batches PaddingCollator epoch_order padding_waste seed_all",
@@ -70,7 +72,6 @@ PUBLIC = {
         "data.sources": "load_dataset load_examples",
         "models.loading": "load_model load_tokenizer quickstart_model",
         "predictor": "Predictor",
-        "report.build": "Run",
         "runs.record": "Plan",
         "runs.study": "SeedRecord SeedsRecord StudyRecord",
         "scores.metrics": "decide load_metric metrics_for",

@@ -628,7 +628,7 @@ BY_REMEDY = {
         _save_optimizer_and_scheduler _save_scaler _rotate_checkpoints _sorted_checkpoints _get_output_dir""",
     "pass resume_from_checkpoint= to train()": """_load_from_checkpoint _load_best_model _load_rng_state
         _load_optimizer_and_scheduler _load_scaler _load_callback_state _issue_warnings_after_load""",
-    "write the loop yourself from the same parts: examples/plain_loop.py": """_inner_training_loop _init_training_state
+    "write the loop yourself with glassloop.fit": """_inner_training_loop _init_training_state
         _prepare_for_training _run_epoch _finalize_training set_initial_training_values get_total_train_batch_size""",
     "pass accelerator=, or set precision": """accelerator create_accelerator_and_postprocess _build_accelerator_args
         compute_loss_context_manager autocast_smart_context_manager _wrap_model _move_model_to_device model_wrapped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import re
 import shlex
 import subprocess
@@ -12,15 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+import conf
 import generate_reference
+import house
 import pytest
+import site_pages
 import transformers
 import typer
 from check_site import problems_of
 from site_pages import with_links
 
-from glassloop import PUBLIC, DataSettings
+from glassloop import PUBLIC, DataSettings, Trainer
 from glassloop.cli.main import app
+from glassloop.runs.record import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from glassloop.settings.training import TrainingArguments
 
 ROOT = Path(__file__).parents[2]
@@ -89,11 +94,10 @@ def test_every_relative_link_leads_to_a_file() -> None:
     assert not lost, "these links lead nowhere"
 
 
-def test_the_guides_for_contributors_are_short_and_the_log_is_not_searched() -> None:
+def test_the_guides_for_contributors_are_short() -> None:
     words = {name: len((ROOT / name).read_text(encoding="utf-8").split()) for name in ("CONTRIBUTING.md", "docs/decisions.md")}
     assert words["CONTRIBUTING.md"] <= 1500
     assert words["docs/decisions.md"] <= 3000
-    assert (ROOT / "docs" / "log.md").read_text(encoding="utf-8").startswith("---\nnosearch: true\n---\n"), "Sphinx reads this"
 
 
 # --- commands ----------------------------------------------------------------------------------------------------
@@ -259,13 +263,48 @@ def test_files_and_commands_of_the_project_that_documents_name_exist() -> None:
     assert not lost
 
 
+def texts_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module that are no docstrings."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_messages_cite_no_file_of_the_repository() -> None:
+    """A user who installed the wheel does not have it."""
+    cited = re.compile(r"\b(?:docs|tests|benchmarks|tools|examples)/[\w/.-]+\.(?:md|py|ipynb)|\bCONTRIBUTING\.md")
+    found = [(module, text) for module in house.PATHS for text in texts_in(house.tree_of(module)) if cited.search(text)]
+    assert not found
+    assert cited.search("use LoRA from Python: docs/how-to/lora.md")
+
+
+def test_the_documents_list_what_the_code_has() -> None:
+    """The variables that users set, the statuses of a run, and the arguments that only our Trainer has."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    internal = {"GLASSLOOP_ERROR_FILE", "GLASSLOOP_SHARE", "GLASSLOOP_FAULT"}  # between processes, and for tests
+    page = (ROOT / "docs/reference/run-folder.md").read_text(encoding="utf-8")
+    listed = {*re.findall(r"^\| `(GLASSLOOP_[A-Z_]+)`", page, re.MULTILINE)}
+    assert {*re.findall(r"\bGLASSLOOP_[A-Z_]+", sources)} - internal == listed
+    guide = (ROOT / "docs/how-to/notebooks.md").read_text(encoding="utf-8")
+    assert all(f'"{status}"' in guide for status in (RUNNING, FINISHED, STOPPED, FAILED, KILLED))
+    arguments = inspect.signature(Trainer).parameters
+    assert {"loss", "on_gradients", "accelerator", "backend", "measures", "quiet"} <= {*arguments}
+
+
+def test_option_names_stay_as_they_are_on_the_site() -> None:
+    """Smart quotes make a dash of the two in --header."""
+    assert not conf.smartquotes
+
+
 # --- the site ----------------------------------------------------------------------------------------------------
 def test_the_table_of_transformers_lists_every_field_of_the_installed_version() -> None:
     rows = generate_reference.settings_of_transformers().splitlines()
-    listed = {row.split("`")[1]: row.split(" | ")[1] for row in rows[2:]}
+    listed = {name: row.split(" | ")[1] for row in rows[3:] for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+    own = {entry.name for entry in dataclasses.fields(TrainingArguments)}  # on the page of settings
     theirs = {entry.name for entry in dataclasses.fields(transformers.TrainingArguments) if not entry.name.startswith("_")}
-    assert not theirs - {*listed}
-    assert {*listed.values()} == {"works", "renamed", "kept", "no effect", "refused"}
+    assert not theirs - {*listed} - own
+    assert {*listed.values()} == {"renamed", "kept", "no effect", "refused"}
 
 
 def test_the_reference_lists_every_setting_command_and_public_name() -> None:
@@ -277,6 +316,8 @@ def test_the_reference_lists_every_setting_command_and_public_name() -> None:
             )
     commands = generate_reference.commands()
     for verb, command in COMMANDS.commands.items():
+        if command.hidden:
+            continue
         section = commands.partition(f"## {verb}\n")[2].partition("\n## ")[0]
         assert command.help.splitlines()[0] in section.replace("`", "")
         kinds = [kind for kind in (TrainingArguments, DataSettings) if f"settings.md#{kind.__name__.lower()}" in section]
@@ -290,10 +331,12 @@ def test_the_reference_lists_every_setting_command_and_public_name() -> None:
 
 def test_links_out_of_the_documents_lead_to_pages_of_the_site() -> None:
     page = ROOT / "docs" / "how-to"
-    assert with_links("[a](../log.md#b)", page, page) == "[a](../log.md#b)"
+    assert with_links("[a](../log.md#b)", page, page) == f"[a]({site_pages.REPOSITORY}/blob/main/docs/log.md#b)"
+    assert with_links("[a](resume.md#b)", page, page) == "[a](resume.md#b)"
+    assert with_links("[a](../../CHANGELOG.md)", page, page) == f"[a]({site_pages.REPOSITORY}/blob/main/CHANGELOG.md)"
     assert with_links("[a](../../README.md)", page, page) == "[a](../index.md)"
     assert with_links("[a](https://b.org/c)", page, page) == "[a](https://b.org/c)"
-    assert with_links("[a](docs/log.md)", ROOT, ROOT / "docs") == "[a](log.md)"
+    assert with_links("[a](docs/course.md)", ROOT, ROOT / "docs") == "[a](course.md)"
     source = "../../examples/plain_loop.py"
     assert with_links(f"[a]({source}#L3)", page, page) == '<a href="../source/examples/plain_loop.py.html#L3">a</a>'
     house = (ROOT / "tools" / "house.py").read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""`glassloop eject`: the run as one plain PyTorch file, with no import of ours, that ends in the same weights bit for bit."""
+"""`glassloop export --to script`: one plain PyTorch file, with no import of ours, that ends in the same weights bit for bit."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def test_the_ejected_file_ends_in_the_same_weights(
     steps = [] if "frozen" in flags else STEPS
     common = ["--model", str(tiny_model_dir), "--output_dir", "run", *steps]
     training = ["train", "rows.csv", *common, "--backend", "plain", "--device", "cpu", *flags]
-    ejecting = ["eject", "run", "--out", "plain"]
+    ejecting = ["export", "run", "--to", "script", "--out", "plain"]
     for ended in run_forked(servers, training, ejecting, folder=tmp_path, GLASSLOOP_CACHE=str(session_cache)):
         assert ended.code == 0, ended.err
     script = tmp_path / "plain" / "train.py"
-    words = script.read_text().replace("glassloop eject", "").replace(f'"{HEAD_KEY}"', "").replace(f".{HEAD_KEY} =", "")
+    words = script.read_text().replace("glassloop export", "").replace(f'"{HEAD_KEY}"', "").replace(f".{HEAD_KEY} =", "")
     assert "glassloop" not in words, "but for what a config calls the settings of a head"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     how = {"cwd": script.parent, "env": environment, "capture_output": True, "text": True, "timeout": 120}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,29 @@ def outputs_of(name: str) -> list[list[dict]]:
     return [cell["outputs"] for cell in read_cells(run_notebooks.FOLDER / name) if is_code(cell)]
 
 
-def test_there_is_one_notebook_for_each_note() -> None:
-    assert [name[:3] for name in NAMES] == ["01-", "02-", "03-", "04-", "05-"]
+def test_the_page_of_the_course_lists_the_notebooks_and_each_can_be_installed() -> None:
+    page = (run_notebooks.FOLDER.parents[1] / "docs" / "course.md").read_text(encoding="utf-8")
+    assert [*NAMES] == sorted(re.findall(r"examples/notebooks/([\w-]+\.ipynb)", page))
+    for name in NAMES:
+        first = next(cell for cell in read_cells(run_notebooks.FOLDER / name) if is_code(cell))
+        assert source_of(first).startswith("%pip install --quiet glassloop\n"), name
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("packaged")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs_in_a_kernel_of_jupyter(name: str, tmp_path: Path) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(run_notebooks.FOLDER / name, as_version=4)
+    for cell in notebook.cells:
+        for old, new in (SIZES | OFTEN).items():
+            cell.source = cell.source.replace(old, new)
+        cell.source = re.sub(r"^%pip .*", "", cell.source, flags=re.MULTILINE)  # tests install nothing
+    nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    assert [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
 
 
 @pytest.mark.usefixtures("packaged")

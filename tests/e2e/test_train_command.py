@@ -95,7 +95,7 @@ def test_a_banner_says_what_will_happen(first: Ended, place: Path) -> None:
         "learning rate  0.0001, linear schedule, 2 warm-up steps",
         "chosen         method, pooling, learning rate: from 45 training rows, 2 outputs, 0.0 M encoder weights",
         "device         cpu, fp32, backend packed",
-        f"savings        {saves}",
+        f"optimizations  {saves}",
         f"check          {logits}",
         f"               {gradients}, 4 rows",
         "folder         runs/run-001",

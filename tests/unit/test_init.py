@@ -18,7 +18,7 @@ PUBLIC = """
     GlassloopError LabelSet PaddingCollator PlainBackend Plan Predictor Run RunSettings SeedRecord SeedsRecord State
     Study StudyRecord Trainer TrainingArguments __version__ decide encode epoch_order fit load_dataset load_examples
     load_metric load_model load_tokenizer make_loss make_optimizer make_scheduler metrics_for padding_waste
-    quickstart_model resume_seeds run_over seed_all train_seeds train_step
+    quickstart_model resume_seeds run_over seed_all train train_seeds train_step
 """.split()
 HEAVY = ("torch", "transformers", "datasets", "numpy", "pyarrow", "rich", "accelerate", "sklearn", "scipy", "pandas", "typer")
 

@@ -106,7 +106,7 @@ def test_what_a_reader_has_chosen_in_the_list_is_kept(live: LiveServer, open_pag
     page.locator("th button", has_text="Run").click()
     page.locator("input[type=search]").fill("failed")
     log_steps(folder / "two", 6)
-    sees(page, "75 %", "#runs")
+    sees(page, "75%", "#runs")
     write_watched(folder / "three", steps=2)
     sees(page, "three", "#runs")
     sees(page, "3 rows")

@@ -14,20 +14,20 @@ from glassloop.runs.record import CALIBRATION_NAME, model_of_run, store_calibrat
 
 GAIN_KEYS = ("name", "before", "after", "change", "low", "high")  # for --json
 TARGET_HELP = (
-    "What thresholds are chosen for: f1, precision (with --recall), recall (with --precision), cost (with --cost), or none for "
-    "a temperature only. Default: f1 for two classes and for several labels, none for more classes."
+    "What thresholds are chosen for: f1, precision (with --min_recall), recall (with --min_precision), cost (with --cost), or "
+    "none for a temperature only. Default: f1 for two classes and for several labels, none for more classes."
 )
 COST_HELP = "Costs of wrong labels, such as false_positive=1,false_negative=5."
 SPLIT_HELP = "Split with stored predictions to fit on. Default: the first for validation."
-POSITIVE_HELP = "Class of two that has the threshold. Default: that of the run."
+POSITIVE_HELP = "Positive class of a two-class run. Default: the class chosen for the run."
 FOLDS_HELP = "Number of folds that the gain is measured with. Default: 10, or the number of rows of the rarer class."
 
 
 def calibrate(
     run: Annotated[str, Argument(help="Folder of a finished run.", autocompletion=completed_runs)],
     target: Annotated[str | None, Option(metavar="<str>", help=TARGET_HELP)] = None,
-    recall: Annotated[float | None, Option(metavar="<float>", help="Lowest recall, for the highest precision.")] = None,
-    precision: Annotated[float | None, Option(metavar="<float>", help="Lowest precision, for the highest recall.")] = None,
+    min_recall: Annotated[float | None, Option(metavar="<float>", help="Minimum recall, for the highest precision.")] = None,
+    min_precision: Annotated[float | None, Option(metavar="<float>", help="Minimum precision, for the highest recall.")] = None,
     cost: Annotated[str | None, Option(metavar="<str>", help=COST_HELP)] = None,
     split: Annotated[str | None, Option(help=SPLIT_HELP)] = None,
     positive_label: Annotated[str | None, Option(help=POSITIVE_HELP)] = None,
@@ -46,12 +46,12 @@ def calibrate(
     if remove:
         return calibration.remove_calibration(run)
     folder = user_path(run)
-    name = calibration.named_target(target, recall, precision, cost)
+    name = calibration.named_target(target, min_recall, min_precision, cost)
     model, record = model_of_run(folder, finished=True)
     split = calibration.chosen_split(folder, split)
     rows = calibration.usable_rows(folder, record, split)
     positive = calibration.positive_class(record, positive_label)
-    aim = calibration.target_for(rows, name, recall, precision, cost)
+    aim = calibration.target_for(rows, name, min_recall, min_precision, cost)
     folds = calibration.chosen_folds(folds, rows, positive)
     stored = calibration.stored_calibration(model, record)
     in_use = stored.temperature if stored else 1.0

@@ -12,7 +12,7 @@ from glassloop.base.output import CommandResult, show
 from glassloop.cli.options import Json, completed_runs
 
 RUNS_HELP = "Run folders, or folders of several seeds. All are compared with the first."
-MARGIN_HELP = "Largest difference that does not matter. Default: 0.01."
+MARGIN_HELP = "Maximum difference that does not matter. Default: 0.01."
 
 
 def compare(

@@ -17,15 +17,16 @@ from typing import Annotated
 
 import typer
 
-from glassloop import __version__
 from glassloop.base import output as outputs
 from glassloop.base.errors import GlassloopError, ResourceError, resource_error
 from glassloop.base.output import CommandResult, TolerantStream, say, show
-from glassloop.cli.options import GroupedCommand, end_of_own, underscored, usage_error, with_resume_value
+from glassloop.base.records import package_version
+from glassloop.cli.options import GroupedCommand, GroupedCommands, end_of_own, underscored, usage_error, with_resume_value
 from glassloop.settings.training import refuse_invalid_bytes
 from glassloop.training.processes import report as report_error
 
 app = typer.Typer(
+    cls=GroupedCommands,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # panels of rich cut off the names of long options in a terminal of 80 columns
@@ -36,23 +37,31 @@ app = typer.Typer(
     },
 )
 
-COMMANDS = (  # in the order of the help page; each has a module of its name
-    *("inspect", "clean", "train", "evaluate", "calibrate", "study", "predict", "serve", "push", "export", "report", "compare"),
-    *("list", "init", "eject", "port", "run", "verify", "doctor", "ui"),
-)
+COMMANDS = {  # by group, in the order of the help page; each has a module of its name
+    "Train": ("inspect", "clean", "train", "study", "config"),
+    "Results": ("list", "ui", "report", "compare", "evaluate", "calibrate"),
+    "Use": ("predict", "serve", "export", "push"),
+    "Tools": ("port", "run", "verify", "doctor"),
+}
 FUNCTIONS = {"list": "list_runs", "run": "run_script"}  # others have the names of their commands
-FORMER = {"data": "inspect"}  # former names of commands, for one release: no help page lists them
-FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "init", "eject", "serve", "ui", "clean"}
+# Earlier names, which are not shown, and the modules they are in now.
+FORMER = {"data": "inspect", "init": "config", "eject": "export"}
+FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "config", "init", "eject", "serve", "ui", "clean"}
 FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of commands that print their result without them
 BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
 
 
-for name in COMMANDS:
+def add_command(name: str, module: str, function: str, group: str | None) -> None:
     interspersed = {"allow_interspersed_args": name != "run"}  # what follows the script belongs to it
-    function = getattr(import_module(f"glassloop.cli.{name}"), FUNCTIONS.get(name, name))
-    app.command(name, cls=GroupedCommand, context_settings=interspersed)(function)
-    for former in (old for old, new in FORMER.items() if new == name):
-        app.command(former, cls=GroupedCommand, hidden=True)(function)
+    command = getattr(import_module(f"glassloop.cli.{module}"), function)
+    app.command(name, cls=GroupedCommand, context_settings=interspersed, rich_help_panel=group, hidden=group is None)(command)
+
+
+for group, names in COMMANDS.items():
+    for name in names:
+        add_command(name, name, FUNCTIONS.get(name, name), group)
+for name, module in FORMER.items():
+    add_command(name, module, name if module == "export" else module, None)
 
 
 def command() -> None:
@@ -152,14 +161,16 @@ def option_names() -> dict[str, list[str]]:
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        show(f"glassloop {__version__}")
+        show(f"glassloop {package_version('glassloop')}")
         raise typer.Exit
 
 
 @app.callback()
 def about(
     context: typer.Context,
-    version: Annotated[bool, typer.Option(callback=show_version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Fine-tune pretrained transformer encoders on texts and pairs of texts.
 

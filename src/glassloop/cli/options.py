@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from glassloop.base.errors import SettingsError, closest, counted, listed, visible
+from glassloop.base.output import say
 from glassloop.runs.record import is_run, is_seeds_folder, is_study
 from glassloop.settings.defaults import CHOSEN_SETTINGS
 from glassloop.settings.file import GivenSettings, read_settings
@@ -35,11 +36,11 @@ ARGUMENTS, DATA, TRAINING, OTHER = "Arguments", "Data", "Training", "Options"
 # The groups of options in a help page, and their options, in this order. An unlisted setting is in the group of its class.
 GROUPS = {
     DATA: (),
-    "Study": ("vary", "strategy", "budget", "fold", "samples", "at_once", "on"),
+    "Study": ("vary", "strategy", "budget", "fold", "samples", "on"),
     "Model": ("model", "new_head", "max_length"),
     TRAINING: (
         *("method", "pooling", "pair_form", "adapter", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
-        *("learning_rate", "seed", "seeds"),
+        *("learning_rate", "seed", "seeds", "at_once"),
     ),
     "Optimizer": (
         *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay"),
@@ -51,7 +52,7 @@ GROUPS = {
         *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
         *("early_stopping_patience", "early_stopping_threshold"),
     ),
-    "Machine": ("device", "precision", "backend", "processes", "seeds_at_once"),
+    "Machine": ("device", "precision", "backend", "processes"),
     "Run folder": (
         *("output_dir", "overwrite_output_dir", "config", "resume", "restart"),
         *("save_strategy", "save_steps", "save_total_limit", "logging_steps"),
@@ -65,7 +66,14 @@ COMMON = (
     *("max_length", "baselines"),
     *("seed", "eval_strategy", "load_best_model_at_end", "positive_label", "device", "output_dir"),
 )
-RARE = ("new_head", "restart", "processes", "seeds_at_once", "no_report", "timing")
+RARE = ("new_head", "restart", "processes", "at_once", "no_report", "timing")
+
+
+# Options that had another name in the last release, by command.
+FORMER_OPTIONS = {
+    "train": {"seeds_at_once": "at_once"},
+    "calibrate": {"recall": "min_recall", "precision": "min_precision"},
+}
 
 
 def group_of(name: str) -> str:
@@ -85,6 +93,16 @@ def show_every_option(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
+def with_present_name(argument: str, former: Mapping[str, str]) -> str:
+    """Return an argument with the present name of an option that was renamed, and report it."""
+    name, equals, value = argument.partition("=")
+    present = former.get(underscored(name)) if name.startswith("--") else None
+    if present is None:
+        return argument
+    say(f"{name} is now called --{present}")
+    return f"--{present}{equals}{value}"
+
+
 class GroupedCommand(TyperCommand):
     """A command whose help page has its options in groups, and whose options have underscores in their names."""
 
@@ -93,7 +111,12 @@ class GroupedCommand(TyperCommand):
             param.opts = [f"--{param.name}" if flag == f"--{param.name}".replace("_", "-") else flag for flag in param.opts]
         super().__init__(*arguments, params=params, **options)  # type: ignore[arg-type]
 
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        former = FORMER_OPTIONS.get(ctx.info_name or "", {})
+        return super().parse_args(ctx, [with_present_name(argument, former) for argument in args])
+
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        can_hide = any(param.name == "every_option" for param in self.params)  # else there is no --help-all
         every = bool(ctx.meta.get(EVERY))
         groups: dict[str, list[tuple[str, str]]] = {group: [] for group in (ARGUMENTS, *GROUPS)}
         hidden = 0
@@ -101,7 +124,7 @@ class GroupedCommand(TyperCommand):
         for param in sorted(self.get_params(ctx), key=lambda param: order.get(param.name or "", len(order))):
             record, name = param.get_help_record(ctx), param.name or ""
             is_argument = param.param_type_name == "argument"
-            if record and (is_argument or every or is_common(name)):
+            if record and (is_argument or every or not can_hide or is_common(name)):
                 group = ARGUMENTS if is_argument else group_of(name)
                 groups[group].append((record[0].split(" / --no-")[0], record[1]))
             elif record:
@@ -116,6 +139,21 @@ class GroupedCommand(TyperCommand):
             formatter.write_text(f"{counted(hidden, 'more option', 'more options')}: {ctx.command_path} --help-all")
         elif every:
             formatter.write_text("Options that turn something on have a --no- form that turns it off: --no-eval_on_start.")
+
+
+class GroupedCommands(TyperGroup):
+    """The page of all commands, in their groups."""
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            if not command.hidden:
+                text = command.get_short_help_str(formatter.width)
+                groups.setdefault(getattr(command, "rich_help_panel", ""), []).append((name, text))
+        width = max(len(name) for rows in groups.values() for name, _ in rows)
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows])
 
 
 # --- options made from settings --------------------------------------------------------------------------------------
@@ -307,10 +345,10 @@ MEANT = {
 }
 
 # Words for what is an argument, and how each command takes it.
-DATA_USAGE = {verb: f"{verb} DATA" for verb in ("inspect", "data", "train", "init", "verify")} | {
+DATA_USAGE = {verb: f"{verb} DATA" for verb in ("inspect", "data", "train", "config", "verify")} | {
     "evaluate": "evaluate RUN DATA"
 }
-RUN_USAGE = {verb: f"{verb} RUN" for verb in ("evaluate", "predict", "eject", "verify")}
+RUN_USAGE = {verb: f"{verb} RUN" for verb in ("evaluate", "predict", "export", "verify")}
 MEANT_AS_ARGUMENT = (
     (DATA_WORDS, "data", DATA_USAGE),
     ("run checkpoint model model_path model_name_or_path", "run", RUN_USAGE),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from glassloop.predictor import Predictor
 
 TEXT_HELP = "Column with the text. Default: the text column of the run."
-PROCESSES_HELP = "Number of processes that predict a file, one per GPU or CPU core. Default: 1."
+PROCESSES_HELP = "Number of processes that predict a file, one per GPU or CPU core."
 
 
 @with_settings(DataSettings, only=FILE_SETTINGS)

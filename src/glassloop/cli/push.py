@@ -21,7 +21,7 @@ def push(
     repository: Annotated[str, Argument(help="Repository on the hub: owner/name. It is created if it does not exist.")],
     private: Annotated[bool, Option("--private", help="Make a new repository private.")] = False,
     revision: Annotated[str | None, Option(help="Branch to upload to. Default: the main branch.")] = None,
-    message: Annotated[str, Option("-m", "--message", help="Message of the commit.")] = "Upload a model of Glassloop",
+    message: Annotated[str, Option("-m", "--message", help="Message of the commit.")] = "Upload model trained with Glassloop",
     with_report: Annotated[bool, Option("--with_report", help=REPORT_HELP)] = False,
     dry_run: Annotated[bool, Option("--dry_run", help="List the files, but upload nothing.")] = False,
     as_json: Json = False,

@@ -26,16 +26,18 @@ HOSTS_HELP = "Further host names that clients may use, separated by commas: mode
 
 def serve(
     runs: Annotated[list[str], Argument(help=f"{RUN_HELP} Several are served by name.", autocompletion=completed_runs)],
-    host: Annotated[str, Option(help="Address to listen on. Default: this machine only.")] = "127.0.0.1",
+    host: Annotated[str, Option(help="Address to listen on. 127.0.0.1 is this machine only.")] = "127.0.0.1",
     port: Annotated[int, Option(help="Port to listen on. 0 chooses a free one.")] = 8000,
     max_inputs: Annotated[int, Option(help="Maximum number of texts or pairs per request.")] = 32,
     max_characters: Annotated[int, Option(help="Maximum number of characters per request.")] = 1_000_000,
     max_payload: Annotated[int, Option(help="Maximum number of bytes per request body.")] = 2_000_000,
     max_requests: Annotated[int, Option(help="Maximum number of concurrent requests.")] = 512,
-    queue_seconds: Annotated[float, Option(help="Longest time a request may wait.")] = 30.0,
-    read_seconds: Annotated[float, Option(help="Longest time a client may take to send headers or a body.")] = 10.0,
-    drain_seconds: Annotated[float, Option(help="Longest time to answer accepted requests after SIGTERM.")] = 30.0,
-    batch_tokens: Annotated[int | None, Option(help="Tokens of a batch. Default: measured at the start.")] = None,
+    queue_seconds: Annotated[float, Option(help="Maximum time in seconds that a request may wait.")] = 30.0,
+    read_seconds: Annotated[float, Option(help="Maximum time in seconds for a client to send headers or a body.")] = 10.0,
+    drain_seconds: Annotated[float, Option(help="Maximum time in seconds to answer accepted requests after SIGTERM.")] = 30.0,
+    batch_tokens: Annotated[
+        int | None, Option(help="Maximum number of tokens per batch. Default: measured at the start.")
+    ] = None,
     api_key_file: Annotated[str | None, Option(help=f"File with the API key. Default: the variable {KEY_VARIABLE}.")] = None,
     allowed_hosts: Annotated[str | None, Option(help=HOSTS_HELP)] = None,
     device: Device = "auto",

@@ -32,7 +32,7 @@ def study(
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
-    """Try settings with several seeds, choose one, and compare them."""
+    """Try configurations with several seeds, choose one, and compare them."""
     given = given_settings(config, data, model, new_head, {**options, "vary": vary_of(vary) if vary else None})
     with starting(plain=bool(options.get("disable_tqdm"))):
         from glassloop.study.study import study as run_study

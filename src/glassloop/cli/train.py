@@ -38,14 +38,14 @@ def train(
     restart: Annotated[bool, Option(help="With --resume, start again from step 0. Old checkpoints are kept.")] = False,
     processes: Annotated[int, Option(min=1, metavar="<int>", help="Number of processes on this machine.")] = 1,
     seeds: Annotated[int | None, Option(min=1, metavar="<int>", help=SEEDS_HELP)] = None,
-    seeds_at_once: Annotated[int | None, Option(min=1, metavar="<int>", help=AT_ONCE_HELP)] = None,
+    at_once: Annotated[int | None, Option(min=1, metavar="<int>", help=AT_ONCE_HELP)] = None,
     no_report: Annotated[bool, Option("--no_report", help="Do not write report.html at the end.")] = False,
     timing: Annotated[bool, Option("--timing", help=TIMING_HELP)] = False,
     as_json: Json = False,
     **options: object,
 ) -> CommandResult:
     """Fine-tune a model, evaluate it, and save it in a run folder."""
-    several = seeds is not None or seeds_at_once is not None
+    several = seeds is not None or at_once is not None
     given = given_settings(config, data, model, new_head, options)
     with starting(plain=bool(options.get("disable_tqdm"))) as clock:
         if several:  # torch is imported only where they train
@@ -67,12 +67,10 @@ def train(
             from glassloop.training.evaluate import run_content
 
     leave_on_signal()
-    refuse_settings_of_steps(given.training)
-    if resume is None:
-        given.checked()  # a resumed run is checked together with the settings it was started with
+    refuse_wrong(given, resume)
     if several:
         result = train_with_seeds(
-            given, seeds, seeds_at_once, resume, restart=restart, processes=processes, with_report=not no_report
+            given, seeds, at_once, resume, restart=restart, processes=processes, with_report=not no_report
         )
         if timing and (finished := read_seeds(Path(str(result.content["run"]))).finished):
             run = read_run(Path(str(result.content["run"])) / seed_name(min(finished)))
@@ -89,6 +87,13 @@ def train(
         train_in_processes(given, resume, processes, [flag for flag, wanted in flags.items() if wanted])
     folder = train_run(given, resume, restart=restart, with_report=not no_report, clock=clock, timing=timing)
     return CommandResult(run_content(folder, read_run(folder)))
+
+
+def refuse_wrong(given: GivenSettings, resume: str | None) -> None:
+    """Raise one `SettingsError` with everything that is wrong with the settings, before any work."""
+    refuse_settings_of_steps(given.training)
+    if resume is None:
+        given.checked()  # a resumed run is checked together with the settings it was started with
 
 
 def train_in_processes(given: GivenSettings, resume: str | None, processes: int, flags: Sequence[str]) -> NoReturn:

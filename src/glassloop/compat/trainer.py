@@ -48,7 +48,7 @@ from glassloop.models.pooled import PooledClassifier
 from glassloop.report.card import Card, DataName, scores_table, write_card
 from glassloop.runs.history import Entry, lasting
 from glassloop.runs.record import Plan, checkpoint_name
-from glassloop.scores.metrics import read_scores, short_metrics
+from glassloop.scores.metrics import Measures, read_scores, short_metrics
 from glassloop.scores.result import Score
 from glassloop.settings.training import CLASSES, SCORE
 from glassloop.settings.training import TrainingArguments as Settings
@@ -58,7 +58,7 @@ from glassloop.trainer import DEFAULT_DIR, IGNORED, EvalPrediction, Metrics, Pre
 from glassloop.training import optimizer as optimization
 from glassloop.training.callbacks import Callback, State, checked_callbacks
 from glassloop.training.evaluate import Evaluation, Interrupted, Nested, PredictBatch, each_array, first_array
-from glassloop.training.interfaces import LRScheduler, Optimizer, Tensors, TrainingUse
+from glassloop.training.interfaces import Backend, LossSum, LRScheduler, Optimizer, Tensors, TrainingUse
 from glassloop.training.loop import TrainingBatch
 from glassloop.training.losses import other_loss
 from glassloop.training.session import STATE_NAME, Optimizers, ScriptParts, TrainingParts, log_history
@@ -72,10 +72,7 @@ Prediction: TypeAlias = "tuple[torch.Tensor | None, Nested, Nested | None]"
 THEIR_EVAL_BATCH_SIZE = 8  # the default of transformers' TrainingArguments
 LOADER_OPTIONS = ("num_workers", "persistent_workers", "prefetch_factor", "multiprocessing_context", "in_order")
 OPTIMIZERS = ("create_optimizer", "create_scheduler", "create_optimizer_and_scheduler")
-TRAINS_AGAIN = (
-    "train() was called before: this training starts with a new optimizer, which transformers' Trainer would keep "
-    "(docs/reference/transformers.md)"
-)
+TRAINS_AGAIN = "train() was called before: this training starts with a new optimizer; transformers' Trainer keeps the old one"
 
 
 class Trainer(core.Trainer):
@@ -97,7 +94,13 @@ class Trainer(core.Trainer):
         optimizer_cls_and_kwargs: The class of an optimizer and its arguments.
         preprocess_logits_for_metrics: Changes logits, given labels, before metrics are computed.
         tokenizer: Another name for `processing_class`.
-        **own: Arguments that only Glassloop has: loss, on_gradients, accelerator, backend, measures, quiet.
+        loss: A function of logits and labels that returns one loss per row, or their sum; replaces the loss of the task.
+        on_gradients: Called with the model in each step, before gradients are clipped.
+        accelerator: The `accelerate.Accelerator` to train with.
+        backend: How steps are run. Default: chosen from the settings and the machine.
+        measures: Which of Glassloop's metrics to compute, such as those of `Examples.measures`.
+        quiet: Whether to show neither lines nor a progress bar.
+        **others: Arguments of other versions of transformers' Trainer, which are refused by name unless they are None.
 
     Attributes:
         optimizer: The optimizer of the current or last training; None before the first one.
@@ -164,7 +167,13 @@ class Trainer(core.Trainer):
         preprocess_logits_for_metrics: Callable[..., torch.Tensor] | None = None,
         *,
         tokenizer: Tokenizer | None = None,
-        **own: object,
+        loss: LossSum | None = None,
+        on_gradients: Callable[[torch.nn.Module], None] | None = None,
+        accelerator: Accelerator | None = None,
+        backend: Backend | None = None,
+        measures: Measures | None = None,
+        quiet: bool = False,
+        **others: object,
     ) -> None:
         args = TrainingArguments() if args is None else args
         self.model_init = model_init
@@ -174,7 +183,7 @@ class Trainer(core.Trainer):
         self._eval_sets: Mapping[str, Rows] = dict(eval_dataset) if isinstance(eval_dataset, dict) else {}
         tokenizer = processing_class if processing_class is not None else tokenizer
         if LEDGER.serves_old_names:
-            drop_former(own, args)
+            drop_former(others, args)
         model = self._initialized(model_init, args.seed) if model is None and model_init is not None else model
         named: Sequence[str] | None = getattr(args, "label_names", None)
         if named is None:  # as in transformers, the inputs of the model with the word in their name
@@ -190,7 +199,13 @@ class Trainer(core.Trainer):
             compute_metrics,
             callbacks,
             optimizers,
-            **own,  # type: ignore[arg-type]
+            loss=loss,
+            on_gradients=on_gradients,
+            accelerator=accelerator,
+            backend=backend,
+            measures=measures,
+            quiet=quiet,
+            **others,
         )
         self.optimizer, self.lr_scheduler = self._made = optimizers
         # The values of settings that have no effect after construction.

@@ -39,6 +39,7 @@ SPLIT_FILE = re.compile(r"(train|training|dev|val|valid|validation|eval|test)([-
 SPLIT_NAME = re.compile(r"\w[\w .-]*")
 QUICKSTART_ROWS = 2400
 QUICKSTART_KNOWN = Known("sentence1", "sentence2", "label", quickstart.LABEL_NAMES, CLASSES, ("accuracy", "f1"))
+IN_MEMORY = "rows_in_memory"  # as the banner and the report name them
 SAVED = ("dataset_dict.json", "state.json")
 READING = "reading the data"
 USUAL_DATA = "use a file, a folder, glue/mrpc, quickstart, or a hub data set (owner/name)"
@@ -51,7 +52,8 @@ def load_dataset(
 
     Args:
         path: "quickstart", "glue" with a task as `name` (or "glue/mrpc"), a file, a folder, a hub name, or a Python object: a
-            `Dataset`, a `DatasetDict`, a pandas frame, a list of dicts, or a dict of those by split.
+            `Dataset`, a `DatasetDict`, a frame of pandas or polars, an Arrow table, a list of dicts, or a dict of
+            those by split.
         name: The GLUE task, or the configuration of a hub data set.
         split: Return only this split.
         **settings: Settings of `DataSettings`, such as `text`, `label` and `validation_share`.
@@ -185,6 +187,27 @@ def path_source(where: Path, settings: DataSettings) -> Source:
     return Source(NOTHING_KNOWN, key, splits)
 
 
+def stored_rows(data: Data) -> Path:
+    """Write rows that are in memory to the cache, where other processes find them, and return their folder."""
+
+    def build(folder: Path) -> None:
+        from datasets import DatasetDict
+        from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+        shows_bars = not are_progress_bars_disabled()
+        disable_progress_bars()
+        try:
+            DatasetDict({name: split.as_dataset() for name, split in object_splits(data).items()}).save_to_disk(
+                str(folder / IN_MEMORY)
+            )
+        finally:
+            if shows_bars:
+                enable_progress_bars()
+
+    key = hashlib.sha256(json.dumps(object_source(data).key()).encode()).hexdigest()[:32]
+    return open_or_build("rows", key, build, lambda folder: folder / IN_MEMORY)
+
+
 def refuse_file_settings(path: Data, settings: DataSettings) -> None:
     """Raise `SettingsError` for a setting that says how to read files, if the data is not a file."""
     defaults, names = DataSettings(), (*FILE_SETTINGS, "validation", "test")
@@ -266,8 +289,10 @@ class ObjectSplit:
             except (pa.ArrowException, TypeError, ValueError) as error:
                 reason = ": ".join(str(part) for part in reversed(error.args))
                 raise DataError(f"{source}: {reason}", "use one type of value and a different name for each column") from error
+        elif hasattr(data, "__arrow_c_stream__"):  # a frame of polars, a table of pyarrow, and others
+            data = arrow_dataset(data)
         if not isinstance(data, list | Dataset):
-            remedy = "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
+            remedy = "pass a datasets.Dataset or DatasetDict, a frame, a list of dicts, or a dict of those by split"
             raise DataError(f"data of the type {type(data).__name__} cannot be read", remedy)
         self.data, self.table = data, arrow_rows(data)
         self.names: dict[str, tuple[str, ...]] = {}  # the label names that features hold, by column
@@ -287,6 +312,12 @@ class ObjectSplit:
         if not isinstance(rows, list):  # a transform may make tensors and arrays
             rows = ({name: cell.tolist() if hasattr(cell, "tolist") else cell for name, cell in row.items()} for row in rows)
         return readers.tables_of(Path(self.source), enumerate(rows, 1))
+
+    def as_dataset(self) -> Dataset:
+        """Return the rows as a `Dataset`, which can be saved."""
+        from datasets import Dataset
+
+        return self.table.with_format(None) if self.table is not None else Dataset(pa.concat_tables(self.tables()))
 
     def with_names(self, table: pa.Table) -> pa.Table:
         """Return a table with label names in place of numbers: names do not depend on their order."""
@@ -313,8 +344,17 @@ class ObjectSplit:
         return np.arange(1, len(self.data) + 1)
 
 
-def object_source(data: object, label: tuple[str, ...] = ()) -> Source:
-    """Return a Python object as a source: one that `ObjectSplit` takes, or a dict of those by split."""
+def arrow_dataset(data: object) -> Dataset:
+    """Return a table that offers itself in Arrow format, as frames of polars do, as a `Dataset`."""
+    from datasets import Dataset
+
+    table = pa.table(data)
+    plain = [field.with_type(pa.large_string()) if pa.types.is_string_view(field.type) else field for field in table.schema]
+    return Dataset(table.cast(pa.schema(plain)))  # `datasets` cannot save views
+
+
+def object_splits(data: object, label: tuple[str, ...] = ()) -> dict[str, ObjectSplit]:
+    """Return the splits of an object that `ObjectSplit` takes, which is then the training split, or of a dict of those."""
     parts = data if isinstance(data, Mapping) else {"train": data}
     objects: dict[str, ObjectSplit] = {}
     for split, part in parts.items():
@@ -327,6 +367,12 @@ def object_source(data: object, label: tuple[str, ...] = ()) -> Source:
         objects[name] = ObjectSplit(name, part, label)
     if not objects:
         raise DataError("the data set has no splits", "add at least one split")
+    return objects
+
+
+def object_source(data: object, label: tuple[str, ...] = ()) -> Source:
+    """Return a Python object as a source: one that `ObjectSplit` takes, or a dict of those by split."""
+    objects = object_splits(data, label)
 
     def key() -> list[Json]:
         hasher = hashlib.sha256()

@@ -54,7 +54,7 @@ def value_text(value: float | None, kind: str = LINEAR) -> str:
     """Return a value as pages show it: a share of the kind "percent" as percent, a dash for what is not a number."""
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{value * 100:.1f} %" if kind == PERCENT else number_text(value)
+    return f"{value * 100:.1f}%" if kind == PERCENT else number_text(value)
 
 
 def markdown(value: object) -> Markup:

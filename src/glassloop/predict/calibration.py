@@ -31,7 +31,7 @@ def named_target(
 ) -> str | None:
     """Return the target that the options name; None for the default. Raise `SettingsError` if they do not fit together."""
     given = {records.PRECISION: recall, records.RECALL: precision, records.COST: cost}
-    options = {records.PRECISION: "--recall 0.9", records.RECALL: "--precision 0.9", records.COST: COSTS}
+    options = {records.PRECISION: "--min_recall 0.9", records.RECALL: "--min_precision 0.9", records.COST: COSTS}
     implied = [name for name, value in given.items() if value is not None]
     name = target or (implied[0] if implied else None)
     if name is not None and name not in TARGETS:

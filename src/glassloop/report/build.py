@@ -1,4 +1,4 @@
-"""The report of a run, of several seeds or of the folder of a Trainer; and `Run`, which reads a run folder from Python."""
+"""The report of a run, of several seeds or of the folder of a Trainer; and `RunFolder`, which Python reads a run with."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def write_report(folder: Path) -> Path | None:
         return None
 
 
-class Run:
+class RunFolder:
     """Reads a run folder. A notebook shows its report.
 
     `record` is read once; history and predictions are read again whenever they are asked for.
@@ -150,7 +150,7 @@ class Run:
         self.record: RunRecord = records.record_of(self.folder)
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r}): {self.status}"
+        return f"{type(self).__name__}({str(self.folder)!r}): {self.status}"
 
     def _repr_html_(self) -> str:
         return self.report()._repr_html_()

@@ -65,7 +65,7 @@ class Card:
 
 def scores_table(scores: Sequence[Score]) -> str:
     rows = [[one.title, one.split, score(one.value), one.interval or "–", score(one.baseline)] for one in scores]
-    return markdown_table(["metric", "split", "value", "95 % interval", "baseline"], rows)
+    return markdown_table(["metric", "split", "value", "95% interval", "baseline"], rows)
 
 
 def card_text(card: Card) -> str:
@@ -105,7 +105,7 @@ def is_untouched(text: str) -> bool:
 
 
 def show_fitted(console: Console, fitted: Fitted, title: str, positive: str | None) -> None:
-    table = bare_table(title, "before", "after", "change", "95 % interval", right=1)
+    table = bare_table(title, "before", "after", "change", "95% interval", right=1)
     for gain in (*fitted.temperature_gains, *fitted.target_gains):
         table.add_row(*map(text, map(str, gain_row(gain, positive))))
     console.print(table)

@@ -114,7 +114,7 @@ class Axis:
     """An axis of a chart. Without `low` and `high`, it ends with round numbers around the data."""
 
     title: str = ""
-    kind: str = LINEAR  # "linear", "log", "percent" (0.25 is written 25 %) or "count" (only whole numbers, from zero)
+    kind: str = LINEAR  # "linear", "log", "percent" (0.25 is written 25%) or "count" (only whole numbers, from zero)
     low: float | None = None
     high: float | None = None
 
@@ -140,7 +140,7 @@ class Scale:
 
     def written(self, value: float) -> str:
         """Return the text of a tick, with as many decimals as its neighbors need."""
-        times, unit = (100, " %") if self.kind == PERCENT else (1, "")
+        times, unit = (100, "%") if self.kind == PERCENT else (1, "")
         if self.kind == LOG or value == 0:
             return number_text(value) + unit
         distance = abs(self.ticks[1] - self.ticks[0]) * times if len(self.ticks) > 1 else abs(value) * times or 1.0
@@ -593,7 +593,7 @@ class DotChart(Chart):
         if row.low is not None and row.high is not None:
             marks.append(element("path", class_="whisker", d=f"M{x.place(row.low):.1f} {y:g}H{x.place(row.high):.1f}"))
         if row.value is not None:
-            interval = f" (95 % interval {value_text(row.low, kind)} to {value_text(row.high, kind)})" if marks else ""
+            interval = f" (95% interval {value_text(row.low, kind)} to {value_text(row.high, kind)})" if marks else ""
             lines.append(value_text(row.value, kind) + interval)
         if row.baseline is not None:
             line = element("path", class_="whisker", d=f"M{x.place(row.baseline):.1f} {y - 7:g}v14")

@@ -379,9 +379,9 @@ def short_name(name: str) -> str:
 
 
 def metric_table(title: str, conclusion: Conclusion) -> Table:
-    # Several intervals of differences are corrected, so that all hold together with 95 %.
-    corrected = "corrected" if conclusion.correction else "95 % interval"
-    columns = (shortened(title, LONGEST_NAME), "value", "95 % interval", "difference", corrected, "p")
+    # Several intervals of differences are corrected, so that all hold together with 95%.
+    corrected = "corrected" if conclusion.correction else "95% interval"
+    columns = (shortened(title, LONGEST_NAME), "value", "95% interval", "difference", corrected, "p")
     table = bare_table(*columns, right=1, overflow="fold")
     compared = {one.name: one.difference for one in conclusion.comparisons}
     for result in conclusion.results:
@@ -436,7 +436,7 @@ def comparison_page(compared: ComparedRuns) -> str:
     for key, conclusion in compared.conclusions.items():
         name = compared.measures.title(key)
         figures = [figure(values_chart(name, conclusion)), figure(differences_chart(name, conclusion))]
-        corrected = "corrected interval" if conclusion.correction else "95 % interval"
+        corrected = "corrected interval" if conclusion.correction else "95% interval"
         results.append((name, verdict_lines(conclusion), figures, corrected, metric_rows(conclusion)))
     settings = [[name, *values] for name, values in compared.settings.items()]
     rows = [
@@ -460,7 +460,7 @@ def values_chart(title: str, conclusion: Conclusion) -> DotChart:
         several = [*one.points.values()] if len(one.points) > 1 else ()
         note = f"{one.failed} of {one.runs} runs at or below the baseline" if one.failed else ""
         rows.append(Dots(one.name, one.mean, low, high, several, note=note, color=place))
-    return DotChart(title, "Value of each run with its 95 % interval; small points are single seeds.", rows, Axis(title))
+    return DotChart(title, "Value of each run with its 95% interval; small points are single seeds.", rows, Axis(title))
 
 
 def differences_chart(title: str, conclusion: Conclusion) -> DotChart:

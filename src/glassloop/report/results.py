@@ -1,4 +1,4 @@
-"""The results of a run with their 95 % intervals beside a baseline, and how far its probabilities can be trusted."""
+"""The results of a run with their 95% intervals beside a baseline, and how far its probabilities can be trusted."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def results_of(source: RunSource) -> list[Score]:
 
 
 def cells_of(results: Sequence[Score]) -> list[list[str]]:
-    rows = [["split", "metric", "value", "95 % interval", "baseline", "seeds"]]
+    rows = [["split", "metric", "value", "95% interval", "baseline", "seeds"]]
     for result in results:
         seeds = ", ".join(f"{value:.4f}" for value in result.points)
         baseline = "" if result.baseline is None else f"{result.baseline:.4f}"
@@ -106,10 +106,10 @@ def headline(
                 name = f"{one.title}, {one.split}" if several else one.title
                 dots.append(Dots(name, one.value, one.low, one.high, one.points, one.baseline))
             told = "; ".join(f"{one.title} {one.value:.4f} ({one.interval or one.note or 'no interval'})" for one in group)
-            chart = DotChart("Metrics with 95 % intervals", told, dots, Axis("score"), baseline_name=baseline)
+            chart = DotChart("Metrics with 95% intervals", told, dots, Axis("score"), baseline_name=baseline)
             note = f"Vertical mark: {baseline}." if any(one.baseline is not None for one in group) else ""
             figures.append(drawn.figure("metrics", chart, note))
-    head = [*(["split"] if several else []), "metric", "value", "95 % interval", "baseline", *(["seeds"] if seeds else [])]
+    head = [*(["split"] if several else []), "metric", "value", "95% interval", "baseline", *(["seeds"] if seeds else [])]
     rows: list[list[Cell]] = []
     for one in results:
         interval = Number(one.low, one.interval or one.note or "–")
@@ -272,7 +272,7 @@ def reliability_chart(confident: Array, right: Array) -> tuple[LineChart, str]:
     lines = [Series("answers", points, band=band, dots=True), Series("perfectly calibrated", [(0, 0), (1, 1)], quiet=True)]
     told = f"The expected calibration error is {measured.error:.3f}. Below the diagonal, answers are too confident."
     few = sum(one.number < FEW_ROWS for one in measured.bins)
-    note = "Shaded: 95 % intervals."
+    note = "Shaded: 95% intervals."
     note += f" {few} of {len(measured.bins)} points have fewer than {FEW_ROWS} answers." if few else ""
     return LineChart(f"Reliability (ECE {measured.error:.3f})", told, CONFIDENCE, RIGHT, lines, square=True), note
 
@@ -280,7 +280,7 @@ def reliability_chart(confident: Array, right: Array) -> tuple[LineChart, str]:
 def histogram(confident: Array, right: Array) -> Histogram:
     edges = charts.even_edges(float(np.floor(confident.min() * BINS) / BINS), 1.0, BINS)
     good, bad = (np.histogram(confident[chosen], bins=edges)[0].tolist() for chosen in (right, ~right))
-    told = f"{int((confident > 0.9).sum()):,} of {len(confident):,} answers have a confidence above 90 %."
+    told = f"{int((confident > 0.9).sum()):,} of {len(confident):,} answers have a confidence above 90%."
     bars = [Bars("right", good, 2), Bars("wrong", bad, 1)]
     return Histogram("Confidence of the answers", told, edges, bars, Axis("confidence", PERCENT))
 

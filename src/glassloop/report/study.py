@@ -46,7 +46,7 @@ HOW_CHOSEN = "chosen by the mean on the selection split; validation was not used
 # --- the results of a study, which study.json contains -------------------------------------------------------------------
 @dataclass(frozen=True)
 class Estimate:
-    """The result of a setting on a split, with its 95 % interval; `ensemble` is that of all seeds as one model."""
+    """The result of a setting on a split, with its 95% interval; `ensemble` is that of all seeds as one model."""
 
     mean: float | None = None
     deviation: float | None = None
@@ -163,8 +163,8 @@ def table_of(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
     names, results = [*record.study.vary], results_of(record)
     number = results.comparisons
     columns = [*names, "trained", f"{record.metric} (selection)", f"{results.metric} (validation)"]
-    corrected = f"interval corrected for {number} comparisons" if number > 1 else "its 95 % interval"
-    columns += ["95 % interval", "failed", "difference", corrected, "verdict"]
+    corrected = f"interval corrected for {number} comparisons" if number > 1 else "its 95% interval"
+    columns += ["95% interval", "failed", "difference", corrected, "verdict"]
     rows = []
     for one in ranked(record):
         validation, gap = one.validation or Estimate(), one.comparison or Gap()
@@ -193,11 +193,11 @@ def lines_of(record: StudyRecord) -> list[str]:
     lines = [f"{results.sentence} ({HOW_CHOSEN})"] if results.sentence else []
     if results.comparisons > 1:
         corrected = f"intervals of differences and verdicts are corrected for {results.comparisons} comparisons"
-        lines.append(f"{corrected}: all hold together with 95 %; the intervals of single settings hold with 95 % each")
+        lines.append(f"{corrected}: all hold together with 95%; the intervals of single configurations hold with 95% each")
     for split, final in results.finals.items():
         trained = f"{'evaluated once, ' if split == 'test' else ''}trained on all training rows"
         together = f"; all seeds as one model {score(final.ensemble.mean)}" if final.ensemble else ""
-        lines.append(f"{split} ({trained}): {mean_and_deviation(final)}, 95 % interval {between(final)}{together}")
+        lines.append(f"{split} ({trained}): {mean_and_deviation(final)}, 95% interval {between(final)}{together}")
     if soup := results.soup:
         kept = "kept in soup/" if soup.offered else "not better than the mean of its seeds, so it is not kept"
         lines.append(f"model soup: {score(soup.validation)} on validation ({score(soup.difference, sign='+')}): {kept}")
@@ -278,7 +278,7 @@ def points(record: StudyRecord) -> Markup:
             name = f"{name} ({row.trained:.0%})"
             chosen_by.append(Dots(name, row.selection, points=row.selection_points, color=color))
     named = f"Settings are named by {' · '.join(record.study.vary)}; the chosen one has another color."
-    told = "One row per setting that was trained to its end: every run, the mean and its 95 % interval over seeds and rows."
+    told = "One row per setting that was trained to its end: every run, the mean and its 95% interval over seeds and rows."
     title = f"{metric} on validation (not used to choose)"
     charts = [DotChart(title, told, finished, Axis(metric), baseline_name="majority baseline")] if finished else []
     told = "One row per setting: every run and the mean, after the share of its steps in brackets."

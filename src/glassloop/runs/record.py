@@ -327,7 +327,7 @@ class ClassRecord:
 
 @dataclass(frozen=True)
 class MetricRecord:
-    """A metric with its 95 % interval; None if there is none."""
+    """A metric with its 95% interval; None if there is none."""
 
     value: float
     low: float | None = None
@@ -534,7 +534,7 @@ class Gain:
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the change, from its 95 % interval; 0 without one."""
+        """The standard error of the change, from its 95% interval; 0 without one."""
         return 0.0 if self.low is None or self.high is None else (self.high - self.low) / (2 * 1.96)
 
 

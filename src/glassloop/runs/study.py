@@ -92,9 +92,7 @@ class StudyRecord:
     rounds: tuple[RoundRecord, ...] = entry((), "The rounds of the search so far.")
     runs: dict[str, SeedRecord] = entry({}, "The record of each run, by its folder.")
     chosen: int | None = entry(None, "Number of the chosen setting.")
-    results: dict[str, object] = entry(
-        {}, "What was found out about the chosen setting and the others; see docs/reference/json.md."
-    )
+    results: dict[str, object] = entry({}, "What was found out about the chosen setting and the others.")
     test_evaluations: tuple[str, ...] = entry((), "The settings evaluated on the test split; more than one is not honest.")
     status: str = entry(RUNNING, '"running", "finished", "failed" or "stopped".')
     seconds: float = entry(0.0, "How long the search took, over all its starts.")

@@ -30,7 +30,7 @@ class SettingRuns:
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The result of one setting: the metric of each finished seed, with mean, standard deviation and 95 % interval."""
+    """The result of one setting: the metric of each finished seed, with mean, standard deviation and 95% interval."""
 
     name: str
     points: Mapping[int, float]
@@ -63,7 +63,7 @@ class Conclusion:
     def correction(self) -> str:
         """What the comparisons are corrected for, in words; empty for a single one."""
         number = len(self.comparisons)
-        words = f"intervals of differences and p-values corrected for {number:,} comparisons, 95 % for all together"
+        words = f"intervals of differences and p-values corrected for {number:,} comparisons, 95% for all together"
         return words if number > 1 else ""
 
 

@@ -56,7 +56,7 @@ class Score:
     key: str
     title: str  # its name for a person
     value: float
-    low: float | None = None  # of its 95 % interval; None if there is none, such as for too few rows
+    low: float | None = None  # of its 95% interval; None if there is none, such as for too few rows
     high: float | None = None
     baseline: float | None = None  # the value of always giving the same answer; None where it is not defined
     points: tuple[float, ...] = ()  # the values of the single seeds
@@ -104,7 +104,7 @@ class Result:
 
     @cached_property
     def scores(self) -> list[Score]:
-        """Every metric with its 95 % interval and its baseline."""
+        """Every metric with its 95% interval and its baseline."""
         scores = []
         for key in self.measures.keys:
             computed = key in COMPUTED[self.rows.task]

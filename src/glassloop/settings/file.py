@@ -81,7 +81,7 @@ def read_settings(path: str | None) -> GivenSettings:
     except (ValueError, RecursionError) as error:  # a syntax error, bytes that are not UTF-8, a number with 5,000 digits
         problem = f"not TOML: {error}"
     if problem:
-        raise SettingsError(f"config {path}: {problem}", "create one with glassloop init DATA")
+        raise SettingsError(f"config {path}: {problem}", "create one with glassloop config DATA")
     problems = training.unknown_names(content, ENTRIES, f"use only {listed(ENTRIES)}", "entry")
     for name in [name for name, kind in ENTRIES.items() if not isinstance(content.get(name, kind()), kind)]:
         wanted = KINDS.get(ENTRIES[name])

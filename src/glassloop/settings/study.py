@@ -186,13 +186,15 @@ class StudySettings:
     """What a study tries. The command's help is generated from the same sentences."""
 
     vary: dict[str, str] = entry({}, VARY_HELP)  # choices or a range of each setting, as text; of a script, Optuna's JSON
-    seeds: int = entry(3, "Number of random seeds for each setting, starting at --seed.")
-    strategy: str = entry("auto", f"How to search: {', '.join(STRATEGIES)}. auto is grid for up to 6 settings, else halving.")
+    seeds: int = entry(3, "Number of random seeds for each configuration, starting at --seed.")
+    strategy: str = entry(
+        "auto", f"How to search: {', '.join(STRATEGIES)}. auto is grid for up to 6 configurations, else halving."
+    )
     budget: str | None = entry(None, "The most that the search may cost: a time (30m, 2h) or runs (200_runs).")
     fold: int | None = entry(
-        None, "Choose settings by cross-validation with this many folds. Default: on a tenth of the training rows."
+        None, "Choose a configuration by cross-validation with this many folds. Default: on a tenth of the training rows."
     )
-    samples: int | None = entry(None, "Number of settings to draw for ranges, random and optuna. [default: 16]")
+    samples: int | None = entry(None, "Number of configurations to draw for ranges, random and optuna. [default: 16]")
 
     def __post_init__(self) -> None:
         if self.strategy not in (SCRIPT, SEEDS):  # what a script suggests has no form of its own, and seeds vary nothing
@@ -285,7 +287,7 @@ def cost_problems(settings: StudySettings) -> list[SettingsError]:
         drawn = [name for name, part in settings.space.items() if isinstance(part, Range)]
         problems.append(SettingsError(f"a grid cannot contain ranges: {listed(drawn)}", "list values, or use strategy random"))
     if limit is not None and limit < each:
-        text = f"a budget of {counted(limit, 'run', 'runs')} is less than the {each} runs of one setting"
+        text = f"a budget of {counted(limit, 'run', 'runs')} is less than the {each} runs of one configuration"
         problems.append(SettingsError(text, "raise the budget, or use fewer seeds or folds"))
     elif settings.strategy == GRID and every and limit and every * each > limit:
         text = f"the grid needs {every * each:,} runs, but the budget is {limit:,}"

@@ -540,7 +540,7 @@ def translated(given: Mapping[str, object], kind: type[TrainingArguments]) -> tu
                 say(f"{name} {theirs.text}")
             renamed += [(name, today, meant) for today, meant in theirs.translate(value).items()]
     if unneeded:
-        say(f"settings without effect: {listed(unneeded, 20)} (docs/reference/transformers.md says why)")
+        say(f"settings without effect: {listed(unneeded, 20)} (the page Scripts for transformers says why)")
     origins = {name: quoted(value) for name, value in settings.items()}
     for name, today, value in renamed:
         if name == "warmup_ratio" and settings.get(today, 0) not in (0, value):  # the rule of transformers

@@ -67,14 +67,14 @@ def group(
 
 LOADER = "rows are memory-mapped and read in the main process, so there are no workers to configure"
 COMPILE = "it changes the speed only; the fast backends have kernels of their own and compile nothing during a run"
-LAUNCH = "use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)"
+LAUNCH = "use --processes or torchrun; for FSDP use the config file of accelerate"
 INPUTS = "read the inputs from the data set: predictions are in its order"
 SAMPLINGS = ("random", SEQUENTIAL, "group_by_length")
 SAMPLING = "use random, sequential (the order of the rows) or group_by_length"
 WARMUP = "is now called warmup_steps (a number below 1 is a fraction of all steps)"
 PROCESSES = "several processes need no further settings"
 PRECISION = "precision chooses the implementation of half precision"
-UPLOADS = "push_to_hub reads it; uploads happen when a training has ended"
+UPLOADS = "push_to_hub reads it; uploads happen after training"
 MEMORY = "an evaluation keeps only logits, and copies them from the device in groups"
 SAVING = "models are always saved in safetensors format, and checkpoints with all that a resume needs"
 MESSAGES = "messages are one line each, from the main process only"
@@ -117,7 +117,7 @@ SETTINGS: dict[str, TransformersSetting] = {
     **group(UNNEEDED, PROCESSES, numbers="ddp_bucket_cap_mb", ddp_timeout=1800),
     **group(UNNEEDED, PRECISION, flags="fp16_full_eval bf16_full_eval tf32"),
     **group(UNNEEDED, PRECISION, texts="fp16_opt_level fp16_backend half_precision_backend"),
-    **group(KEPT, "the model is uploaded when a training has ended", off="push_to_hub"),
+    **group(KEPT, "the model is uploaded after training", off="push_to_hub"),
     **group(KEPT, UPLOADS, flags="hub_private_repo hub_always_push", texts="hub_token hub_model_id hub_revision"),
     **group(KEPT, UPLOADS, texts="push_to_hub_model_id push_to_hub_organization push_to_hub_token", hub_strategy="every_save"),
     **group(UNNEEDED, LOSS, on="average_tokens_across_devices"),

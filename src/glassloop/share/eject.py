@@ -1,4 +1,4 @@
-"""`glassloop eject`: export a run as one plain PyTorch script without Glassloop that ends with the same weights."""
+"""`glassloop export --to script`: a run as one plain PyTorch script without Glassloop that ends with the same weights."""
 
 from __future__ import annotations
 

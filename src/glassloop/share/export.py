@@ -255,7 +255,7 @@ EXPORT_TITLES = {"glassloop": "Glassloop", "transformers": "transformers"}
 def show_export(console: Console, found: Exported) -> None:
     check, measures = found.check, measures_of(found.record.run)
     title = f"{check.split}, {counted(check.rows, 'row', 'rows')}"
-    table = bare_table(title, "run", "exported", "difference", "95 % interval", right=1, overflow="fold")
+    table = bare_table(title, "run", "exported", "difference", "95% interval", right=1, overflow="fold")
     for key, one in check.metrics.items():
         cells = f"{one.run:.4f}", f"{one.exported:.4f}", f"{one.difference:+.4f}", f"{one.low:+.4f}..{one.high:+.4f}"
         table.add_row(text(shortened(measures.title(key), 30)), *cells)

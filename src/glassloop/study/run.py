@@ -883,7 +883,7 @@ def banner(record: records.RunRecord, examples: Examples, folder: Path, chosen: 
         rows += [("steps", steps), ("learning rate", rate)]
     rows += [("chosen", chosen)] if chosen else []
     rows.append(("device", f"{record.device}, {record.precision}, backend {record.backend}"))
-    rows += [("savings", ", ".join(record.savings))] if record.savings and takes_steps else []
+    rows += [("optimizations", ", ".join(record.savings))] if record.savings and takes_steps else []
     if record.difference is not None and takes_steps:  # the check of a fast backend: logits, and below them gradients
         *first, last = record.difference.in_words
         lines = (*first, f"{last}, {record.difference.rows} rows{' of an earlier run' if record.difference.earlier else ''}")

@@ -218,7 +218,7 @@ def train_with_seeds(
 ) -> CommandResult:  # fmt: skip
     """Train `count` seeds, or resume those of a folder, and print their scores. A failed seed gives the exit status."""
     if count is None:
-        raise SettingsError("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5")
+        raise SettingsError("--at_once needs --seeds", "set the number of seeds, for example --seeds 5")
     if processes > 1 or launched_processes() > 1:
         problem = "--seeds and several processes cannot be combined"
         raise SettingsError(problem, "omit --processes: each seed trains in one process")

@@ -73,11 +73,11 @@ def progress_words(run: RunSummary) -> str:
 
 
 def list_progress(run: RunSummary) -> str:
-    """Return `30 %, 2 min left` for the list."""
+    """Return `30%, 2 min left` for the list."""
     if not run.max_steps:
         return f"step {run.step:,}" if run.step else ""
     left = f", {duration(run.seconds_left)} left" if run.seconds_left else ""
-    return f"{percent(run)} %{left}"
+    return f"{percent(run)}%{left}"
 
 
 def status_words(run: RunSummary) -> str:
@@ -264,7 +264,7 @@ def run_view(run: RunSummary, curves: Curves, base: str, problem: str = "") -> V
         Section("evaluations", "Evaluations", piece(TEMPLATE, "evaluations", [title_of(name, run) for name in names], rows)),
         Section("about", "The run", about),
     ]
-    tab = f"{percent(run)} % {run.name}" if run.running else f"{run.status}: {run.name}"
+    tab = f"{percent(run)}% {run.name}" if run.running else f"{run.status}: {run.name}"
     seconds = LIVE_SECONDS / 4 if not curves.complete else seconds_between_updates([run])
     return View(run.name, head, sections, seconds, tab=printable(tab))
 

@@ -29,8 +29,8 @@ def nothing_written(run: Path):
 
 @pytest.mark.usefixtures("nothing_written")
 def test_what_is_refused(says, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = '--to is "onnx_int8", not onnx, onnx-int8 or torch; did you mean "onnx-int8"?'
-    with says(problem, "use --to onnx|onnx-int8|torch"):
+    problem = '--to is "onnx_int8", not onnx, onnx-int8, torch or script; did you mean "onnx-int8"?'
+    with says(problem, "use --to onnx|onnx-int8|torch|script"):
         export(str(run), "onnx_int8")
     gone = run.parent / "gone"
     with says(f"{gone}: there is no such folder", "name the folder of a finished run, or of a model", ModelError):

@@ -17,9 +17,9 @@ import typer
 from commands import without_stages
 from run_folders import RECORD
 
-import glassloop
 from glassloop.base.errors import DataError, ModelError, ResourceError, SettingsError
 from glassloop.base.output import CommandResult
+from glassloop.base.records import package_version
 from glassloop.cli import main as cli
 from glassloop.cli.options import ALIASES, default_of
 from glassloop.runs.record import FAILED, FINISHED, write_run
@@ -45,9 +45,13 @@ FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
         DATA,
     ),
     "clean": ("file", "-o --out --drop --relabel --undo --overwrite --model --device --json", DATA),
-    "train": ("data", f"{TRAINED} --restart --processes --seeds --seeds_at_once --no_report --timing --json", BOTH),
+    "train": ("data", f"{TRAINED} --restart --processes --seeds --at_once --no_report --timing --json", BOTH),
     "evaluate": ("run data", "--split --metric --positive_label -o --out --overwrite --device --batch_size --json", DATA),
-    "calibrate": ("run", "--target --recall --precision --cost --split --positive_label --folds --force --remove --json", ()),
+    "calibrate": (
+        "run",
+        "--target --min_recall --min_precision --cost --split --positive_label --folds --force --remove --json",
+        (),
+    ),
     "study": ("data", f"--vary {TRAINED} --at_once --on --json", (StudySettings, *BOTH)),
     "predict": (
         "run text text_pair",
@@ -65,6 +69,7 @@ FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
     "report": ("run", "-o --out --format --json", ()),
     "compare": ("runs", "--split --margin -o --out --json", ()),
     "list": ("folder", "--json", ()),
+    "config": ("data", "--model -o --out", DATA),
     "init": ("data", "--model -o --out", DATA),
     "eject": ("run", "-o --out", ()),
     "port": ("file", "-o --out --in_place --json", ()),
@@ -98,7 +103,7 @@ def plain(text: str) -> str:
 
 # --- the words of the command
 def test_the_commands_and_general_flags_are_these() -> None:
-    assert [*COMMANDS] == [*FROZEN]
+    assert {*COMMANDS} == {*FROZEN}
     assert [f"--{entry.name}" for entry in fields(DataSettings)] == DATA_FLAGS
     params = typer.main.get_command(cli.app).params
     assert [flag for param in params for flag in param.opts] == ["--version", "--install-completion", "--show-completion"]
@@ -138,8 +143,8 @@ def test_the_help_fits_into_80_columns_and_cuts_nothing_off(run, monkeypatch: py
     sentence = COMMANDS[name].help or ""
     assert sentence.endswith(".")
     assert "\n" not in sentence.strip()
-    assert re.search(rf"^  {name} ", summary[1], re.MULTILINE)
-    assert plain(sentence) in plain(summary[1])
+    assert bool(re.search(rf"^  {name} ", summary[1], re.MULTILINE)) == (name not in cli.FORMER)
+    assert name in cli.FORMER or plain(sentence) in plain(summary[1])
     assert "..." not in summary[1].replace("[ARGS]...", "")
     assert "Add --debug anywhere to show the traceback of an error." in plain(summary[1])
     assert all(getattr(param, "help", None) for param in COMMANDS[name].params)
@@ -150,7 +155,7 @@ def test_the_help_fits_into_80_columns_and_cuts_nothing_off(run, monkeypatch: py
 
 def test_its_version_is_shown_and_without_arguments_its_help(run) -> None:
     for arguments in (["--version"], ["--version", "data", "nosuch.csv"]):
-        assert run(*arguments) == (0, f"glassloop {glassloop.__version__}\n", "")
+        assert run(*arguments) == (0, f"glassloop {package_version('glassloop')}\n", "")
     code, out, err = run()
     assert (code, out) == (2, "")
     assert "Usage: glassloop" in err
@@ -161,7 +166,7 @@ def test_a_terminal_without_a_character_gets_its_number(monkeypatch: pytest.Monk
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "latin-1"))
     monkeypatch.setattr(sys, "argv", ["glassloop", "--version"])
-    monkeypatch.setattr(cli, "__version__", "1.0 \u2013")
+    monkeypatch.setattr(cli, "package_version", lambda name: "1.0 \u2013")
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code in (0, None)
@@ -339,7 +344,7 @@ def test_seeds_and_processes_reach_the_command(run, monkeypatch: pytest.MonkeyPa
     seen: list[Any] = []
     monkeypatch.setattr("glassloop.study.seeds.train_with_seeds", lambda *given, **rest: seen.append((*given, rest)))
     monkeypatch.setattr("glassloop.cli.train.leave_on_signal", lambda: None)
-    run("train", "a.csv", "--seeds", "3", "--seeds_at_once=2", "--seed", "5", "--resume", "--processes", "2", "--no_report")
+    run("train", "a.csv", "--seeds", "3", "--at_once=2", "--seed", "5", "--resume", "--processes", "2", "--no_report")
     rest = {"restart": False, "processes": 2, "with_report": False}
     assert seen == [(GivenSettings("a.csv", training={"seed": 5}), 3, 2, "newest", rest)]
 
@@ -439,3 +444,24 @@ def test_every_setting_has_a_flag_that_reaches_it_and_some_have_short_names(comm
     assert training.pop("eval_on_start") is False
     wanted = {"learning_rate": 1e-3, "num_train_epochs": 2.0, "per_device_train_batch_size": 4, "output_dir": "out"}
     assert training == wanted
+
+
+# --- names of the last release
+def test_the_page_groups_the_commands_and_hides_former_names(run) -> None:
+    out = run("--help")[1]
+    assert [line.rstrip(":") for line in out.splitlines() if re.fullmatch(r"[A-Z]\w+:", line)] == ["Options", *cli.COMMANDS]
+    shown = re.findall(r"^  ([a-z]\w+) ", out, re.MULTILINE)
+    assert shown == [name for names in cli.COMMANDS.values() for name in names]
+    assert not {*shown} & {*cli.FORMER}
+
+
+def test_former_names_of_commands_and_options_still_work(run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS)
+    assert run("init", str(tmp_path / "rows.csv"), "--out", str(tmp_path / "run.toml"))[0] == 0
+    assert (tmp_path / "run.toml").is_file()
+    seen: list[Any] = []
+    monkeypatch.setattr("glassloop.study.seeds.train_with_seeds", lambda *given, **_: seen.append(given[1:3]))
+    monkeypatch.setattr("glassloop.cli.train.leave_on_signal", lambda: None)
+    err = run("train", "a.csv", "--seeds", "3", "--seeds-at-once=2")[2]
+    assert (seen, err) == ([(3, 2)], "glassloop: --seeds-at-once is now called --at_once\n")
+    assert "--min_recall" in run("calibrate", "x", "--target", "f1", "--recall", "0.5")[2]

@@ -67,6 +67,21 @@ def test_help_all_shows_every_option_once_and_cuts_no_name(name: str, width: int
             assert re.search(rf"(?<!\S){re.escape(flag)}(?![\w-])", page)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_hides_options_only_if_help_all_can_show_them(name: str) -> None:
+    page = page_of(name)
+    if "--help-all" not in options_in(page):
+        assert "more option" not in page
+        assert {param.opts[-1] for param in COMMANDS[name].params if param.param_type_name == "option"} <= {*options_in(page)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_default_is_said_once(name: str) -> None:
+    context = COMMANDS[name].make_context(name, [], resilient_parsing=True)
+    records = [record for param in COMMANDS[name].params if (record := param.get_help_record(context))]
+    assert not [names for names, text in records if "Default:" in text and "[default:" in text]
+
+
 def test_a_new_setting_has_a_group_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "DATA_SETTINGS", [*options.DATA_SETTINGS, "brand_new"])
     monkeypatch.setattr(options, "TRAINING_SETTINGS", [*options.TRAINING_SETTINGS, "newer_still"])

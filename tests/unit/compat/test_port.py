@@ -241,7 +241,7 @@ OF_TRAINER = {
     "class Mine(Trainer):\n    def _clip_grad_norm(self, model):\n        pass": (3, "Mine overrides _clip_grad_norm", "loss="),
     "class A(Trainer):\n    pass\nclass B(A):\n    def evaluation_loop(self): pass": (5, "B overrides", "compute_metrics"),
     "class A(Trainer):\n    def log(self, x): self._save(1)": (3, "Trainer has no _save", "write_model"),
-    "t = Trainer()\nt._inner_training_loop()": (3, "Trainer has no _inner_training_loop", "plain_loop"),
+    "t = Trainer()\nt._inner_training_loop()": (3, "Trainer has no _inner_training_loop", "glassloop.fit"),
     "def f(trainer: Trainer):\n    return trainer._inner_training_loop()": (3, "Trainer has no _inner_training_loop", ""),
     "t = Trainer()\nt._globalstep_last_logged": (3, "Glassloop's Trainer has no _globalstep_last_logged", ""),
     "t = Trainer(tb_writer=w)": (2, "Trainer has no argument tb_writer", ""),

@@ -8,7 +8,6 @@ from unittest.mock import Mock
 
 import datasets
 import pandas as pd
-import pyarrow as pa
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 from datasets.arrow_writer import ArrowWriter
@@ -62,8 +61,8 @@ def test_frames_that_are_no_table_and_other_objects_are_refused(refused):
             ObjectSplit("train", frame)
         assert caught.value.problem.startswith(problem)
         assert caught.value.remedy == "use one type of value and a different name for each column"
-    remedy = "pass a datasets.Dataset or DatasetDict, a pandas frame, a list of dicts, or a dict of those by split"
-    for data in [5, {"a"}, None, Dataset.from_list(ROWS).to_iterable_dataset(), pa.table({"text": ["a"]})]:
+    remedy = "pass a datasets.Dataset or DatasetDict, a frame, a list of dicts, or a dict of those by split"
+    for data in [5, {"a"}, None, Dataset.from_list(ROWS).to_iterable_dataset()]:
         with refused(f"data of the type {type(data).__name__} cannot be read", remedy):
             ObjectSplit("train", data)
 

@@ -36,7 +36,7 @@ def test_it_is_kept_beside_a_model(tmp_path: Path, capsys: pytest.CaptureFixture
     monkeypatch.delenv("GLASSLOOP_NO_REPORT", raising=False)
     run = write_run_with_model(tmp_path / "run")
     (run / "report.html").write_text("old")
-    content = calibrate(str(run), recall=0.9, force=True).content
+    content = calibrate(str(run), min_recall=0.9, force=True).content
     told = capsys.readouterr()
     found = read_calibration(run / "model")
     assert content["stored"] is True
@@ -109,7 +109,7 @@ def test_runs_that_cannot_be_calibrated(says, tmp_path: Path) -> None:
         calibrate(str(run), folds=1)
     flipped(run, best=True)
     with pytest.raises(SettingsError, match=r'no threshold of "label 1" reaches a precision of 1: the highest is 0\.'):
-        calibrate(str(run), precision=1.0)
+        calibrate(str(run), min_precision=1.0)
     flipped(run, best=False)
     with says('all rows of validation have the label "label 1": nothing can be fitted', "use rows of all labels", DataError):
         calibrate(str(run))
@@ -173,10 +173,14 @@ def test_the_target_and_options_and_costs_that_do_not_fit(says) -> None:
         assert target_for(drawn_rows(30), named_target(**given), **limits) == wanted
     for given, problem, remedy in [
         ({"target": "precison"}, '--target is "precison"; did you mean "precision"?', TARGETS),
-        ({"target": "precision"}, "--target precision needs --recall", "for example --recall 0.9"),
+        ({"target": "precision"}, "--target precision needs --min_recall", "for example --min_recall 0.9"),
         ({"target": "cost"}, "--target cost needs --cost", "for example --cost false_positive=1,false_negative=5"),
-        ({"target": "f1", "recall": 0.9}, "--recall does not fit --target f1", "use it with --target precision, or omit it"),
-        ({"recall": 0.9, "precision": 0.9}, "--precision does not fit --target precision", None),
+        (
+            {"target": "f1", "recall": 0.9},
+            "--min_recall does not fit --target f1",
+            "use it with --target precision, or omit it",
+        ),
+        ({"recall": 0.9, "precision": 0.9}, "--min_precision does not fit --target precision", None),
         ({"recall": 1.5}, "1.5 is not a share above 0 and up to 1", "use a number such as 0.9"),
         ({"precision": 0.0}, "0 is not a share above 0 and up to 1", None),
         ({"recall": float("nan")}, "nan is not a share above 0 and up to 1", None),

@@ -112,7 +112,7 @@ def test_the_card_of_every_task_has_the_results_of_the_run(task: str, tmp_path: 
     }
     assert data.base_model == "sentence-transformers/all-MiniLM-L6-v2"
     assert data.datasets is None, "a file is not on the hub"
-    for words in ("95 % interval", " to ", "The random seed was 42.", "for pairs of texts: "):
+    for words in ("95% interval", " to ", "The random seed was 42.", "for pairs of texts: "):
         assert words in text
     for heading in ("Results", "How to use it", "Data", "Training", "Limits"):
         assert f"\n## {heading}\n" in text
@@ -200,7 +200,7 @@ def test_the_table_of_a_calibration() -> None:
     fitted = fitted_calibration(drawn_rows(80), Target("f1"), "equivalent")
     cards.show_fitted(Console(file=output, width=100), fitted, "validation [b](80 rows)", "equivalent")
     lines = output.getvalue().splitlines()
-    assert lines[0].split() == ["validation", "[b](80", "rows)", "before", "after", "change", "95", "%", "interval"]
+    assert lines[0].split() == ["validation", "[b](80", "rows)", "before", "after", "change", "95%", "interval"]
     assert [line.split("  ")[0] for line in lines[1:4]] == ["loss", "calibration error", "F1 (equivalent)"]
     assert lines[-1] == "thresholds for the highest F1"
     assert gain_row(Gain("f1", 0, 0), None)[0] == "F1 (mean over labels)"

@@ -102,7 +102,7 @@ def test_ticks_are_round_numbers_around_the_data() -> None:
         ([0.0, 5e-5], Axis(), "0 1e-5 2e-5 3e-5 4e-5 5e-5"),
         ([0.0, 1.7e-4], Axis(), "0 5e-5 1e-4 1.5e-4 2e-4"),
         ([0, 2.9e-4], Axis(), "0 5e-5 1e-4 1.5e-4 2e-4 2.5e-4 3e-4"),
-        ([0.2, 0.9], Axis(kind=PERCENT, low=0, high=1), "0_% 20_% 40_% 60_% 80_% 100_%"),
+        ([0.2, 0.9], Axis(kind=PERCENT, low=0, high=1), "0% 20% 40% 60% 80% 100%"),
         ([3], Axis(kind=COUNT), "0 1 2 3"),
         ([0.02, 70], Axis(kind=LOG), "0.01 0.1 1 10 100"),
         ([1.5, 8], Axis(kind=LOG), "1 2 5 10"),
@@ -128,7 +128,7 @@ def test_ticks_are_round_numbers_around_the_data() -> None:
     texts = {12345: "12,345", 0.123456: "0.1235", 2.5e-5: "2.50e-5", 3.2e6: "3.2M", 2e9: "2G", 7.0: "7", 0: "0"}
     assert {value: number_text(value) for value in texts} == texts
     assert value_text(None) == value_text(float("nan")) == "–"
-    assert value_text(0.256, PERCENT) == "25.6 %"
+    assert value_text(0.256, PERCENT) == "25.6%"
     assert [charts.short(value) for value in (1, 2.04, 3.96, -0.01)] == ["1", "2", "4", "0"]
 
 
@@ -222,7 +222,7 @@ def test_a_value_lies_within_its_interval_and_every_seed_is_a_point() -> None:
     (left, _), (right, _) = places(whisker)
     ((middle, _),) = places(*kinds_of(chart, "dot"))
     assert next(iter(places(baseline)))[0] < left < middle < right
-    assert kinds_of(chart, "hit")[0][0].text == "accuracy\n80.0 % (95 % interval 70.0 % to 90.0 %)\nbaseline: 60.0 %"
+    assert kinds_of(chart, "hit")[0][0].text == "accuracy\n80.0% (95% interval 70.0% to 90.0%)\nbaseline: 60.0%"
     rows = [charts.Dots("accuracy", points=[0.5, 0.6, 0.7, 0.8], note="4 seeds"), charts.Dots("f1", 0.6)]
     chart = charts.DotChart("Seeds", "", rows, Axis("score"))
     assert len(kinds_of(chart, "point")) == 4

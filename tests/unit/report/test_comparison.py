@@ -215,7 +215,7 @@ def test_two_runs_with_hostile_texts_and_long_names(tmp_path: Path) -> None:
 def test_several_seeds_state_their_correction(tmp_path: Path) -> None:
     text = shown(*folders_of_seeds(tmp_path, 1.0, 1.0, 3.0))
     words = " ".join(text.split())
-    assert "test: seeds and rows; intervals of differences and p-values corrected for 2 comparisons, 95 % for all" in words
+    assert "test: seeds and rows; intervals of differences and p-values corrected for 2 comparisons, 95% for all" in words
     assert any(line.split()[-3:] == ["difference", "corrected", "p"] for line in text.splitlines())
     assert "of seeds right" in text
     assert "One seed each" not in text

@@ -63,8 +63,8 @@ def test_every_part_escapes_its_texts() -> None:
 
 
 def test_numbers_carry_the_value_they_are_sorted_by_and_empty_parts_are_omitted() -> None:
-    html = part("table", ["a", "b"], [["x", Number(0.256, "25.6 %")], ["y", None]], sortable=True)
-    assert '<td class="n" data-value="0.256">25.6 %</td>' in html
+    html = part("table", ["a", "b"], [["x", Number(0.256, "25.6%")], ["y", None]], sortable=True)
+    assert '<td class="n" data-value="0.256">25.6%</td>' in html
     assert '<td class="n" data-value="">–</td>' in html
     assert '<th scope="col" class="n"><button type="button">b</button></th>' in html
     assert (score(0.85).shown, score(None).shown) == ("0.8500", "–")

@@ -55,7 +55,7 @@ def test_a_mean_over_classes_with_few_rows_has_no_interval_and_tables_escape_nam
     assert markdown([macro]).splitlines()[2].endswith("| too few rows |")
     assert "& too few rows" in latex([macro])
     assert markdown([RESULT]).splitlines() == [
-        "| split | metric | value | 95 % interval |",
+        "| split | metric | value | 95% interval |",
         "| --- | --- | ---: | ---: |",
         r"| validation | f1 (50% \| a_b) | 0.5000 | 0.4000 to 0.6000 |",
     ]
@@ -75,7 +75,7 @@ def test_the_first_section_has_values_intervals_and_baseline_or_the_progress(tmp
     assert results[0].interval in html
     drawn = Drawn()
     html = headline([SHARE, ERROR], CLASSES, drawn, "")
-    assert "95 % interval 0.7000 to 0.9000; baseline 0.6000" in html
+    assert "95% interval 0.7000 to 0.9000; baseline 0.6000" in html
     assert [*drawn.charts] == ["metrics", "metrics-2"], "errors have an axis of their own"
     write_fake_run(tmp_path / "running", status=RUNNING)
     html = results_section(read_source(tmp_path / "running"), [], Drawn())

@@ -34,8 +34,8 @@ def with_settings(record: StudyRecord, *settings: object) -> StudyRecord:
 def test_tables_for_a_paper_have_the_chosen_setting_first_and_state_corrections(record: StudyRecord) -> None:
     assert [row.number for row in ranked(record)] == [1, 0, 2]
     lines = markdown_table(record).splitlines()
-    columns = ["learning_rate", "trained", "accuracy (selection)", "accuracy (validation)", "95 % interval"]
-    assert lines[0] == f"| {' | '.join([*columns, 'failed', 'difference', 'its 95 % interval', 'verdict'])} |"
+    columns = ["learning_rate", "trained", "accuracy (selection)", "accuracy (validation)", "95% interval"]
+    assert lines[0] == f"| {' | '.join([*columns, 'failed', 'difference', 'its 95% interval', 'verdict'])} |"
     assert lines[2].startswith("| 0.0001 | 100% | 0.3333 | ")
     assert lines[2].endswith("| 0 of 2 | – | – | chosen |")
     assert lines[4] == "| 0.001 | 25% | 0.1000 | – | – | 1 of 2 | – | – | stopped early |"
@@ -54,8 +54,8 @@ def test_tables_for_a_paper_have_the_chosen_setting_first_and_state_corrections(
     assert "| +0.0100 | -0.0200 to +0.0400 |" in table
     assert "interval corrected for 4 comparisons" in latex_table(several)
     assert (
-        "intervals of differences and verdicts are corrected for 4 comparisons: all hold together with 95 %; "
-        "the intervals of single settings hold with 95 % each"
+        "intervals of differences and verdicts are corrected for 4 comparisons: all hold together with 95%; "
+        "the intervals of single configurations hold with 95% each"
     ) in lines_of(several)
 
 
@@ -85,11 +85,11 @@ def test_the_terminal_scripts_and_the_page_have_every_part(record: StudyRecord) 
         assert text in html, text
     assert html.count("<figure") == 4
     assert "http" not in html.replace("http-equiv", ""), "nothing is loaded from elsewhere"
-    assert "95 % interval 0." in points(record)
+    assert "95% interval 0." in points(record)
     for setting in record.results["settings"]:  # type: ignore[attr-defined]
         if setting["validation"]:
             setting["validation"] |= {"low": None, "high": None}
-    assert "95 % interval 0." not in points(record)
+    assert "95% interval 0." not in points(record)
 
 
 def test_the_page_and_both_tables_are_written(tmp_path: Path) -> None:

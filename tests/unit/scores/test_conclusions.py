@@ -68,7 +68,7 @@ def test_intervals_and_verdicts_are_corrected_for_the_number_of_comparisons(sett
     several, single = concluded(settings, "accuracy"), concluded(settings[:2], "accuracy")
     assert [one.difference.interval.level for one in several.comparisons] == [pytest.approx(0.975)] * 2
     assert [one.interval.level for one in several.results if one.interval] == [0.95] * 3, "single settings are not corrected"
-    assert several.correction.endswith("corrected for 2 comparisons, 95 % for all together")
+    assert several.correction.endswith("corrected for 2 comparisons, 95% for all together")
     assert single.correction == ""
     reach = [found.comparisons[0].difference.interval for found in (several, single)]
     assert reach[0].half_width > reach[1].half_width

@@ -199,7 +199,7 @@ def test_the_answers_of_baselines_are_kept_in_the_run_folder(tmp_path: Path) -> 
 
 
 def test_a_verdict_names_what_the_accuracy_hides() -> None:
-    # With 95 % of one class, a model that finds the others has the lower accuracy.
+    # With 95% of one class, a model that finds the others has the lower accuracy.
     found = verdict_on(rows([0] * 89 + [1] * 11, [0] * 95 + [1] * 5), 0)
     assert found.sentence.endswith("; balanced accuracy 0.9684 against 0.5000")
     assert verdict_on(rows([1] * 10, [0] * 9 + [1]), 0).sentence.endswith('; the model answers "b" for every row')

@@ -58,7 +58,7 @@ WRONG = {
         'unknown setting "learning_rat"; did you mean "learning_rate"?; '
         "deepspeed is not supported",
         f"{ENTRIES}; glassloop inspect --help lists all data settings; glassloop train --help lists all settings; "
-        "deepspeed: use --processes or torchrun; for FSDP use an accelerate config file (docs/how-to/processes.md)",
+        "deepspeed: use --processes or torchrun; for FSDP use the config file of accelerate",
     ),
     "names and values": (
         "[data]\ntxt = 1\nrows = 3\n[training]\nnonsense = 1\nlearning_rate = -1\nnum_train_epochs = 'x'\n",
@@ -71,7 +71,7 @@ WRONG = {
     "no TOML": (
         "learning_rate: 1",
         "not TOML: Expected '=' after a key in a key/value pair (at line 1, column 14)",
-        "create one with glassloop init DATA",
+        "create one with glassloop config DATA",
     ),
 }
 
@@ -103,7 +103,7 @@ def test_what_is_no_file_of_settings_is_not_read(says, write, tmp_path: Path) ->
         (Path("/dev/zero"), "a device, not a file"),
         (write("large.toml", "#" * 1_000_001), "1,000,001 bytes are too many for settings"),
     ):
-        with says(f"config {path}: {problem}", "create one with glassloop init DATA"):
+        with says(f"config {path}: {problem}", "create one with glassloop config DATA"):
             read_settings(str(path))
 
 

@@ -253,7 +253,7 @@ TWICE = [
 
 
 def test_what_has_no_effect_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    without, page = "settings without effect:", "docs/reference/transformers.md"
+    without, page = "settings without effect:", "the page Scripts for transformers"
     for given, line in [
         ({"remove_unused_columns": True}, ""),
         ({"remove_unused_columns": False, "dataloader_num_workers": 4}, f"{without} dataloader_num_workers ({page} says why)"),

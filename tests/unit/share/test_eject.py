@@ -14,7 +14,7 @@ import pytest
 
 from glassloop.base.errors import DataError, ModelError, ResourceError
 from glassloop.base.records import NotARecordError, decoded, sealed
-from glassloop.cli.eject import eject
+from glassloop.cli.export import eject
 from glassloop.runs.record import RunRecord
 from glassloop.share.eject import eject_run, script_of
 

@@ -308,9 +308,9 @@ def rows_of(record: RunRecord) -> dict[str, str]:
 
 def test_one_row_per_fact() -> None:
     rows = rows_of(RECORD)
-    assert [*rows] == ["data", "task", "model", "method", "steps", "learning rate", "device", "savings", "folder"]
+    assert [*rows] == ["data", "task", "model", "method", "steps", "learning rate", "device", "optimizations", "folder"]
     assert rows["method"] == "auto, head of the model family"
-    assert (rows["steps"], rows["savings"]) == ("8 (4 per epoch), 8 rows per step, no padding", "packed batches")
+    assert (rows["steps"], rows["optimizations"]) == ("8 (4 per epoch), 8 rows per step, no padding", "packed batches")
     assert rows_of(replace(RECORD, data=replace(RECORD.data, source="\x1b[31m")))["data"] == r"\x1b[31m: 27 train"
     check = Difference(4, 1e-6, 2e-6, 1e-3, 1e-3)
     plan = replace(RECORD.plan, accumulate=2, warmup_steps=3)
@@ -319,7 +319,7 @@ def test_one_row_per_fact() -> None:
     assert rows["learning rate"].endswith(", 3 warm-up steps")
     assert rows["check"] == "logits differ from the plain model by 1.0e-06 of the largest logit (allowed: 1.0e-03)"
     assert rows[""] == "gradients by 2.0e-06 of a weight's gradient norm (allowed: 1.0e-03), 4 rows"
-    assert "savings" not in rows
+    assert "optimizations" not in rows
     columns = replace(RECORD.data.columns, text_pair="second")
     pairs = replace(RECORD, data=replace(RECORD.data, columns=columns), difference=check)
     towers = replace(pairs, model=replace(RECORD.model, pooling={"mode": "mean", "normalize": True, "towers": True}))

@@ -173,7 +173,7 @@ def test_what_cannot_be_combined_and_seeds_that_are_not_allowed(run: Run, fake: 
     processes = "--seeds and several processes cannot be combined", "omit --processes: each seed trains in one process"
     with says(*processes):
         run(2, processes=2)
-    with says("--seeds_at_once needs --seeds", "set the number of seeds, for example --seeds 5"):
+    with says("--at_once needs --seeds", "set the number of seeds, for example --seeds 5"):
         run(None, at_once=2)
     with says("--seeds and --restart cannot be combined", "restart the run of one seed: --resume RUN/seed-1 --restart"):
         run(2, restart=True)

@@ -176,7 +176,7 @@ def test_every_training_writes_a_record_and_the_report_it_shows(train: Any, tmp_
     html = (tmp_path / REPORT_NAME).read_text()
     for title in ("Results", "Learning curves", "Errors", "Confidence", "Data", "The run"):
         assert f">{title}</h2>" in html
-    for text in ("95 % interval", "Confusion matrix", "run the script again", "Most confident errors", "bert"):
+    for text in ("95% interval", "Confusion matrix", "run the script again", "Most confident errors", "bert"):
         assert text in html
     assert "glassloop train" not in html, "no command trains this"
     assert trainer.report().html == html == report_of(tmp_path).html

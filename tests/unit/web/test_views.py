@@ -138,7 +138,7 @@ def test_times_progress_results_and_status_in_words() -> None:
     assert views.quoted("a b/ü?#%\udcff") == "a%20b/%C3%BC%3F%23%25%FF"
     slow = run(step=2, max_steps=8, epoch=0.5, step_seconds=20.0)
     assert progress_words(slow) == "step 2 of 8, epoch 0.50, 20 s per step, about 2 min left"
-    assert list_progress(slow) == "25 %, 2 min left"
+    assert list_progress(slow) == "25%, 2 min left"
     assert progress_words(run(step=1000, max_steps=4000, step_seconds=0.01)).endswith("100 steps/s, about 30 s left")
     assert progress_words(run("killed", step=2, max_steps=8, step_seconds=1.0)) == "step 2 of 8"
     assert (progress_words(run(step=3)), list_progress(run(step=3)), list_progress(run())) == ("step 3", "step 3", "")

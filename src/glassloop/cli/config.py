@@ -1,4 +1,4 @@
-"""`glassloop init`: write a settings file."""
+"""`glassloop config`: write a settings file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from glassloop.training.progress import starting
 
 
 @with_settings(DataSettings)
-def init(
+def config(
     data: Annotated[str, Argument(help=DATA_HELP.format("train on"))] = "quickstart",
     model: Annotated[str, Option(help=MODEL_HELP)] = "quickstart",
     out: Annotated[str, Option("-o", "--out", help="File to write.")] = "run.toml",

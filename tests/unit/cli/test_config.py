@@ -1,4 +1,4 @@
-"""`glassloop init`: a commented settings file with every setting, that can be trained with as it is."""
+"""`glassloop config`: a commented settings file with every setting, that can be trained with as it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from glassloop.cli.init import init
+from glassloop.cli.config import config
 from glassloop.runs.record import read_run
 from glassloop.settings.file import GivenSettings, read_settings
 from glassloop.settings.training import DataSettings, TrainingArguments
@@ -18,7 +18,7 @@ COLUMNS = {"text": "premise", "text_pair": "hypothesis", "label": "label"}
 
 
 def written(write, tmp_path: Path, content: str = PAIRS, name: str = "pairs.csv", **given: Any) -> dict[str, Any]:
-    init(str(write(name, content)), "tiny", str(tmp_path / "run.toml"), **given)
+    config(str(write(name, content)), "tiny", str(tmp_path / "run.toml"), **given)
     return tomllib.loads((tmp_path / "run.toml").read_text(encoding="utf-8"))
 
 
@@ -48,7 +48,7 @@ def test_every_setting_is_there_with_its_sentence_and_every_default_in_it_is_one
 
 
 def test_it_trains(write, tmp_path: Path, tiny_model_dir: Path) -> None:
-    init(str(write("pairs.csv", PAIRS)), str(tiny_model_dir), str(tmp_path / "run.toml"), validation_share=0.2)
+    config(str(write("pairs.csv", PAIRS)), str(tiny_model_dir), str(tmp_path / "run.toml"), validation_share=0.2)
     found = read_settings(str(tmp_path / "run.toml"))
     settings = {"output_dir": str(tmp_path / "out"), "max_steps": 1, "device": "cpu", "precision": "fp32"}
     folder = train_run(found.overridden_by(GivenSettings(training=settings)))
@@ -59,7 +59,7 @@ def test_what_was_asked_for_and_what_the_data_has_are_in_force(write, tmp_path: 
     rows = "a text;fun;old\n" + "".join(f"good {number};{number % 2};{number % 3 % 2}\n" for number in range(20))
     asked = {"delimiter": ";", "label": "fun,old", "text": "a text", "split_seed": 7}
     assert written(write, tmp_path, rows, **asked)["data"] == {**asked, "task": "multi_label_classification"}
-    init("quickstart", "quickstart", str(tmp_path / "quick.toml"), rows=20)
+    config("quickstart", "quickstart", str(tmp_path / "quick.toml"), rows=20)
     found = tomllib.loads((tmp_path / "quick.toml").read_text(encoding="utf-8"))
     assert (found["source"], found["data"], found["training"]) == ("quickstart", {"rows": 20}, {})
 
@@ -67,5 +67,5 @@ def test_what_was_asked_for_and_what_the_data_has_are_in_force(write, tmp_path: 
 def test_a_file_that_is_there_stays(says, write, tmp_path: Path) -> None:
     path = write("run.toml", "mine")
     with says(f"{path} already exists", "choose another name with --out"):
-        init(out=str(path))
+        config(out=str(path))
     assert path.read_text() == "mine"
