@@ -46,7 +46,21 @@ COMMANDS = {  # by group, in the order of the help page; each has a module of it
 FUNCTIONS = {"list": "list_runs", "run": "run_script"}  # others have the names of their commands
 # Earlier names, which are not shown, and the modules they are in now.
 FORMER = {"data": "inspect", "init": "config", "eject": "export"}
-FILE_COMMANDS = {"train", "study", "run", "calibrate", "export", "push", "report", "config", "init", "eject", "serve", "ui", "clean"}
+FILE_COMMANDS = {
+    "train",
+    "study",
+    "run",
+    "calibrate",
+    "export",
+    "push",
+    "report",
+    "config",
+    "init",
+    "eject",
+    "serve",
+    "ui",
+    "clean",
+}
 FILE_OPTIONS = {"--file", "--out", "-o", "--in_place", "--in-place"}  # of commands that print their result without them
 BROKEN_PIPE = 128 + signal.SIGPIPE  # as a shell reports it
 

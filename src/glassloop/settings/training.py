@@ -92,7 +92,7 @@ def refuse_methods(args: TrainingArguments) -> None:
         remedy = "choose it where the rows are tokenized, or use glassloop train"
         problems.append(SettingsError(f"pair_form {args.pair_form} has no effect on the rows of a Trainer", remedy))
     if args.adapter != NO_ADAPTER:
-        remedy = "wrap the model first (docs/how-to/lora.md), or use glassloop train"
+        remedy = "wrap the model with peft first, or use glassloop train"
         problems.append(SettingsError(f"adapter {args.adapter} has no effect on the model of a Trainer", remedy))
     refuse(problems)
 

@@ -70,8 +70,6 @@ FROZEN: dict[str, tuple[str, str, tuple[type, ...]]] = {
     "compare": ("runs", "--split --margin -o --out --json", ()),
     "list": ("folder", "--json", ()),
     "config": ("data", "--model -o --out", DATA),
-    "init": ("data", "--model -o --out", DATA),
-    "eject": ("run", "-o --out", ()),
     "port": ("file", "-o --out --in_place --json", ()),
     "run": ("script arguments", "--model_map --keep --allow_errors --json", ()),
     "verify": ("what", "--model --json", DATA),
