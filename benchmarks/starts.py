@@ -273,7 +273,7 @@ class Stack:
         start = 0
         for name, value in values.items():
             part = slice(start, start := start + value[0].numel())
-            self.weights[name] = self.flat[:, part].view(value.shape).requires_grad_()
+            self.weights[name] = self.flat[:, part].view(value.shape).detach().requires_grad_()
             self.weights[name].grad = self.slope[:, part].view(value.shape)
             self.is_matrix[:, part] = value.ndim > 2
 
@@ -363,14 +363,13 @@ def train(stack: Stack, task: Task, trainings: Sequence[Training], rows: Sequenc
     rates = torch.tensor([[training.rate] for training in trainings], device=task.device)
     update = torch.compile(adamw, dynamic=True) if task.device.type == "cuda" else adamw
     steps = shared.epochs * -(-len(rows[0]) // shared.batch)
-    warm = shared.warmup * steps
+    warm, decayed = shared.warmup * steps, stack.is_matrix * shared.weight_decay
     stack.dropout = dropout
     for step, batch in enumerate(batches_of(trainings, rows)):
         wanted = targets[torch.from_numpy(batch).to(task.device)]
         losses_of(stack.logits(tokens, batch), wanted, task.kind).flatten(1).mean(1).sum().backward()
         factor = min((step + 1) / warm if step < warm else (steps - step) / max(steps - warm, 1), 1.0)
         corrections = torch.tensor([1 - beta ** (step + 1) for beta in BETAS], device=task.device)
-        decayed = stack.is_matrix * shared.weight_decay
         with torch.no_grad():
             update(stack.flat, stack.slope, stack.first, stack.second, decayed, rates * factor, corrections)
     stack.dropout = 0.0
@@ -582,7 +581,7 @@ def main() -> None:
     running.add_argument("--heads", type=words, help=f"what heads start from: {', '.join(HEADS)}")
     running.add_argument("--forms", type=words, help=f"how pairs are read: {TWO_TOWERS}, {ONE_SEQUENCE}")
     running.add_argument("--shares", type=decimals, help="shares of the regression")
-    running.add_argument("--epochs", type=numbers)
+    running.add_argument("--epochs", type=numbers, help="numbers of epochs")
     running.add_argument("--rates", type=decimals, help="learning rates")
     running.add_argument("--batch", type=int, help="batch size")
     running.add_argument("--dropout", type=float, default=0.1, help="default: 0.1; keep results of others in another file")
