@@ -175,8 +175,6 @@ class Task:
         self.tokenizer = AutoTokenizer.from_pretrained(given.model)
         encoder = AutoModel.from_pretrained(given.model).float()
         self.config = encoder.config
-        if self.config.model_type != "bert":
-            raise SystemExit(f"{given.model} is of the type {self.config.model_type}; use an encoder of the type bert")
         self.pretrained: Tensors = {name: value.detach().to(self.device) for name, value in encoder.state_dict().items()}
         self.declared = declared_by(str(given.model))[0] or Pooling("mean")
         self.own_form = TWO_TOWERS if len(self.pool.texts[0]) == 2 else ONE_TEXT  # of the regression
@@ -299,11 +297,11 @@ class Stack:
         seen = mask.reshape(models * texts, 1, 1, length)
         for number in range(self.config.num_hidden_layers):
             layer = f"encoder.layer.{number}"
-            parts = [
+            query, key, value = (
                 self.linear(states, f"{layer}.attention.self.{name}").view(models * texts, length, heads, -1).transpose(1, 2)
                 for name in ("query", "key", "value")
-            ]
-            mixed = functional.scaled_dot_product_attention(*parts, attn_mask=seen, dropout_p=self.dropout)
+            )
+            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, dropout_p=self.dropout)
             mixed = self.linear(mixed.transpose(1, 2).reshape(states.shape), f"{layer}.attention.output.dense")
             states = self.normalized(self.dropped(mixed) + states, f"{layer}.attention.output.LayerNorm")
             inner = functional.gelu(self.linear(states, f"{layer}.intermediate.dense"))
@@ -390,8 +388,9 @@ def judged(logits: torch.Tensor, wanted: torch.Tensor, kind: str) -> Row:
         error = float(losses_of(logits, wanted, kind).mean())
         correlation = float(torch.corrcoef(torch.stack([logits[:, 0], wanted]).double())[0, 1].nan_to_num())
         return {"accuracy": correlation, "log_loss": error, "raw_log_loss": error, "temperature": 1.0}
+    known: Any = slice(None)
     if kind == SEVERAL:
-        known, chosen = slice(None), (logits > 0).float()
+        chosen = (logits > 0).float()
         accuracy = 2 * float((chosen * wanted).sum()) / max(float((chosen + wanted).sum()), 1)
     else:
         known, accuracy = wanted >= 0, float((logits.argmax(1) == wanted).float().mean())
@@ -511,12 +510,16 @@ def jobs_of(given: argparse.Namespace) -> list[Job]:
 
 
 def run(given: argparse.Namespace) -> None:
+    if (kind := json.loads((given.model / "config.json").read_text(encoding="utf-8")).get("model_type")) != "bert":
+        raise SystemExit(f"{given.model} is of the type {kind}; use an encoder of the type bert")
     given.out.parent.mkdir(parents=True, exist_ok=True)
     jobs = jobs_of(given)
     print(f"{len(jobs):,} jobs with {sum(len(job.trainings) for job in jobs):,} models", flush=True)
     with get_context("spawn").Pool(given.workers) as workers:
         for number, shown in enumerate(workers.imap_unordered(run_job, jobs), start=1):
             print(f"{number:4,}/{len(jobs):,} {shown}", flush=True)
+        workers.close()
+        workers.join()
 
 
 # --- the tables ----------------------------------------------------------------------------------------------------------
