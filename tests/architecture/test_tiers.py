@@ -24,6 +24,13 @@ CHECKED_ELSEWHERE = {
         "test_the_blocks_of_a_note_run": EXAMPLES,
         "test_the_blocks_of_a_note_run_unedited": "tests/e2e/test_run.py::test_a_script_of_another_year_runs_unchanged",
     },
+    "tests/e2e/test_notebooks.py": {"test_a_notebook_runs_in_a_kernel_of_jupyter": "::test_the_code_of_a_notebook_runs"},
+    "tests/e2e/test_shown_code.py": {
+        "test_a_page_can_be_typed": "tests/e2e/test_train_command.py::test_a_banner_says_what_will_happen"
+    },
+    "tests/faults/test_memory.py": {
+        "test_a_hundred_short_trainings_leak_nothing": "::test_many_trainings_need_the_memory_of_one"
+    },
     "tests/contract/test_exports.py": {"test_the_lines_for_aotinductor_compile_the_program": "::test_every_task"},
     "tests/contract/test_script_collection.py": {
         "test_at_least_sixty_scripts_find_the_same_or_say_why_not": "::test_a_sample_of_the_scripts_finds_the_same",

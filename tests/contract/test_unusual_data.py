@@ -26,7 +26,7 @@ def test_twenty_rows_are_trained_for_many_epochs(tmp_path: Path, lively_dir: Pat
     words = ("good film", "bad story")
     run = trained(tmp_path, lively_dir, [(f"{words[row % 2]} {row}", "yn"[row % 2]) for row in range(20)])
     assert (run.data.splits["train"].num_rows, run.data.splits["validation"].num_rows) == (18, 2)
-    assert (run.plan.max_steps, run.plan.warmup_steps, run.settings.per_device_train_batch_size) == (40, 4, 16)
+    assert (run.plan.max_steps, run.plan.warmup_steps, run.settings.per_device_train_batch_size) == (60, 6, 16)
     assert run.chosen == (
         "method",
         "pooling",

@@ -30,7 +30,8 @@ def test_the_page_of_the_course_lists_the_notebooks_and_each_can_be_installed() 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("packaged")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_runs_in_a_kernel_of_jupyter(name: str, tmp_path: Path) -> None:
+def test_a_notebook_runs_in_a_kernel_of_jupyter(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))  # a shared one makes another notebook say that it waits
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
     notebook = nbformat.read(run_notebooks.FOLDER / name, as_version=4)
@@ -47,8 +48,9 @@ def test_a_notebook_runs_in_a_kernel_of_jupyter(name: str, tmp_path: Path) -> No
 @pytest.mark.usefixtures("packaged")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["04-trainer.ipynb", *(name for name in NAMES if name != "04-trainer.ipynb")])
-def test_the_code_of_a_notebook_runs(name: str, english_bert: Path) -> None:
+def test_the_code_of_a_notebook_runs(name: str, english_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a tiny model and few rows, every cell ends, and gives outputs of the kinds that are stored."""
+    monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))
     cells = read_cells(run_notebooks.FOLDER / name)
     changes = SIZES | OFTEN | {"quickstart_model()": f"__import__('pathlib').Path({str(english_bert)!r})"}
     with empty_folder():

@@ -60,7 +60,9 @@ def weights(run: Run) -> str:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("make", [DataFrame, Frame, Dataset.from_list, with_names, list], ids=str)
+@pytest.mark.parametrize(
+    "make", [DataFrame, Frame, Dataset.from_list, with_names, list], ids=["pandas", "arrow", "dataset", "named", "list"]
+)
 def test_rows_in_memory_train_as_the_command_trains_the_file(
     make: Callable[..., Any], start: Callable[..., Run], tmp_path: Path, lively_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

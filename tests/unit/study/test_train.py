@@ -35,7 +35,7 @@ ROWS = "text,label\n" + "".join(
 )
 COMMON = {"max_steps": 2, "device": "cpu", "precision": "fp32", "disable_tqdm": True, "save_strategy": "no"}
 LEFT = ["head.safetensors", "history.jsonl", "model", "run.json", "sessions.jsonl"]  # what every run leaves in its folder
-NO_DEBUG = SimpleNamespace(obj=False)  # the context of the command
+NO_DEBUG = SimpleNamespace(obj=False, call_on_close=lambda end: end())  # the context of the command
 
 
 def times_of(folder: Path) -> dict[Path, int]:
