@@ -54,7 +54,7 @@ REASONS = {
     "commonlit_stdev": ("the default of transformers is 8", r"\.eval_loss:"),
     "group_by_length": ("transformers' Trainer sorts them with group_by_length", r"^\.predicted\["),
     "resume_checkpoint": ("transformers' Trainer omits those before a resume", r"\btrain(ing)?_loss:"),
-    "train_twice": ("which transformers' Trainer would keep", r"^\.(second|losses\b)|^log_history at step"),
+    "train_twice": ("transformers' Trainer keeps the old one", r"^\.(second|losses\b)|^log_history at step"),
 }
 # How scripts of earlier years are written today. A script that fails as it is is compared with this copy of itself.
 TODAY = [

@@ -584,13 +584,17 @@ class Trainer(core.Trainer):
         if rows is not None or not self._replaces_loss():
             super()._prove(rows)
             return
-        # The check calls the loss of a script, which may count its calls and log: numbers and lists in attributes are restored.
+        # The check calls the loss of a script, which may count its calls and log: numbers and lists in attributes are restored,
+        # and lists that the class of the script holds.
         values, own = dict(vars(self)), ("backend", "_reported", "_readers")
         data = (self.train_dataset, self.eval_dataset, self._eval_sets)
+        of_classes = [
+            value for kind in type(self).__mro__[: type(self).__mro__.index(Trainer)] for value in vars(kind).values()
+        ]
         contents = [
             (value, copy(value))
-            for name, value in values.items()
-            if name not in own and isinstance(value, list | dict | set) and not any(value is rows for rows in data)
+            for value in (*of_classes, *(value for name, value in values.items() if name not in own))
+            if isinstance(value, list | dict | set) and not any(value is rows for rows in data)
         ]
         with assigned(self, _is_proving=True):
             super()._prove(rows)

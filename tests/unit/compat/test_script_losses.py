@@ -193,3 +193,24 @@ def test_a_loss_that_differs_on_packed_batches_trains_on_plain(make, capsys) -> 
 
     assert trained(make, trainer_with(growing), eval_strategy="no", max_steps=1).backend.name == "plain"
     assert "instead of packed: the loss of the script is another one on packed batches" in capsys.readouterr().err
+
+
+def test_what_the_check_appends_to_a_list_of_the_class_is_undone(make) -> None:
+    class Noting(Trainer):
+        seen: list[float] = []  # noqa: RUF012 - as scripts write it
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+            loss = weighted(model, inputs)
+            self.seen.append(float(loss.detach()))
+            return loss
+
+    model = tiny_model(dropout=0.0)
+    fast = make(
+        lambda **named: Noting(**named | {"model": model}),
+        "auto",
+        backend="auto",
+        **{**GIVEN, "max_steps": 2, "eval_strategy": "no"},
+    )
+    fast.train()
+    assert fast.backend.name == "packed", "the check has called the loss"
+    assert len(Noting.seen) == 2, "a call for each step"
