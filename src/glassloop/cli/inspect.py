@@ -101,10 +101,9 @@ def inspect_deep(
     fail_on: list[str], sample: int | None, device: str, curve: LearningCurve | None, folds: int | None,
 ) -> CommandResult:  # fmt: skip
     """Find what is wrong in the rows, print it, and write the files that were asked for. `folds` are those of trainings."""
-    with starting():
-        from glassloop.data.sources import load_examples
-        from glassloop.diagnosis import cleaning, findings, page
-        from glassloop.diagnosis.fine_tuning import held_out_by_training
+    from glassloop.data.sources import load_examples
+    from glassloop.diagnosis import cleaning, findings, page
+    from glassloop.diagnosis.fine_tuning import held_out_by_training
 
     fails = findings.wanted_codes(fail_on)
     page_path, list_path = (user_path(name) if name is not None else None for name in (out, suggestions))
@@ -137,9 +136,8 @@ def measured_curve(
     """Measure the learning curve and print it with what more rows are expected to bring."""
     from rich.console import Console
 
-    with starting():
-        from glassloop.data.sources import load_examples
-        from glassloop.diagnosis import learning_curve as curves
+    from glassloop.data.sources import load_examples
+    from glassloop.diagnosis import learning_curve as curves
 
     examples = load_examples(data, **asdict(data_settings({"validation_share": 0, **given})))
     curve = curves.learning_curve(examples, model, max_length=max_length, device=device, most_rows=sample)
