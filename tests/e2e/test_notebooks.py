@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def test_the_page_of_the_course_lists_the_notebooks_and_each_can_be_installed() 
 def test_a_notebook_runs_in_a_kernel_of_jupyter(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))  # a shared one makes another notebook say that it waits
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    if find_spec("ipykernel") is None:  # not imported here: where it is, progress is shown as HTML
+    if find_spec("ipykernel") is None:
         pytest.skip("could not import 'ipykernel'")
     notebook = nbformat.read(run_notebooks.FOLDER / name, as_version=4)
     for cell in notebook.cells:
@@ -53,6 +54,7 @@ def test_a_notebook_runs_in_a_kernel_of_jupyter(name: str, tmp_path: Path, monke
 def test_the_code_of_a_notebook_runs(name: str, english_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a tiny model and few rows, every cell ends, and gives outputs of the kinds that are stored."""
     monkeypatch.setenv("GLASSLOOP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of the test above: where it is, progress is shown as HTML
     cells = read_cells(run_notebooks.FOLDER / name)
     changes = SIZES | OFTEN | {"quickstart_model()": f"__import__('pathlib').Path({str(english_bert)!r})"}
     with empty_folder():
