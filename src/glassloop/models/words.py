@@ -255,7 +255,7 @@ class WordsRegression:
 
 
 def packed(array: Array) -> list[object]:
-    """Return an array as JSON can hold it, to the last bit."""
+    """Return an array as JSON can hold it, bit-identical when it is read again."""
     return [array.dtype.str, array.shape, base64.b64encode(array.tobytes()).decode()]
 
 
